@@ -1,7 +1,7 @@
-"""Intervals over labels: of the rank correlation of two columns, and of how far seeds agree about the labels of one.
+"""Statistics with intervals over labels: rank correlation of two columns, and agreement of the seeds of one column.
 
-The unit is the label, where :mod:`madbench.analysis.inference` has the seed: whether other labels of the same kind
-would be ordered alike. Both are percentiles of a bootstrap over labels (Efron 1979) of a fixed seed.
+The unit is the label, while :mod:`madbench.analysis.inference` has the seed. So the intervals are about other labels of
+the same kind. They are percentiles of a bootstrap over labels (Efron 1979) with a fixed seed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from madbench.analysis.inference import LEVEL
 
 DRAWS = 2000
-"""Of the labels, with replacement."""
+"""The number of bootstrap draws of the labels."""
 LEAST_LABELS = 4
-"""For a correlation; the order of fewer says next to nothing."""
+"""The smallest number of labels for a correlation. The order of fewer labels says next to nothing."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A number from -1 to 1 with its interval over labels; NaN where there is none."""
+    """A number from -1 to 1 with its interval over labels. NaN if it cannot be computed."""
 
     value: float = math.nan
     low: float = math.nan
@@ -31,17 +31,17 @@ class Agreement:
 
 
 def rank_correlation(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement:
-    """Spearman's correlation of two columns over the labels that have both; ties share their mean rank."""
+    """Spearman's correlation of two columns over the labels that have both. Ties share their mean rank."""
     labels = [label for label in ours if label in theirs]
     x, y = (np.array([column[label] for label in labels], float) for column in (ours, theirs))
     return _bootstrapped(lambda index: _spearman(x[index], y[index]), len(labels))
 
 
 def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
-    """ICC(1) of the seeds' values of each label: the share of the variance of a run that is its label's.
+    """ICC(1): the share of the variance between runs that is due to their labels. ``values`` are the seeds per label.
 
-    One-way analysis of variance; of labels with different numbers of seeds with their effective number (Donner and
-    Koval 1980). NaN without a label of two seeds.
+    One-way analysis of variance. For labels with different numbers of seeds it uses their effective number (Donner and
+    Koval 1980). NaN if no label has two seeds.
     """
     counts, means = (np.array([measure(label_values) for label_values in values], float) for measure in (len, np.mean))
     squares = np.array([label_values.size * label_values.var() for label_values in values], float)
@@ -49,14 +49,14 @@ def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
 
 
 def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Agreement:
-    """``statistic`` maps indices of labels (draws, labels) to a number a draw."""
+    """``statistic`` maps indices of labels (draws, labels) to one number per draw."""
     if labels < LEAST_LABELS:
         return Agreement(labels=labels)
     value = float(statistic(np.arange(labels)[None])[0])
     if math.isnan(value):
         return Agreement(labels=labels)
     drawn = statistic(np.random.default_rng(0).integers(labels, size=(DRAWS, labels)))
-    low, high = np.nanquantile(drawn, [LEVEL / 2, 1 - LEVEL / 2])  # NaN where a draw has a single value
+    low, high = np.nanquantile(drawn, [LEVEL / 2, 1 - LEVEL / 2])  # NaN if a draw has a single value
     return Agreement(value, float(low), float(high), labels)
 
 

@@ -1,13 +1,13 @@
-"""What each factor of the labels is worth, from all stored pairs of labels that differ in it alone.
+"""The effect of each factor of a label, from all stored pairs of labels that differ only in this factor.
 
-Effect of a contrast: the mean over its pairs of the difference of the two labels' means. The effect of a single pair is
-that pair's difference, the same as in a comparison of the two labels. A label is in at most one pair of a contrast.
+Effect of a contrast: the mean difference over its pairs. The effect of a single pair is its difference, as in a
+comparison of the two labels. A label is in at most one pair of a contrast.
 
-Interaction of two contrasts: the mean, over squares of labels with both, either and neither, of the first one's effect
-where the second is given less that where it is not.
+Interaction of two contrasts: the effect of the first with the second, minus the effect of the first without it. It is
+the mean over squares of labels: with both, with one, with the other, and with neither.
 
-Intervals and tests are over seeds (:mod:`madbench.analysis.inference`): they are about the labels that are stored, and
-not about other labels that the factor may be in.
+Intervals and tests are over seeds (:mod:`madbench.analysis.inference`). They are about the stored labels and not about
+other labels that may have the factor.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from madbench.analysis.samples import columns_that, count_left_out, samples_of
 from madbench.errors import StoreError
 
 EFFECTS_SHARE = 0.8
-"""Of the error of a table that its effects may make; the rest is left to its interactions."""
+"""The share of a table's error rate that its effects use. Its interactions use the rest."""
 
-_SIGNS = (1.0, -1.0, -1.0, 1.0)  # of a square's labels in its interaction; the first two of a pair's in its effect
+_SIGNS = (1.0, -1.0, -1.0, 1.0)  # of the labels of a square in an interaction; the first two: of a pair in an effect
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a contrast is worth on a quantity, or by how much more it is worth where a second one is given."""
+    """The effect of a contrast on a quantity, or the interaction of two contrasts."""
 
-    contrasts: tuple[Contrast, ...]  # one, or two that interact
+    contrasts: tuple[Contrast, ...]  # one for an effect, two for an interaction
     quantity: str  # a task, mad_average or loss_l5
     estimate: Difference
-    cases: dict[Pair | Square, Difference | None]  # what it is the mean over; pairs with the difference of each
-    p_holm: float = math.nan  # adjusted for all effects, or all interactions, of the table
+    cases: dict[Pair | Square, Difference | None]  # the pairs with their differences, or the squares
+    p_holm: float = math.nan  # adjusted for all effects, or for all interactions, of the table
 
     @property
     def is_significant(self) -> bool:
-        """Whether it differs from zero."""
+        """True if the estimate differs from zero."""
         return self.p_holm <= LEVEL
 
     @property
@@ -62,9 +62,9 @@ class Effect:
 
 
 def attribute(scores: pd.DataFrame) -> list[Effect]:
-    """Every effect and then every interaction that ``scores`` have labels for, by quantity and contrast.
+    """All effects and then all interactions for which ``scores`` have the labels, by quantity and contrast.
 
-    ``scores`` are those of one protocol of every suite (:mod:`madbench.analysis.scores`).
+    ``scores`` have one protocol per suite (:mod:`madbench.analysis.scores`).
     """
     samples = samples_of(columns_that(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
@@ -81,7 +81,7 @@ def _effects(
     cases_by_contrasts: Mapping[tuple[Contrast, ...], Sequence[Pair | Square]],
     samples: Mapping[str, Sample],
 ) -> list[Effect]:
-    """Effects on one quantity of the pairs, or the squares, that are stored; squares need enough seeds for a test."""
+    """The effects or interactions on one quantity. An interaction needs enough seeds for a test."""
     effects = []
     for contrasts, of_contrasts in cases_by_contrasts.items():
         stored = [case for case in of_contrasts if set(case) <= samples.keys()]
@@ -97,19 +97,19 @@ def _effects(
 
 
 class AttributionTable(Listing):
-    """Effects and interactions by quantity, an :class:`Effect` a row; see :func:`attribution_table`."""
+    """The table of effects and interactions, one :class:`Effect` per row; see :func:`attribution_table`."""
 
     @property
     def quantities(self) -> list[str]:
-        """The columns: those of which there is a pair, losses last."""
+        """The columns with at least one pair, losses last."""
         return in_order(effect.quantity for effect in self.rows)
 
     def checked(self, results: Path) -> Self:
-        """The table; raises ``StoreError`` for one of a store ``results`` without any pair of labels."""
+        """The table. Raises ``StoreError`` if the store ``results`` has no pair of labels."""
         if not self.rows:
             raise StoreError(
                 f"{results}: no two labels with a finished task in common differ in exactly one factor; "
-                "madbench run '~G-cg-q-12o' trains such"
+                "madbench run '~G-cg-q-12o' trains such labels"
             )
         return self
 
@@ -120,15 +120,15 @@ def attribution_table(
     """The effect of every factor on the main results of every suite, and the interactions of every two.
 
     Args:
-        scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`); a seed counts once its jobs are
-            done.
+        scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
+            are done.
         protocol: sentences about the protocols, which begin the notes.
-        shows_pairs: whether the text has a row a pair as well.
+        shows_pairs: True if the text also has one row per pair.
     """
     effects = attribute(scores)
     caption = (
-        "Mean difference of the labels that differ in this factor alone: "
-        f"{differences_text(effect.quantity for effect in effects)}; *: p of at most {LEVEL} after Holm."
+        "Mean difference between labels that differ only in this factor, in "
+        f"{differences_text(effect.quantity for effect in effects)}; *: p at most {LEVEL}, Holm-corrected."
     )
     notes = " ".join([*protocol, _notes(effects), *left_out_sentences(count_left_out(scores))])
     quantities = in_order(effect.quantity for effect in effects)
@@ -138,7 +138,7 @@ def attribution_table(
 
 
 def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
-    """The effects, each with its pairs below it, and the significant interactions."""
+    """The lines of the effects, each with its pairs below it, and of the significant interactions."""
     rows: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
     for effect in every:
         if effect.is_significant or not effect.is_interaction:
@@ -162,7 +162,7 @@ def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool
 
 
 def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Records of the kinds ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
+    """Records of the kinds ``effect``, ``pair`` (of the effect before it) and ``interaction``, significant or not."""
     records = []
     for effect in effects:
         names = [contrast.name for contrast in effect.contrasts]
@@ -180,25 +180,28 @@ def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
 
 
 def left_out_sentences(count: int) -> list[str]:
-    """A sentence where results were left out."""
-    return [f"{count} results of a label, task and seed are left out: unfinished."] if count else []
+    """A sentence on results that were left out. Empty if there are none."""
+    if not count:
+        return []
+    what = "result of a label, task and seed is" if count == 1 else "results of a label, task and seed are"
+    return [f"{count} {what} left out: unfinished."]
 
 
 def _notes(rows: Sequence[Effect]) -> str:
-    """How the rows are to be read: interval, tests, interactions."""
+    """The notes on intervals, tests and interactions."""
     effects, interactions = ([row for row in rows if row.is_interaction is x] for x in (False, True))
     tested = sum(bool(effect.estimate.test) for effect in effects)
     notes = (
-        "The unit is the seed; settings of a task and pairs of labels are averaged. "
-        f"{direction_text(row.quantity for row in rows)}±: half of the 95% interval over seeds. In"
-        f" brackets: no interval; a single seed. Holm over {tested} effects, with"
-        f" {EFFECTS_SHARE:.0%} of the error of the table. "
+        "Each seed is one observation: settings of a task and pairs of labels are averaged per seed. "
+        f"{direction_text(row.quantity for row in rows)}±: half-width of the 95% interval over seeds. In brackets: no"
+        f" interval; a single seed. p: Holm-corrected over {tested} {'effect' if tested == 1 else 'effects'}, which use"
+        f" {EFFECTS_SHARE:.0%} of the error rate of the table. "
     )
     if not interactions:
-        return notes + "No interactions: of no two factors are all four combinations stored with three seeds."
+        return notes + "No interactions: no two factors have all four combinations stored with three seeds."
     return notes + (
-        "a x b: by how much more a is worth where b is given, mean over the sets of four labels that Pairs counts;"
-        f" shown are the significant ones of {len(interactions)} tested."
+        "a x b: how much larger the effect of a is with b, as the mean over the sets of four labels that Pairs counts."
+        f" Of {len(interactions)} tested interactions the significant ones are shown."
     )
 
 
@@ -207,6 +210,6 @@ def _text(estimate: Difference, quantity: str, is_significant: bool = False) -> 
 
 
 def _range(counts: Iterable[int]) -> str:
-    """``3``, or ``3-4`` where the columns differ."""
+    """``3``, or ``3-4`` if the columns differ."""
     sizes = sorted(set(counts))
     return f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])

@@ -1,4 +1,4 @@
-"""What the columns of a profile are worth: how far seeds agree, how many labels say nothing, what they predict."""
+"""The audit of a profile: how far seeds agree, how many labels a column cannot separate, and what it predicts."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from madbench.suites import Suite, default_headline
 from madbench.suites.published import published_numbers
 
 RELIABLE = 0.9
-"""Of a mean over seeds: the share of its variance that is the label's, at which seeds are enough."""
+"""The reliability of a mean over seeds that is enough: the share of its variance that is due to the label."""
 REDUNDANT = 0.9
-"""Rank correlation with a column that is kept, from which on another one adds little."""
+"""The rank correlation with a kept column from which on a column is redundant."""
 MOST_LEVEL = 0.5
-"""Share of labels that may be level, at what a heuristic answers or at the ceiling, in a column that is kept."""
+"""The largest share of labels at the heuristic, or at the ceiling, in a column that is kept."""
 
 
 @dataclass(frozen=True)
 class ColumnAudit:
-    """One column under one protocol; shares are of the labels, and NaN where they mean nothing."""
+    """The audit of one column under one protocol. Shares are shares of the labels. NaN if they have no meaning."""
 
     column: str
     labels: int
     seeds: float
-    """A label, on average."""
+    """The mean number of seeds per label."""
     reliability: Agreement
-    """ICC(1) over seeds: the share of the variance of a run that is its label's."""
+    """ICC(1) over seeds: the share of the variance between runs that is due to their labels."""
     at_chance: float
     at_heuristic: float
     solved: float
-    """By every seed."""
+    """The share of labels of which every seed solves the task."""
     split: float
-    """Solved by some seeds and not by others."""
+    """The share of labels of which some seeds solve the task and others do not."""
     seconds: float
-    """Of training a seed of a label."""
+    """The seconds of training one seed of one label."""
     correlations: Mapping[str, Agreement]
-    """With the other columns, of which it is no part."""
+    """The rank correlations with other columns, without the averages that contain this column."""
     published: Agreement
-    """With its own published column."""
+    """The rank correlation with the published column of the same name."""
     outcome: Agreement
-    """With the published column of another suite, such as the loss of a language model."""
+    """The rank correlation with the published column of another suite, such as the loss of a language model."""
     judged: Agreement
-    """As ``published``, without the labels on which the settings were chosen; without a number where there are none."""
+    """``published`` without the labels on which the settings were chosen. NaN if there are no such labels."""
 
     @property
     def tells_apart(self) -> bool:
@@ -60,7 +60,7 @@ class ColumnAudit:
 
     @property
     def bits(self) -> float:
-        """Information of a run about its label, 0 if none: the capacity of a Gaussian channel of this reliability."""
+        """The information of a run about its label in bits: the capacity of a Gaussian channel of this reliability."""
         if math.isnan(self.reliability.value):
             return math.nan
         share = min(self.reliability.value, 1 - 1e-9) if self.tells_apart else 0.0
@@ -68,14 +68,15 @@ class ColumnAudit:
 
     @property
     def seconds_per_bit(self) -> float:
-        """NaN where a run says nothing."""
+        """The seconds of training per bit. NaN if a run has no information about its label."""
         return self.seconds / self.bits if self.bits else math.nan
 
     @property
     def seeds_needed(self) -> int | None:
-        """For a mean that is :data:`RELIABLE`, by Spearman and Brown's formula; None where seeds do not agree.
+        """The seeds of a mean that is :data:`RELIABLE`, by the formula of Spearman and Brown.
 
-        It is about the order of these labels. A difference of two needs ``LEAST_SEEDS`` of each at least.
+        None if seeds do not agree. They are enough to order these labels. A difference of two labels needs at least
+        ``LEAST_SEEDS`` seeds of each.
         """
         share = self.reliability.value
         if not self.tells_apart:
@@ -84,14 +85,14 @@ class ColumnAudit:
 
     @property
     def nearest(self) -> str:
-        """The column that orders the labels most like this one; empty for none."""
+        """The column with the most similar or most opposite order of labels. Empty if there is none."""
         agreements = self.correlations.items()
         numbers = {name: abs(agreement.value) for name, agreement in agreements if not math.isnan(agreement.value)}
         return max(numbers, key=numbers.__getitem__) if numbers and not is_average(self.column) else ""
 
 
 def audit(results: Results) -> list[ColumnAudit]:
-    """An audit of every column of what is stored, of one protocol a suite; averages with their tasks."""
+    """The audit of every stored column, under one protocol per suite. Averages come with their tasks."""
     samples_by_column = samples_of(columns_that(results.scores, lambda column: column.is_attributed))
     means = {
         name: {label: sample.mean for label, sample in samples_by_column[name].items()}
@@ -131,15 +132,13 @@ def audit(results: Results) -> list[ColumnAudit]:
 
 
 def audit_table(results: Results) -> Listing:
-    """:func:`audit` as a table, a column of the results a row; ``StoreError`` where no label has a whole seed."""
+    """:func:`audit` as a table, one row per column. Raises ``StoreError`` if no label has a complete seed."""
     rows, published = audit(results), published_columns(results)
     if not rows:
-        raise StoreError(
-            f"{results.store.root}: no label has a seed of which all runs are done; madbench ls sweeps says why"
-        )
+        raise StoreError(f"{results.store.root}: no label has a seed with all of its runs; madbench ls sweeps says why")
     outcomes = list(dict.fromkeys(name for row in rows if published.get(name := outcome_column(row.column))))
     outcome = heading(outcomes[0]) if len(outcomes) == 1 else "Outcome"
-    of_outcome = "the published one" if len(outcomes) == 1 else f"the published {' or '.join(map(heading, outcomes))}"
+    of_outcome = "its published column" if len(outcomes) == 1 else f"published {' or '.join(map(heading, outcomes))}"
     headings = ["Column", "ICC", "Heur.", "Solved", "Split", "Published", outcome, "Near", "s/bit", "Seeds"]
     theirs = {
         (row.column, name): rank_correlation(published[row.column], published[name])
@@ -154,27 +153,29 @@ def audit_table(results: Results) -> Listing:
     texts = {row.column: agreement_text(row.reliability).replace("+", "") for row in rows}
     shares = [f"{heading(name)} {text}" for name, text in texts.items() if text]
     parts = {
-        f"{_counted(rows)}; correlations are Spearman's over labels with [95%].": True,
-        f"ICC with [95%]: {'; '.join(shares)}.": shares,
-        f"{outcome}: with {of_outcome}.": outcomes,
-        f"Worth keeping, with the seeds that order these labels: {_listed(rows, reasons)}.": True,
-        f"A difference of two labels needs {LEAST_SEEDS} seeds of each or more.": True,
+        f"{_counted(rows)}. Correlations: Spearman's over labels, with [95% interval].": True,
+        f"ICC with [95% interval]: {'; '.join(shares)}.": shares,
+        f"{outcome}: correlation with {of_outcome}.": outcomes,
+        f"Columns to keep, with the number of seeds that order these labels: {_listed(rows, reasons)}.": True,
+        f"A difference of two labels needs at least {LEAST_SEEDS} seeds of each.": True,
     }
     notes = (
-        "ICC: share of the variance of a run that is its label's. Heur.: labels within"
-        f" {UNLEARNED_SHARE:.0%} of what the best answer without context gives. Solved: by every seed; split: by"
-        " some seeds. Near: the other column whose order is the most similar or opposite. s/bit: seconds of training"
-        " for each bit that a run says of its label, -log2(1 - ICC) / 2. Seeds: for means over seeds that order"
-        f" these labels, {RELIABLE:.0%} of their variance being the labels' own; neither where the interval of the ICC"
-        f" reaches 0. Not worth keeping: more than {MOST_LEVEL:.0%} of the labels"
-        f" at the heuristic or solved, or a correlation of {REDUNDANT} with a column of cheaper bits. Intervals:"
-        f" {DRAWS:,} bootstraps over labels."
+        "ICC: the share of the variance between runs that is due to their labels. Heur.: labels within"
+        f" {UNLEARNED_SHARE:.0%} of the best answer that ignores the context. Solved: labels that solve the task in"
+        " every seed; split: in some seeds. Near: the other column with the most similar or most opposite order. s/bit:"
+        " seconds of training per bit of information about the label, -log2(1 - ICC) / 2. Seeds: the number at which"
+        f" {RELIABLE:.0%} of the variance of the means is due to the labels. s/bit and Seeds are empty if the interval"
+        f" of the ICC includes 0. A column is not kept if more than {MOST_LEVEL:.0%} of the labels are at the heuristic"
+        f" or solve it, or if its correlation with a column of cheaper bits is at least {REDUNDANT}. Intervals:"
+        f" {DRAWS:,} bootstrap draws of the labels."
     )
-    notes += f" Published columns with each other: {'; '.join(own)}." if own else ""
-    chosen = frozenset().union(*_chosen_labels(results).values()).intersection(results.labels)
-    parts[f"{results.origin()} {len(chosen)} of these labels had part in that." if chosen else results.origin()] = True
+    notes += f" Correlations of published columns with each other: {'; '.join(own)}." if own else ""
+    origin = results.origin()
+    parts |= {origin.caption: bool(origin.caption), origin.notes: bool(origin.notes)}
+    if chosen := frozenset().union(*_chosen_labels(results).values()).intersection(results.labels):
+        parts[f"{len(chosen)} of these labels were among them."] = True
     judged = [f"{heading(row.column)} {text}" for row in rows if (text := agreement_text(row.judged))]
-    notes += f" Published, over the labels without a part in choosing: {'; '.join(judged)}." if judged else ""
+    notes += f" Published, without the labels on which settings were chosen: {'; '.join(judged)}." if judged else ""
     lines = [_line(row) for row in rows]
     caption = " ".join(text for text, is_shown in parts.items() if is_shown)
     records = [_record(row, reasons, theirs) for row in rows]
@@ -183,7 +184,7 @@ def audit_table(results: Results) -> Listing:
 
 
 def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
-    """By column why a study can do without it, empty for one to keep; averages apart, the cheapest bits first."""
+    """The reason to leave a column out, by column. Empty for a column to keep. Averages are not judged."""
     reasons: dict[str, str] = {}
     columns = [row for row in rows if not is_average(row.column)]
     for row in sorted(columns, key=lambda row: (math.isnan(row.seconds_per_bit), row.seconds_per_bit)):
@@ -201,7 +202,7 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
 
 
 def published_columns(results: Results) -> dict[str, dict[str, float]]:
-    """The published numbers of the rows by column and label, whatever the size of the profile."""
+    """The published numbers of the rows by column and label, for any size of the profile."""
     numbers: dict[str, dict[str, float]] = {}
     for row in results.experiment.rows:
         for name, number in published_numbers(row.protocol, row.row.label, shows_always=True).items():
@@ -210,18 +211,18 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 
 
 def outcome_column(name: str) -> str:
-    """The first headline of the suites that run by default other than the column's own: what it should predict."""
+    """The published column that a column should predict: the headline of the other suite that runs by default."""
     own = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not own), "")
 
 
 def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
-    """By suite the labels on which the settings of its profile were chosen."""
+    """The labels on which the settings of each suite's profile were chosen, by suite."""
     return {suite: results.rows(suite)[0].protocol.profile.chosen_labels() for suite in results.suites}
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    """By task how long one seed of a label trains, over all settings and rates."""
+    """The seconds of training one seed of one label by task, over all settings and rates."""
     totals: dict[str, float] = defaultdict(float)
     pairs: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for suite in results.suites:
@@ -232,13 +233,13 @@ def _seconds(results: Results) -> dict[str, float]:
 
 
 def _tasks_of(name: str) -> tuple[str, ...]:
-    """The tasks whose runs a column is of."""
+    """The tasks whose runs a column summarizes."""
     suite = suite_of_column(name)
     return parts_of(name) or ((name,) if suite is None or name in suite.tasks() else tuple(suite.tasks()))
 
 
 def _is_unlearned(sample: Sample, line: float) -> bool:
-    """Whether a mean is within :data:`UNLEARNED_SHARE` of the way from ``line`` to the ceiling; never of NaN."""
+    """True if a mean is within :data:`UNLEARNED_SHARE` of the way from ``line`` to the ceiling. False for NaN."""
     return sample.mean <= line + UNLEARNED_SHARE * (sample.scale.ceiling - line)
 
 
@@ -255,10 +256,10 @@ def _counted(rows: Sequence[ColumnAudit]) -> str:
 
 
 def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
-    """Which columns to keep, and why not the others."""
+    """The columns to keep, and the reasons to leave the others out."""
     texts = {row.column: f"{heading(row.column)} ({reasons.get(row.column) or row.seeds_needed})" for row in rows}
     keep, others = ([texts[name] for name, why in reasons.items() if bool(why) is x] for x in (False, True))
-    return (", ".join(keep) or "none") + (f"; not {', '.join(others)}" if others else "")
+    return (", ".join(keep) or "none") + (f"; to leave out: {', '.join(others)}" if others else "")
 
 
 def _line(row: ColumnAudit) -> list[str]:
@@ -272,7 +273,7 @@ def _line(row: ColumnAudit) -> list[str]:
 
 
 def agreement_text(agreement: Agreement) -> str:
-    """``+0.38 [+.01,+.67]``; empty without a number."""
+    """``+0.38 [+.01,+.67]``; empty for NaN."""
     if math.isnan(agreement.value):
         return ""
     low, high = (f"{end + 0.0:+.2f}".replace("0.", ".").replace("1.00", "1") for end in (agreement.low, agreement.high))

@@ -1,4 +1,4 @@
-"""What needs no learning of a task: a guess, and the best answer without context, beside what labels score."""
+"""Scores without learning: of a guess, and of the best answer that ignores the context."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from madbench.suites.scoring import JobOutcome, scoring_of
 
 @dataclass(frozen=True)
 class Baseline:
-    """One line that a model without learning reaches, in every column where it is known."""
+    """A score that a model reaches without learning. It is unknown in some columns."""
 
     name: str
-    """Of a mark in a figure and of a row of a table."""
+    """The name in figures and tables."""
     words: str
-    """What it is, for captions."""
+    """The explanation in captions."""
 
     @property
     def sentence(self) -> str:
         return f"{self.name.capitalize()}: {self.words}."
 
 
-CHANCE = Baseline("chance", "a guess among the ids that are ever asked for")
-HEURISTIC = Baseline("heuristic", "the best answer without context, mostly the commonest one so far")
+CHANCE = Baseline("chance", "a random guess among the possible answers")
+HEURISTIC = Baseline("heuristic", "the best answer that ignores the context, mostly the most frequent one so far")
 BASELINES = (CHANCE, HEURISTIC)
 
 
 def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = True) -> dict[str, float]:
-    """By column, the mean over the settings of ``jobs``; of an average, of its tasks. Without what is not known."""
+    """The mean over the settings of ``jobs`` by column, with averages. Columns with an unknown score are missing."""
     jobs = list({(job.task, id(job.setting)): job for job in jobs}.values())  # few settings, however many jobs
     suites = {job.task: suite_of(job) for job in jobs}
     scorings = {task: scoring_of(suite) for task, suite in suites.items()}
@@ -52,7 +52,7 @@ def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = Tr
 
 
 def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
-    """A frame of scores with the column ``heuristic``, NaN where it is not known: of every row's label and column."""
+    """A frame of scores with the column ``heuristic``. NaN if the heuristic is unknown."""
     jobs: dict[str, list[Job]] = {}
     for outcome in outcomes:
         jobs.setdefault(outcome.row, []).append(outcome.job)

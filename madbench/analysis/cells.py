@@ -1,4 +1,4 @@
-"""The cells of the result tables: outcomes and means over seeds, which may be the best, and their legend."""
+"""The cells of result tables: means over seeds, marks for the best of a column, ranks, and the legend."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from madbench.analysis.samples import samples_of
 from madbench.suites.columns import Column
 
 Shows = Literal["interval", "sd", "rank"]
-"""What a cell has: a mean with its interval, or with the standard deviation of its seeds, or a rank."""
+"""The content of a cell: a mean with its interval, a mean with the standard deviation of its seeds, or a rank."""
 OVER_BUDGET = "‖"
 """The sign of a label over budget."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table with everything it rests on."""
+    """One number of a table, with the seeds and jobs that it was computed from."""
 
     sample: Sample
-    """The seeds that have begun and have a number."""
+    """The seeds with a number. At least one job of each is done."""
     done: int = 1
     """Jobs with a result."""
     expected: int = 1
-    """Jobs that the mean is to rest on."""
+    """Jobs that the complete mean needs."""
     diverged: int = 0
     """Jobs that ended in NaN or Inf."""
     has_unequal_shares: bool = False
@@ -40,39 +40,39 @@ class Cell:
     is_over_budget: bool = False
     """True in the column of budgets if the row does not compete: see :func:`is_over_budget`."""
     mark: str = ""
-    """``best``, ``within_noise`` of the best, or nothing; see :func:`with_marks`."""
+    """``best``, ``within_noise`` of the best, or empty; see :func:`with_marks`."""
     rank: Rank | None = None
-    """Among those that compete; see :func:`with_ranks`."""
+    """The rank among the labels that compete; see :func:`with_ranks`. None if the label does not compete."""
 
     @classmethod
     def of(cls, value: float) -> Cell:
-        """A number that is no result, such as a count."""
+        """The cell of a number that is not a result, such as a count."""
         return cls(Sample(np.array([float(value)])))
 
     @property
     def n(self) -> int:
-        """Seeds."""
+        """The number of seeds."""
         return self.sample.n
 
     @property
     def is_whole(self) -> bool:
-        """Whether all its jobs are done."""
+        """True if all its jobs are done."""
         return self.done == self.expected
 
     @property
     def mean(self) -> float:
-        """Over seeds; of steps to a loss over the seeds that reach it."""
+        """The mean over seeds. For steps to a loss: the mean over the seeds that reach the loss."""
         reached = self.sample.finite_values
         return float(reached.mean()) if self._is_of_steps and len(reached) else self.sample.mean
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95% interval of the mean; NaN, NaN where there is none, as of steps that some seeds do not get to."""
+        """The 95% interval of the mean. NaN, NaN without one, for example if some seeds do not reach a loss."""
         return self.sample.interval if self.is_whole and not self._is_of_steps else (math.nan, math.nan)
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether no seed gets to the loss whose steps are counted."""
+        """True if the column counts the steps to a loss and no seed reaches it."""
         return self._is_of_steps and bool(self.sample.diverged.all())
 
     @property
@@ -81,15 +81,17 @@ class Cell:
 
     @property
     def deviation(self) -> float:
-        """The plain standard deviation of the seeds in the mean, over n - 1; NaN of a single one."""
+        """The sample standard deviation (n - 1) of the seeds in the mean. NaN for a single seed."""
         reached = self.sample.finite_values
         values = reached if self._is_of_steps and len(reached) else self.sample.values
         return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
     def text(self, column: Column, n: int | None = None, shows: Shows = "interval") -> str:
-        """``61.2 ±3.0``; ``76.1† (3/6)`` of one seed, 3 of 6 jobs done; ``800 [2/3]`` of steps that 2 of 3 seeds reach.
+        """The cell as text.
 
-        ``n`` is what the row says of its seeds; a cell that rests on fewer, but more than one, says so.
+        ``61.2 ±3.0``; ``76.1† (3/6)`` for one seed with 3 of 6 jobs done; ``800 [2/3]`` for steps to a loss that 2 of
+        3 seeds reach. ``n`` is the number of seeds of the row. A cell with fewer seeds, but more than one, ends in its
+        own number.
         """
         if shows == "rank" and column.better:
             return self.rank.text if self.rank else "-"
@@ -119,10 +121,10 @@ class Cell:
         return number + noise + signs + partial + fewer
 
     def numbers(self, column: Column) -> dict[str, Any]:
-        """For programs: mean, ends of the interval, spread, n, solved, mark and jobs; None for what does not exist.
+        """The numbers of the cell for programs; ``None`` in place of a number that does not exist.
 
-        ``solved_low``, ``solved_high`` and ``diverged_high`` bound the shares of all seeds that solve the task and that
-        diverge.
+        Mean, ends of its interval, spread, n, solved seeds, mark and jobs. ``solved_low`` and ``solved_high`` bound the
+        share of all seeds that solve the task, ``diverged_high`` the share that diverges.
         """
         low, high = self.interval
         spread = self.deviation if column.better else math.nan
@@ -140,37 +142,37 @@ class Cell:
 
 
 PLUS_MINUS = {
-    "interval": "±: half of the 95% interval of the mean over seeds. The variance of few seeds is raised by what they"
-    " cannot show: a little more scatter, and that a label may solve a task in some seeds and not in others.",
+    "interval": "±: half-width of the 95% interval of the mean over seeds. The variance of few seeds is increased for"
+    " what these cannot show: more spread from seed to seed, and labels that solve a task in some seeds only.",
     "sd": "±: standard deviation over seeds.",
     "rank": "",
 }
-"""The sentence on ± in the cells, by what these show."""
+"""The sentence of the notes on ±, by the content of the cells."""
 LEGEND = (
-    "‡: some runs diverged; they count at chance. †: single seed; excluded from tests. n=: fewer seeds"
-    " than the row has. §: a run on several processes that did not divide a batch, in a version that weighed the"
-    " examples of a batch unequally; train it again with --force. (d/e): d of e jobs are done, so the number is not"
-    " final and not compared. Bold: the best mean"
-    " of its column, to the digits shown. Underlined: not significantly worse than it, by the test of madbench compare"
-    f" (two-sided, Holm at {LEVEL:.0%} over the table, {LEAST_SEEDS} seeds or more). {OVER_BUDGET}: over budget (! or a"
-    f" ratio above {MOST_BUDGET}); such a label does not compete."
+    "‡: some runs diverged; they count at chance. †: single seed, not tested. n=: fewer seeds than the row"
+    " has. §: a run on several processes that did not divide a batch, by a version that weighed the examples of such a"
+    " batch unequally; train it again with --force. (d/e): d of e jobs are done, so the number is not final and not"
+    " compared. Bold: the best mean of its column, to the digits shown. Underlined: not significantly worse than the"
+    f" best, by the test of madbench compare (two-sided, Holm-corrected over the table, {LEVEL:.0%}, at least"
+    f" {LEAST_SEEDS} seeds). {OVER_BUDGET}: over budget (! or a ratio above {MOST_BUDGET}); such labels do not compete."
 )
-"""The meaning of the other signs in the cells."""
+"""The sentences of the notes on the other signs in the cells."""
 RANK_NOTE = (
-    "Ranks: 1 is the best mean; labels that do not compete have none. An interval is the places that the seeds leave:"
-    f" all pairs of a column are tested, by Holm's method at {LEVEL:.0%}, so that all intervals of a column hold"
-    f" at once with {1 - LEVEL:.0%}; labels that are equally good may have any place among them."
+    "Ranks: 1 is the best mean; labels that do not compete have no rank. An interval has every rank that the tests do"
+    f" not rule out: all pairs of a column are tested, Holm-corrected at {LEVEL:.0%}. So the intervals of a column hold"
+    f" for all labels at once with a probability of {1 - LEVEL:.0%}. Equally good labels may have any rank among them."
 )
-"""How ranks came about."""
+"""The sentences of the notes on ranks."""
 
 Cells = Mapping[str, Mapping[str, Cell]]
-"""By name of the row and of the column."""
+"""Cells by the name of the row and the name of the column."""
 
 
 def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
-    """The cells of a frame of scores, without marks; a seed not begun is in no mean, but its jobs are expected.
+    """The cells of a frame of scores, without marks.
 
-    ``scores`` have more than ``columns`` where one of these is an average: the interval is that of its parts.
+    A seed without a finished job is in no mean, but its jobs are expected. If one of the ``columns`` is an average,
+    ``scores`` also have its tasks: its interval is computed from theirs.
     """
     samples = samples_of(scores[scores.done > 0], is_whole=False)
     own_scores = scores[scores.column.isin([column.name for column in columns])]
@@ -184,7 +186,10 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
 
 
 def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """By column, the cells of the rows ``names`` with three seeds or more and nothing missing, if any has learned."""
+    """The cells that compete in each column: of the rows ``names``, with three seeds or more and no job missing.
+
+    A column in which no label has learned the task is left out.
+    """
     competing: dict[str, dict[str, Cell]] = {}
     for column in (column for column in columns if column.better):
         rows = {name: row[column.name] for name, row in cells.items() if column.name in row and name in names}
@@ -199,7 +204,7 @@ def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """``cells`` with the ranks of those that compete, as for :func:`with_marks`."""
+    """``cells`` with ranks for the cells that compete, which are the same as in :func:`with_marks`."""
     filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
@@ -209,12 +214,11 @@ def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """``cells`` with their marks.
+    """``cells`` with marks for the best of each column and for the cells that are not significantly worse.
 
-    In each column those cells of the rows ``names`` compete that have three seeds or more and nothing missing, if any
-    of them has learned the task. The best mean is marked, with those that are equal to the step in which the column is
-    counted, and all that are not significantly worse (:func:`madbench.analysis.inference.not_best`). Only columns in
-    which labels are compared count among the tests.
+    The cells of the rows ``names`` compete if they have three seeds or more, no job is missing, and a label has learned
+    the task. Means that are equal at the resolution of the column are all marked as the best. The test is
+    :func:`madbench.analysis.inference.not_best`. Columns in which labels are not compared are corrected apart.
     """
     filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     by_name = {column.name: column for column in columns}
@@ -236,7 +240,7 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:
-    """The row as text; cells say so where they rest on fewer seeds than others of their suite."""
+    """The cells of a row as text. A cell with fewer seeds than others of the row ends in its number of seeds."""
     seeds: dict[str, int] = {}
     for column in columns:
         if column.better and column.name in row:

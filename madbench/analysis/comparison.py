@@ -1,4 +1,4 @@
-"""Two labels compared, column by column: the difference of their means, its interval, p-value and verdict."""
+"""The comparison of two labels in each column: the difference of their means, its interval, p-value and verdict."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from madbench.suites import suites
 
 @dataclass(frozen=True)
 class Comparison:
-    """One column of ``label`` minus that of the baseline, in the units of the column."""
+    """The difference of ``label`` to the baseline in one column, in the units of the column."""
 
     label: str
     baseline: str
@@ -53,15 +53,15 @@ class Comparison:
     of_baseline: Sample
     difference: Difference
     p_holm: float = math.nan
-    """Adjusted for all tests of the table."""
+    """The p-value, adjusted for all tests of the table."""
     equivalence: Equivalence | None = None
-    """Against the margin of the column; None without one. Its p-values are adjusted as ``p_holm`` is."""
+    """The tests against the margin of the column, with adjusted p-values. None without a margin."""
 
     @property
     def equivalence_verdict(self) -> str:
-        """``equivalent``, ``no worse`` or ``no better`` within the margin; or ``not shown``, or why nothing is tested.
+        """``equivalent``, ``no worse``, ``no better`` or ``not shown``, or the reason why nothing is tested.
 
-        Empty where no margin was asked for.
+        Empty without a margin.
         """
         if self.equivalence is None or self.equivalence.reason:
             return self.equivalence.reason if self.equivalence else ""
@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def equivalence_p(self) -> float:
-        """The p-value behind :attr:`equivalence_verdict`: of both tests, or of the one that rejects."""
+        """The p-value of :attr:`equivalence_verdict`: of both tests, or of the one that rejects."""
         tests = self.equivalence
         if tests is None:
             return math.nan
@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Whether the label's number differs from the baseline's, and in which direction; or why nothing is tested."""
+        """``higher``, ``lower`` or ``not significant``, or the reason why nothing is tested."""
         if self.difference.reason:
             return self.difference.reason
         return "not significant" if self.p_holm > LEVEL else "higher" if self.difference.estimate > 0 else "lower"
@@ -96,17 +96,19 @@ def comparison_table(
     within: float | Mapping[str, float] | None = None,
     has_deviations: bool = False,
 ) -> Listing:
-    """``baseline`` compared with each of ``labels``, a :class:`Comparison` a row; a column that one lacks is left out.
+    """The table of ``labels`` compared with ``baseline``, with one :class:`Comparison` per label and column.
+
+    Columns that one of the two labels lacks are left out.
 
     Args:
         baseline: the label whose numbers are subtracted.
         labels: the other labels, in the order of the rows.
-        scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`).
+        scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`).
         protocol: sentences about the protocols, which begin the notes.
-        within: margins by column, in its units, or one for all columns in points: what is no difference.
-        has_deviations: whether mean and standard deviation of both stand where the counts of solved seeds do.
+        within: the largest difference that counts as none: by column in its units, or for all columns in points.
+        has_deviations: True for means with standard deviations in place of the counts of solved seeds.
 
-    Raises ``ConfigError`` for a margin that is not above 0, or of a column that is not compared here.
+    Raises ``ConfigError`` for a margin that is not above 0, and for the margin of a column that is not compared here.
     """
     samples_by_column = samples_of(columns_that(scores, lambda column: column.is_compared))
     margins = _margins(within, samples_by_column)
@@ -131,22 +133,23 @@ def comparison_table(
         ]
     about_margins = ", ".join(f"{heading(name)} {margins[name]:g}" for name in in_order(margins))
     if len(set(margins.values())) == 1 and len(margins) > 1:
-        about_margins = f"{next(iter(margins.values())):g} in every column in points"
-    caption = (
-        f"Each label less {display_name(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
-    )
+        about_margins = f"{next(iter(margins.values())):g} points, in every column measured in points"
+    units = differences_text(row.quantity for row in rows)
+    legend = [f"Difference to {display_name(baseline)} in {units}"]
+    if has_deviations:
+        legend.append("Means ±sd: label, then baseline, with the standard deviation over (n) seeds")
+    elif any(row.sample.has_threshold for row in rows):
+        legend.append("Solved: seeds that solve the task, label:baseline")
+    caption = f"{'; '.join(legend)}; p: Holm-corrected."
     if margins:
         caption += f" Margin: {about_margins}."
     caption += _budget_text(baseline, ratios, differing)
-    if has_deviations:
-        caption += " Means ±sd: label, then baseline, with the standard deviation over (n) seeds."
     tested = sum(bool(row.difference.test) for row in rows)
     notes = (
-        "The unit is the seed; settings of a task are averaged within it. "
-        f"{direction_text(row.quantity for row in rows)}Solved: seeds that"
-        f" solve the task, label:baseline. {TEST_NOTE} p: two-sided, adjusted by Holm's"
-        f" method for {tested} tests; significant at {LEVEL} or less. Nothing is tested with fewer than {LEAST_SEEDS}"
-        " seeds."
+        "Each seed is one observation: the settings of a task are averaged per seed. "
+        f"{direction_text(row.quantity for row in rows)}Solved: seeds that solve the task, label:baseline. {TEST_NOTE}"
+        f" p: two-sided, Holm-corrected for {tested} {'test' if tested == 1 else 'tests'}; significant if at most"
+        f" {LEVEL}. A test needs at least {LEAST_SEEDS} seeds of both labels."
     )
     if margins:
         notes += f" {_MARGIN_NOTE}"
@@ -162,16 +165,16 @@ def comparison_table(
 
 
 _MARGIN_NOTE = (
-    "Within margin: two one-sided tests with the same errors. Equivalent: the difference is above minus the margin and"
-    " below it; no worse, no better: one of the two; p of both, or of that one. At most one of no difference, and of a"
-    " difference of the margin or more in either direction, is true of a row, so p-values are multiplied by the number"
-    " of rows of which one is left (Shaffer), and a table has a false verdict of either kind with a probability of at"
-    f" most {LEVEL}."
+    "Within margin: two one-sided tests with the same variances. Equivalent: the difference is above minus the margin"
+    " and below the margin. No worse, no better: one of the two is shown. p is that of both tests, or of the one that"
+    " rejects. In a row at most one of three hypotheses is true: no difference, and a difference of the margin or more"
+    " in either direction. So p-values are multiplied by the number of rows with a hypothesis left (Shaffer), and a"
+    f" table has a false verdict of any kind with a probability of at most {LEVEL}."
 )
 
 
 Ratios = Mapping[str, Mapping[str, float]]
-"""Parameters over those of softmax attention, by suite and label. A budget is of a suite's sizes."""
+"""Parameters relative to softmax attention, by suite and label. They depend on the sizes of the suite."""
 
 
 def _budget_ratios(scores: pd.DataFrame) -> Ratios:
@@ -180,31 +183,31 @@ def _budget_ratios(scores: pd.DataFrame) -> Ratios:
 
 
 def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:
-    """The ratio of a label in each suite in which its budget is not that of the baseline."""
+    """The ratio of a label in each suite in which its budget differs from that of the baseline."""
     return {suite: own[label] for suite, own in ratios.items() if _budgets_differ(own.get(label), own.get(baseline))}
 
 
 def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[str, float]]) -> str:
-    """A sentence per suite: which labels have more or fewer parameters than the baseline. Empty if none has."""
+    """One sentence per suite on labels with more or fewer parameters than the baseline. Empty if there are none."""
     text = ""
     for suite, own in ratios.items():
         if unequal := [
             f"{display_name(label)} {each[suite]:.3f}" for label, each in differing.items() if suite in each
         ]:
             where = f" ({suites()[suite].title})" if len(ratios) > 1 else ""
-            text += f" Budgets differ{where}: {', '.join(unequal)} of softmax attention's parameters,"
-            text += f" {display_name(baseline)} {own[baseline]:.3f}."
+            text += f" Budgets differ{where}: {', '.join(unequal)}, {display_name(baseline)} {own[baseline]:.3f}"
+            text += " times the parameters of softmax attention."
     return text
 
 
 def _budget_record(row: Comparison, ratios: Mapping[str, float]) -> dict[str, Any]:
-    """The ratios of both labels in the suite of the row, and whether they differ; None if a ratio is not known."""
+    """The ratios of both labels in the suite of the row, and True if they differ. None if a ratio is unknown."""
     first, second = ratios.get(row.label), ratios.get(row.baseline)
     return {"budget_ratio": first, "baseline_budget_ratio": second, "budgets_differ": _budgets_differ(first, second)}
 
 
 def _budgets_differ(first: float | None, second: float | None) -> bool:
-    """Whether shares of softmax attention's parameters are further apart than those of matched labels may be."""
+    """True if two ratios are further apart than those of matched labels may be."""
     if first is None or second is None:
         return False
     are_matched = all(LEAST_MATCHED <= ratio <= MOST_BUDGET for ratio in (first, second))
@@ -212,7 +215,7 @@ def _budgets_differ(first: float | None, second: float | None) -> bool:
 
 
 def _margins(within: float | Mapping[str, float] | None, columns: Collection[str]) -> dict[str, float]:
-    """By column, of those that are compared."""
+    """The margins by column. Raises ``ConfigError`` for an invalid margin and for an unknown column."""
     if within is None:
         return {}
     asked = {f"{name}=": margin for name, margin in within.items()} if isinstance(within, Mapping) else {"": within}
@@ -236,7 +239,7 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
 
 
 def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
-    """The rows with p-values adjusted for all tests: each row's difference, and each side of its margin."""
+    """The rows with p-values adjusted for all tests: of each difference, and of each side of a margin."""
     p_values, groups = [], []
     for i, row in enumerate(rows):
         own = [row.difference.p]

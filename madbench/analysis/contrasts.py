@@ -1,4 +1,4 @@
-"""Which labels isolate what: pairs that differ in one factor, squares that differ in two."""
+"""Pairs of labels that differ in one factor, and squares of labels that differ in two."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from madbench.errors import LabelError
 from madbench.labels import contrast_order, factor_names, factors_in, factors_of_text, family_of, levels, parse
 
 Pair = tuple[str, str]
-"""A label with what a contrast gives, and its partner without."""
+"""A label with the given level of a contrast, and its partner without it."""
 Square = tuple[str, str, str, str]
-"""Labels with both of two contrasts, with the second alone, with the first alone, with neither."""
+"""Four labels: with both of two contrasts, with the second alone, with the first alone, with neither."""
 
 
 @dataclass(frozen=True, order=True)
 class Contrast:
-    """What the labels of a pair differ in. The effect of a contrast is a number with ``given`` less one without.
+    """The difference between the two labels of a pair: the level ``given`` of a factor against another level.
 
-    Of S/R/G, sequence mixing in lag order and in forward order are contrasts of their own, and so is ``!`` against
-    either of the ranks that it restores; the first mixing of a label brings its layout. So no label is in two pairs of
-    one contrast. Contrasts sort by family, factor, and levels in the order of the grammar.
+    In the S/R/G family, sequence mixing in lag order and sequence mixing in forward order are separate contrasts. So
+    are ``!`` against rank q and ``!`` against rank v. The first mixing of a label brings its layout. So no label is in
+    two pairs of one contrast. Contrasts sort by family, factor, and levels in the order of the grammar.
     """
 
-    prefix: str  # of the family's labels, ``lin:``; empty for S/R/G
-    position: tuple[int, int, int]  # what sorts it within the family
+    prefix: str  # prefix of the family, ``lin:``; empty for S/R/G
+    position: tuple[int, int, int]  # sort key within the family
     factor: str
     given: str  # level of the first label (madbench.labels.levels)
-    against: str  # level of the second one; empty where it has none
+    against: str  # level of the second label; empty if it has none
 
     @property
     def name(self) -> str:
@@ -49,16 +49,15 @@ class Contrast:
 def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     """The pairs of ``labels`` that differ in exactly one factor (:func:`madbench.labels.diff`), by contrast.
 
-    Contrasts are sorted, pairs in the order of ``labels``. Labels of two families make a pair where one of the families
-    has a place for the other's label. A label that cannot be read here, whose runs are shown as they are stored, is in
-    no pair.
+    Contrasts are sorted; pairs are in the order of ``labels``. Labels of two families can make a pair if one family can
+    express the label of the other. A label that cannot be parsed here is in no pair.
     """
     every = []
     for label in labels:
         with suppress(LabelError):
             every.append(parse(label))
     factor_order, level_order = contrast_order()
-    place = functools.partial(_place, {level: i for i, level in enumerate(level_order)})
+    sort_order = functools.partial(_sort_order, {level: i for i, level in enumerate(level_order)})
     pairs: dict[Contrast, list[Pair]] = {}
     for family in dict.fromkeys(map(family_of, every)):
         prefix = f"{family.name}:" if family.name else ""
@@ -70,16 +69,16 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
         for i, j, factor in _one_difference(factors):
             if not (own[i] or own[j]):
                 continue
-            without, with_level = sorted((i, j), key=lambda k: place(by_variant[k][factor]))
+            without, with_level = sorted((i, j), key=lambda k: sort_order(by_variant[k][factor]))
             lacks, gives = by_variant[without][factor], by_variant[with_level][factor]
-            position = order.index(factor), place(lacks)[0], place(gives)[0]
+            position = order.index(factor), sort_order(lacks)[0], sort_order(gives)[0]
             contrast = Contrast(prefix, position, factor, gives, lacks)
             pairs.setdefault(contrast, []).append((str(variants[with_level]), str(variants[without])))
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
 
 
 def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
-    """For every two contrasts, the labels of ``pairs`` of which all four combinations are there."""
+    """The squares of every two contrasts: four labels of ``pairs`` with all four combinations."""
     partners = {contrast: dict(of_contrast) for contrast, of_contrast in pairs.items()}
     squares: dict[tuple[Contrast, Contrast], list[Square]] = {}
     for first, second in itertools.combinations(pairs, 2):
@@ -92,7 +91,7 @@ def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contras
 
 
 def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Every two labels that differ in exactly one of the factors that both have, and this factor."""
+    """Yields the indices of every two labels that differ in exactly one shared factor, and the factor."""
     names = list(dict.fromkeys(name for label in labels for name in label))
     values = np.array([[label.get(name) for name in names] for label in labels], dtype=object).reshape(-1, len(names))
     has = values != None  # noqa: E711, elementwise
@@ -102,15 +101,15 @@ def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, 
             yield i, i + 1 + int(j), names[int(differs[j].argmax())]
 
 
-def _place(places: Mapping[str, int], level: str) -> tuple[int, str]:
-    """Where a level stands among those that have a place; others come after and by name."""
-    return places.get(level, len(places)), level
+def _sort_order(positions: Mapping[str, int], level: str) -> tuple[int, str]:
+    """The sort key of a level. Levels without a position come last, by name."""
+    return positions.get(level, len(positions)), level
 
 
 MOST_BUDGET = 1.01
-"""Ratio of parameters to softmax attention's above which a label does not compete."""
+"""The largest number of parameters, relative to softmax attention, with which a label competes."""
 
 
 def is_over_budget(label: str, budget_ratio: float) -> bool:
-    """True if the label has more parameters than the others may have, by its family's word or by its count."""
+    """True if the label has too many parameters to compete, by its family's declaration or by its count."""
     return budget_ratio > MOST_BUDGET or factors_of_text(label).get("budget") == "over"

@@ -1,4 +1,4 @@
-"""The values that decide a verdict of stored runs and are in none of them, and the name of the test."""
+"""The values that a verdict needs and that no stored run has, and the name of the test."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from madbench.suites.published import published_scores
 from madbench.suites.scoring import scoring_of
 
 TEST = {"name": inference.TEST, "version": inference.VERSION}
-"""The test by which verdicts are made. A registration binds it."""
+"""The test behind the verdicts. A registration names it."""
 
 
 def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]:
-    """Every value that enters the verdicts on ``frozen`` of the runs of ``made`` and is in no job and no claim.
+    """Every value that the verdicts on the claims ``frozen`` need and that is in no job of ``made`` and in no claim.
 
-    ``columns``: direction, resolution and limits of each quantity. ``lines``: what the gain of each claim has to be
-    beyond, scaled as accuracies are, and at the paper's losses. ``published``: the numbers behind the lines.
-    ``chance``, ``heuristic``: of each task, in percent. All as JSON gives
-    it back.
+    - ``columns``: direction, resolution and limits of each quantity;
+    - ``lines``: the line that the gain of each claim has to exceed, scaled for accuracies, and at the paper's losses;
+    - ``published``: the published numbers behind the lines;
+    - ``chance``, ``heuristic``: the scores of each task in percent.
+
+    The values are what JSON returns after a round trip.
     """
     given_columns = columns_of(made)
     judged = {claim.name: [name for name in claim.quantities if name in given_columns] for claim in frozen}
@@ -78,19 +80,19 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
 
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The values that are others ``now``, by their dotted names: ``level 0.05, now 0.1``."""
+    """The changed values by their dotted names: ``level 0.05, now 0.1``."""
     before, after = dict(_flat(then)), dict(_flat(now))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
     def text(values: Mapping[str, Any], name: str) -> str:
-        value = values.get(name, "not there")
+        value = values.get(name, "missing")
         return f"{value:.10g}" if isinstance(value, float) else str(value)
 
     return [f"{name} {text(before, name)}, now {text(after, name)}" for name in names]
 
 
 def _way(quantity: str, heuristics: Mapping[str, float]) -> float:
-    """From the heuristic to a perfect score of a quantity; NaN if a heuristic is not known."""
+    """The distance from the heuristic to a perfect score of a quantity. NaN if a heuristic is unknown."""
     names = parts_of(quantity) or (quantity,)
     ways = [column(name).limits[1] - heuristics.get(name, math.nan) for name in names]
     return sum(ways) / len(ways)

@@ -1,7 +1,7 @@
-"""What a trained model does inside its mixers, in numbers: active sets, weights, gates, lag kernels, interactions.
+"""Measurements inside the mixers of a trained model: active sets, weights, gates, lag kernels, interactions.
 
-It knows what a :class:`madbench.mixers.probe.Probe` has and no family. Rows are queries; the first one, which sees
-nothing but itself, is left out. Means are over the rows of all examples, a layer and head apart.
+This module reads a :class:`madbench.mixers.probe.Probe` and knows no family. Rows are queries. The first row sees only
+itself and is left out. Means are over the rows of all examples, for each layer and head.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from madbench.mixers.probe import Probe
 
 NEAR_ZERO, NEAR_ONE = 0.001, 0.9  # of a coefficient (Coefficient Dynamics, section 5 and D.2); near one ends at 1
 GATE_CLOSED, GATE_OPEN = 0.1, 0.9
-NOISE = 0.01  # of an input's root mean square, by which it is moved to see which slots change sides
+NOISE = 0.01  # noise relative to the root mean square of the input, for the slots that change sides
 BANDS = {"lag 0": (0, 1), "1": (1, 2), "2-7": (2, 8), "8-31": (8, 32), "32+": (32, None)}
-MOST_PAIRS = 2**22  # rows times keys of the examples where no number of them is asked for
+MOST_PAIRS = 2**22  # the largest default of examples times rows times keys
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Numbers of one model as rows of tables, and what figures draw of it."""
+    """The measurements of one model as rows of tables, and its probes for figures."""
 
     tables: dict[str, list[dict[str, Any]]]
-    """Those that have rows. A row is of a layer, and of ...
+    """The tables that have rows:
 
-    - ``active``: a head: size and stability of the active sets;
-    - ``weights``: a head: its coefficients;
-    - ``gates``: a gate;
-    - ``kernels``: a mixing and head (:func:`madbench.analysis.lag_kernels.kernel_rows`);
-    - ``matrices``: a matrix and head.
+    - ``active``: one row per layer and head, with size and stability of the active sets;
+    - ``weights``: one row per layer and head, with the coefficients;
+    - ``gates``: one row per layer and gate;
+    - ``kernels``: one row per layer, mixing and head (:func:`madbench.analysis.lag_kernels.kernel_rows`);
+    - ``matrices``: one row per layer, matrix and head.
     """
     probes: list[Probe]
-    """Of each layer."""
+    """The probe of each layer."""
 
 
 @torch.no_grad()
 def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
-    """Measures a model in eval mode on inputs (B, T) of its device.
+    """Measure a model in eval mode on inputs (B, T) on its device.
 
-    Raises ``TrainingError`` where its mixers have no ``probe``, or show nothing in it.
+    Raises ``TrainingError`` if its mixers have no ``probe``, or if the probes are empty.
     """
     tables: dict[str, list[dict[str, Any]]] = {}
     probes = []
@@ -65,12 +65,12 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
             tables.setdefault(name, []).extend({"layer": number} | row for row in rows)
     tables = {name: rows for name, rows in tables.items() if rows}
     if not tables:
-        raise TrainingError("its mixers show nothing of themselves that could be measured")
+        raise TrainingError("the probes of its mixers are empty, so there is nothing to measure")
     return Inspection(tables, probes)
 
 
 def examples_for(length: int) -> int:
-    """How many examples of so many tokens are enough and fit: 32 at most."""
+    """The default number of examples of ``length`` tokens: as many as fit into memory, at most 32."""
     return max(1, min(32, MOST_PAIRS // length**2))
 
 
@@ -95,12 +95,12 @@ def _moved(x: Tensor) -> Tensor:
 
 
 def _visible(rows: int, device: torch.device) -> Tensor:
-    """Slots that each row but the first sees, (T - 1,)."""
+    """The number of slots that each row except the first sees, (T - 1,)."""
     return torch.arange(2, rows + 1, device=device)
 
 
 def _mean(values: Tensor) -> list[float]:
-    """(B, H, ...) -> the mean of each head; NaN left out."""
+    """The mean of each head of (B, H, ...), without NaN."""
     return values.double().nanmean(dim=[i for i in range(values.dim()) if i != 1]).tolist()
 
 
@@ -109,11 +109,12 @@ def _heads(columns: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
 
 
 def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
-    """Sizes, and overlaps |A and B| / |A or B| of the sets of one row and the row before, and what chance would give.
+    """Sizes of the active sets, and overlaps |A and B| / |A or B| of the sets of a row and of the row before.
 
-    ``same_lags``: the slots are matched by their lag; ``same_slots``: slot l of a row with slot l - 1 of the row
-    before, which without mixing is the same token. ``chance``: about what independent sets of these sizes give.
-    ``flips``: share of the slots that change sides when the input moves by ``NOISE``.
+    - ``same_lags``: overlap of slots with the same lag;
+    - ``same_slots``: overlap of slot l with slot l - 1 of the row before, which without mixing is the same token;
+    - ``chance``: approximate overlap of independent sets of these sizes;
+    - ``flips``: share of the slots that change sides if the input moves by ``NOISE``.
     """
     visible = _visible(active.shape[-1], active.device)
     sizes = active.sum(-1).double()
@@ -124,7 +125,7 @@ def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
     lower = torch.ones(active.shape[-2:], dtype=torch.bool, device=active.device).tril()
     is_visible, was_visible = lower[1:], lower[:-1]
     for name, of_band in {"share_recent": is_visible & recent, "share_older": is_visible & ~recent}.items():
-        columns[name] = _mean((newer & of_band).sum(-1) / of_band.sum(-1))  # NaN where there is none
+        columns[name] = _mean((newer & of_band).sum(-1) / of_band.sum(-1))  # NaN if a row sees no such slot
     n, a, b = visible - 1, (newer & was_visible).sum(-1).double(), older.sum(-1).double()
     columns["same_lags"] = _mean(_overlap(newer & was_visible, older))
     columns["same_slots"] = _mean(_overlap(newer[..., 1:], older[..., :-1]))
@@ -139,10 +140,10 @@ def _overlap(mask: Tensor, other: Tensor) -> Tensor:
 
 
 def _weight_rows(weights: Tensor) -> list[dict[str, float]]:
-    """Coefficients near zero and near one, how many keys a row has, and where they are.
+    """Coefficients near zero and near one, the effective number of keys of a row, and the lags of the weights.
 
-    ``keys`` is (sum |w|)^2 / sum w^2, the number of equal weights as spread as these. Bands of lags have shares of
-    sum |w|; ``same_lags`` and ``same_tokens`` are what the shares of a row and the row before have in common.
+    ``keys`` is (sum |w|)^2 / sum w^2, the effective number of keys. Bands of lags have shares of sum |w|. ``same_lags``
+    and ``same_tokens`` are the overlaps of the shares of a row and of the row before.
     """
     size = weights[..., 1:, :].double().abs()
     visible = _visible(weights.shape[-1], weights.device)
@@ -190,7 +191,7 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def profiles(probe: Probe) -> dict[str, Tensor]:
-    """Profiles by lag, (H, L): how often a visible slot is active, and its mean share of the row's sum of |w|."""
+    """Profiles by lag, (H, L): how often a visible slot is active, and its mean share of sum |w| of the row."""
     by_name = {}
     if probe.active is not None:
         length = probe.active.shape[-1]

@@ -1,12 +1,13 @@
-"""How much of a learned lag kernel is a shift or an average, against random tables of the same size.
+"""Shares of shifts and averages in a learned lag kernel, compared with random tables of the same size.
 
-A slot i of a row is made of the tokens j by column i of R = I + Diag(p) + K, K = A Diag(s) B^T (HyperMLP, section 2.4
-and Theorem 2.1 iii). Appendix I predicts two structures: a shift, slot i reads token i + n, for copying at an offset
-(I.3.4); and slots that average many tokens, for summaries and against noise (I.3.1, I.3.2). Each is a share of the
-squared mass of K: of its best approximation by one number times a shift, by columns that are constant over a window, or
-by a matrix that depends on the offset alone. A shift of L lags has L equal singular values, so K of rank r can be one
-to r / L at most: its share is relative to that. Tables of independent normal numbers, of the same size and strengths,
-have shares too.
+Slot i of a row is the combination of the tokens j by column i of R = I + Diag(p) + K, K = A Diag(s) B^T (HyperMLP,
+section 2.4 and Theorem 2.1 iii). Appendix I predicts two structures. A shift: slot i reads token i + n, for copying at
+an offset (I.3.4). An average: slots average many tokens, for summaries and against noise (I.3.1, I.3.2).
+
+A share is the part of the squared mass of K that its best approximation has. The approximations are a number times a
+shift, columns that are constant over a window, and a matrix that depends only on the offset. A shift of L lags has L
+equal singular values, so a K of rank r can match it to r / L at most; its share is relative to that. Random tables are
+tables of independent normal numbers with the same size and strengths.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from torch import Tensor
 
 from madbench.mixers.probe import LagKernel
 
-MOST_LAGS = 256  # that are measured, from the newest
+MOST_LAGS = 256  # the largest number of lags that are measured, from the newest
 MOST_SHIFT = 8
 RANDOM_TABLES = 200
-RANDOM_QUANTILE = 0.95  # of the shares of random tables; what is above it is more than chance
+RANDOM_QUANTILE = 0.95  # quantile of the shares of random tables; a larger share is more than chance
 
 
 def mixed(kernel: LagKernel, lags: int) -> Tensor:
@@ -31,14 +32,14 @@ def mixed(kernel: LagKernel, lags: int) -> Tensor:
 
 
 def diagonals(k: Tensor, offsets: Sequence[int]) -> Tensor:
-    """Share of the squared mass of K (..., L, L) that a constant on diagonal j = i + n has, for every n: (..., N)."""
+    """The share of a constant diagonal j = i + n in the squared mass of K (..., L, L), for every n: (..., N)."""
     length = k.shape[-1]
     sums = torch.stack([k.diagonal(-n, -2, -1).sum(-1) ** 2 / (length - abs(n)) for n in offsets], dim=-1)
     return sums / _mass(k)[..., None]
 
 
 def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
-    """Shifts n = 1, -1, 2, ..., and how much of each K (..., L, L) is, 1 for as much as its rank allows: (..., N)."""
+    """Shifts n = 1, -1, 2, ..., and their shares (..., N) in K (..., L, L); 1 is the most that its rank allows."""
     length = k.shape[-1]
     offsets = [n for m in range(1, min(MOST_SHIFT, length - 1) + 1) for n in (m, -m)]
     most = torch.tensor([min(1.0, rank / (length - abs(n))) for n in offsets]).to(k)
@@ -46,7 +47,7 @@ def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 
 
 def windows(k: Tensor) -> tuple[list[int], Tensor]:
-    """Widths m = 2, 4, ... and L, and K's (..., L, L) share in columns constant over the m newest tokens: (..., M)."""
+    """Widths m = 2, 4, ..., L, and the shares (..., M) in K (..., L, L) of columns constant over m newest tokens."""
     length = k.shape[-1]
     widths = [m for m in (2**i for i in range(1, 30)) if m < length] + [length]
     sums = k.cumsum(-2)[..., [m - 1 for m in widths], :].square().sum(-1)
@@ -54,9 +55,9 @@ def windows(k: Tensor) -> tuple[list[int], Tensor]:
 
 
 def structure(k: Tensor, rank: int) -> dict[str, Tensor]:
-    """The shares of K (..., L, L), L > 1, each of shape (...,).
+    """The shares ``shift_1``, ``best_shift``, ``average``, ``best_window`` and ``by_offset`` of K.
 
-    They are ``shift_1``, ``best_shift``, ``average``, ``best_window`` and ``by_offset``.
+    K has the shape (..., L, L) with L > 1, and each share the shape (...,).
     """
     length = k.shape[-1]
     of_shift, of_window = shifts(k, rank)[1], windows(k)[1]
@@ -74,11 +75,11 @@ def _mass(k: Tensor) -> Tensor:
 
 
 def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
-    """What is measured of each head's kernel over the first ``length`` lags, ``MOST_LAGS`` at most.
+    """The measurements of each head's kernel over the first ``length`` lags, at most ``MOST_LAGS``.
 
-    ``size`` is the norm of K over that of I + Diag(p), ``p`` the root mean square of p, and each share has beside it
-    the ``RANDOM_QUANTILE`` of random tables, ``..._random``. ``shift`` and ``window`` are where the best are. Empty for
-    one lag.
+    ``size`` is the norm of K divided by the norm of I + Diag(p), and ``p`` the root mean square of p. Each share comes
+    with the ``RANDOM_QUANTILE`` of random tables, ``..._random``. ``shift`` and ``window`` are the best shift and the
+    best window. Empty for one lag.
     """
     lags = min(length, kernel.p.shape[1], MOST_LAGS)
     if lags < 2:
@@ -97,7 +98,7 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
 
 
 def random_structure(lags: int, s: Tensor) -> dict[str, Tensor]:
-    """The shares of ``RANDOM_TABLES`` random tables over so many lags with strengths ``s`` (R,); always the same."""
+    """The shares of ``RANDOM_TABLES`` random tables over ``lags`` lags with strengths ``s`` (R,), from a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     shares: list[dict[str, Tensor]] = []
     for _ in range(RANDOM_TABLES // 20):

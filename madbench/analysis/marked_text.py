@@ -1,13 +1,13 @@
-"""Text that people read, as every format of a table sets it: cells with their marks, and the sign of a number."""
+"""Text of tables that every format shares: cells with their marks, and the minus sign."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
 MINUS = "\N{MINUS SIGN}"
-"""Stands before a number that people read; programs read a hyphen."""
+"""The minus sign of numbers for people. Numbers for programs have a hyphen."""
 BEST, WITHIN_NOISE = "best", "within_noise"
-"""Marks of a cell: the best of its column, and what may be the best as well."""
+"""Marks of a cell: the best of its column, and not significantly worse than the best."""
 
 
 Width = Literal["single", "double"]
@@ -22,10 +22,19 @@ class MarkedText(NamedTuple):
 
 
 def with_minus(number: str) -> str:
-    """A number as people read it: with a true minus."""
+    """A number with a minus sign, for people."""
     return number.replace("-", MINUS)
 
 
 def with_hyphens(text: str) -> str:
-    """Text as programs read it: numbers in it have a hyphen for a minus."""
+    """Text with hyphens in place of minus signs, for programs."""
     return text.replace(MINUS, "-")
+
+
+class Origin(NamedTuple):
+    """Sentences on where the results of a table come from."""
+
+    caption: str = ""
+    """What a reader of the numbers must know: seeds that are left out, and runs of other code."""
+    notes: str = ""
+    """The labels on which settings were chosen."""

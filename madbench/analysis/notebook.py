@@ -1,4 +1,4 @@
-"""The progress of training below the cell of a notebook, in HTML that needs no widgets."""
+"""The progress of training in the output of a notebook cell, as HTML without widgets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from madbench.execute.sweep_state import SweepState, flatten, weights
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
 
-SECONDS = 0.5  # between two updates
+SECONDS = 0.5  # seconds between two updates
 
 
 class NotebookProgress:
-    """A bar, how many jobs are done, the time left, and a line a job in training; replaced in place."""
+    """A progress bar, the number of finished jobs, the time left, and one line per running job."""
 
     def __init__(self, jobs: Sequence[Job]):
         self.state, self._began, self._shown = SweepState(weights(jobs), jobs), time.monotonic(), -SECONDS
@@ -33,7 +33,7 @@ class NotebookProgress:
         self._handle.update(self._html(self.html()))
 
     def on_event(self, event: Event) -> None:
-        """Takes an event of an executor, and shows it unless the last one was shown just now."""
+        """Take an event of an executor, and update the output at most every :data:`SECONDS`."""
         now = time.monotonic() - self._began
         self.state.apply(flatten(event), now)
         if now - self._shown >= SECONDS:
@@ -41,7 +41,7 @@ class NotebookProgress:
             self._handle.update(self._html(self.html()))
 
     def html(self) -> str:
-        """The progress so far."""
+        """The progress as HTML."""
         self.state.tick(time.monotonic() - self._began)
         content = self.state.content()
         words = [f"{content['done']}/{content['total']} jobs done"]

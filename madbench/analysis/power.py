@@ -1,8 +1,8 @@
-"""The number of seeds that claims need, in closed form from the test itself.
+"""The number of seeds that claims need, in closed form.
 
-Power: the probability that a gain is found beyond its line if it truly is a stated one, and seeds scatter as the test
-takes them to do: with the stored seeds' variance, raised where these are few. The seeds for the measured gain and for a
-stated one come from the same formula, so a larger gain never needs more seeds.
+Power is the probability that the test finds a gain beyond its line if the true gain is a given one. The variance of the
+seeds is that of the test: the variance of the stored seeds, increased if these are few. The seeds for the measured gain
+and for a given gain come from the same formula, so a larger gain never needs more seeds.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 
 MOST_SEEDS = 50
-"""The largest number of seeds that is considered."""
+"""The largest number of seeds that is tried."""
 ENOUGH_POWER = 0.8
-"""Probability of a decision that is asked for."""
+"""The power that is enough."""
 
 
 def power_table(
@@ -34,19 +34,21 @@ def power_table(
     tracked: Callable[[list[Any]], Iterable[Any]] = iter,
     true_gain: float | None = None,
 ) -> Listing:
-    """The claims that have a stored pair of labels, and the seeds that they need.
+    """The table of the claims with a stored pair of labels, and the seeds that they need.
 
-    Records: ``gain``, the stored one, the smallest if several have to be beyond the ``line`` that it is tested against;
-    ``n`` stored seeds; ``seeds`` with which a true gain of this size is found with enough probability, 0 for more than
-    :data:`MOST_SEEDS`; and the ``probability`` of that, None if nothing is tested. Every gain that has to be beyond the
-    line, ``gain_name``, has a record with ``true_gain``, and the ``power_seeds`` and ``power`` of that.
+    There is one record per claim, quantity and gain that has to exceed the ``line``. Its keys are:
+
+    - ``gain``: the stored gain, the smallest one if several have to exceed the line; ``n``: its stored seeds;
+    - ``seeds``: the seeds that find a true gain of this size with enough power, 0 for more than :data:`MOST_SEEDS`;
+    - ``probability``: that power, None if nothing is tested;
+    - ``gain_name``, ``true_gain``, ``power_seeds`` and ``power``: the same for a given true gain.
 
     Args:
-        scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`).
-        claims: those to decide.
+        scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`).
+        claims: the claims to decide.
         protocol: sentences about the protocols, which begin the notes.
-        tracked: goes through the claims, with a progress bar where there is one.
-        true_gain: the gain at which power is stated; by default :func:`default_gain`.
+        tracked: iterates over the claims, for example with a progress bar.
+        true_gain: the true gain for which power is computed; by default :func:`default_gain`.
     """
     samples = samples_of(scores)
     tests = [
@@ -83,13 +85,15 @@ def power_table(
             lines.append([*line, "", "", ""])
             lines += [[*names, *line[3:5], "", "", *texts] for names, texts in of_gains]
     caption = (
-        f"Seeds of every label with which a gain is found beyond the line with a probability of {ENOUGH_POWER:.0%} or"
-        " more, and that probability: if the true gain is the measured one, and if it is a stated true gain. The level"
-        f" is {level:.2g}, as Holm's method leaves it to the first of {len(tests)} tests."
+        f"Seeds: the number per label with a power of at least {ENOUGH_POWER:.0%} if the true gain is the measured one."
+        f" Seeds for it: the same for the given true gain. The level is {level:.2g}, that of the first of {len(tests)}"
+        " tests in Holm's method."
     )
     if not tests:
-        caption = "No claim has a whole stored seed of every label it compares; madbench findings says what is missing."
-    notes = "Gain: points of accuracy, nats per token of loss; -: not testable, or fewer than two stored seeds."
+        caption = "No claim has a complete stored seed of each of its labels; madbench findings names the missing runs."
+    notes = (
+        "Gain: in points of accuracy, or in nats per token of a loss. -: not testable, or fewer than two stored seeds."
+    )
     headings = ["Claim", "On", "Gain", "Line", "n", "Seeds", "Power", "True gain", "Seeds for it", "Its power"]
     return Listing(records, headings, lines, records, caption, " ".join([*protocol, notes]), "tab:power", "%s")
 
@@ -99,10 +103,11 @@ def _texts(seeds: int, power: float) -> list[str]:
 
 
 def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
-    """The gain at which power is stated where nobody names one.
+    """The default true gain for power.
 
-    At the line itself power is the level. So no difference for a claim of none; twice the line for one of a gain, which
-    of half of a published gain is that gain; where the line is 0 the published gain, and without one the stored gain.
+    No difference for a claim of no difference. For a claim of a gain it is twice the line, as power at the line is the
+    level; for a line of half of a published gain that is the published gain. If the line is 0 it is the published gain,
+    otherwise the stored gain.
     """
     if claim.expectation(quantity) != "gain":
         return 0.0
@@ -113,9 +118,10 @@ def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
 
 
 def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: float = LEVEL) -> tuple[int, float]:
-    """The smallest number of seeds with a power of :data:`ENOUGH_POWER`, and this power (:func:`power_at`).
+    """Returns ``(n, power)``: the smallest number of seeds whose power is at least :data:`ENOUGH_POWER`.
 
-    0 seeds and the power of :data:`MOST_SEEDS` if these are not enough; NaN without two seeds of every label.
+    If :data:`MOST_SEEDS` seeds are not enough, n is 0 and the power is theirs. Without two seeds of every label the
+    power is NaN.
     """
     if min(sample.n for _, sample in terms) < 2:
         return 0, math.nan
@@ -126,7 +132,7 @@ def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: 
 
 
 def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, level: float = LEVEL) -> float:
-    """The probability that ``n`` seeds of every label find a true sum ``distance`` away from the line, on its side."""
+    """The probability that ``n`` seeds per label find a true gain at this ``distance`` beyond the line."""
     planned = Terms.joined([_future(sample, n).scaled(weight) for weight, sample in terms])
     freedom, error = float(planned.freedom.item()), math.sqrt(planned.variance.item())
     quantile = stdtrit(freedom, 1 - level / 2)
@@ -134,7 +140,7 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
 
 
 def _future(sample: Sample, n: int) -> Terms:
-    """The terms of the mean of ``n`` seeds that scatter as the test takes those of ``sample`` to do."""
+    """The terms of the mean of ``n`` future seeds with the variance that the test has for ``sample``."""
     if sample.parts:
         return Terms.joined([_future(part, n).scaled(1 / len(sample.parts)) for part in sample.parts])
     variance = float(sample.terms.variances[0]) * sample.n

@@ -1,9 +1,9 @@
-"""Claims, labels, tasks, seeds and thresholds stated before the runs exist, frozen by the hash of their content.
+"""Registrations: claims, labels, tasks, seeds and thresholds that are stated before the runs exist.
 
-A registration names every value that enters a verdict and is in no job: levels, shares and margins, the claims with
-their lines, the published numbers, chance and resolution of each column. A verdict is provisional as long as one of the
-registered runs is not stored, or one of these values is another than was registered. There is no boundary that allows
-looking: a verdict counts once, at the registered number of seeds, and seeds beyond it are not read.
+The hash of its content freezes a registration. It has every value that a verdict needs and that is in no job: levels,
+shares and margins, the claims with their lines, the published numbers, and chance and resolution of each column. A
+verdict is provisional while a registered run is missing or one of these values has changed. The p-values assume a
+single look, at the registered number of seeds; further seeds are not read.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
 FORM = 3
-"""Form of the files. Form 2 binds its test by a hash of code and not by a name; it is read as one with another test."""
+"""The format version of the files. Form 2 names its test by a hash of code; it is read as another test."""
 OTHER_TEST = "registered with another test"
-"""Said beside each verdict of such a registration."""
+"""The mark of each verdict of such a registration."""
 MOST_CHANGES = 5
-"""Values named in the sentence on those that changed."""
+"""The most changed values that a sentence names."""
 _WORDING = ("title", "sentence", "source", "theory", "group", "note")
-"""Keys of a claim that decide no verdict."""
+"""The keys of a claim that do not affect a verdict."""
 _PROBLEMS = {
     "failed": "failed (madbench sweep --retry)",
     "damaged": "cannot be read (madbench validate --store)",
@@ -50,41 +50,41 @@ _PROBLEMS = {
 
 @dataclass(frozen=True)
 class Registration:
-    """What :func:`register` froze."""
+    """A registration: the content of the file that :func:`register` writes."""
 
     form: int
     registered: str
-    """When, in UTC."""
+    """The time of the registration in UTC."""
     grid: dict[str, Any]
-    """The file that was registered."""
+    """The content of the registered file."""
     claims: tuple[Claim, ...]
     jobs: tuple[str, ...]
-    """Ids of the runs that are to decide the claims."""
+    """The ids of the runs that decide the claims."""
     stored: tuple[str, ...]
-    """Those of them that had a result already."""
+    """The ids of the runs that had a result before the registration."""
     thresholds: dict[str, Any]
-    """Every value that enters a verdict and is in no job and no claim (:mod:`madbench.analysis.deciding`)."""
+    """Every value that a verdict needs and that is in no job and no claim (:mod:`madbench.analysis.deciding`)."""
     id: str
-    """Hash of all of this."""
+    """The hash of the content."""
     test: dict[str, Any] = field(default_factory=dict)
-    """Name and version of the test of the claims; empty in form 2."""
+    """The name and the version of the test of the claims. Empty in form 2."""
     analysis: str = ""
-    """In form 2, a hash of the code that tested the claims."""
+    """In form 2 a hash of the code that tested the claims."""
     claims_from: str = "hypermlp"
-    """The file or the paper whose claims these are."""
+    """The file or the paper of the claims."""
     code: dict[str, Any] = field(default_factory=dict)
-    """By label whose code is outside of this package, what stands in for it (:class:`StoredCode`); it may be edited."""
+    """Stand-ins for code outside of this package, by label (:class:`StoredCode`), as that code may be edited."""
 
 
 def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[Registration, Experiment, Path]:
-    """Freezes the grid in the YAML file ``path``, and writes the registration beside it.
+    """Freeze the grid in the YAML file ``path``, and write the registration beside it.
 
-    The file has the keys of a grid and ``claims``: names of claims of the paper or the file ``claims_from``, by default
-    those of which the grid has the labels and the tasks. The key ``claims_from`` of the grid names such a file relative
-    to the folder of the grid; the registration, which is written to that folder, keeps the name.
+    The file has the keys of a grid and the key ``claims``: names of claims of the paper or the file ``claims_from``.
+    By default these are all claims whose labels and tasks are in the grid. The key ``claims_from`` of the grid names a
+    file of claims relative to the folder of the grid. The registration is written to that folder and keeps the name.
 
-    Raises ``ConfigError`` for a registration that exists, for a claim that its labels or tasks cannot decide, and what
-    :func:`madbench.experiment.prepare` does.
+    Raises ``ConfigError`` for a registration that exists, for a claim that the labels or tasks cannot decide, and in
+    the cases of :func:`madbench.experiment.prepare`.
     """
     mapping = read_yaml(path)
     target = path.with_name(path.stem + SUFFIX)
@@ -126,9 +126,9 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
 
 
 def load_registration(path: Path, results: Path) -> tuple[Registration, Results]:
-    """A registration and what is stored of it.
+    """Read a registration and its stored results.
 
-    Raises ``ConfigError`` where the file was changed, or where this installation would not train the registered runs.
+    Raises ``ConfigError`` if the file was changed, or if this installation would not train the registered runs.
     """
     try:
         content = parse_json(read_file(path))
@@ -148,7 +148,7 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     if (form := content.get("form", 1)) not in (2, FORM):
         raise ConfigError(
             f"{path}: registered by another version of madbench, in form {form} of the file where this one reads forms"
-            f" 2 and {FORM}; read it with the version that registered it, or register anew under another name"
+            f" 2 and {FORM}; read it with the version that registered it, or register again under another name"
         )
     registration = from_mapping(Registration, content, str(path))
     if claims_from := registration.grid.get("claims_from"):
@@ -164,12 +164,12 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
 
 
 def _beside(path: Path, claims_from: str) -> str:
-    """A file of claims that a grid at ``path`` names, seen from the working folder; the name of a paper is kept."""
+    """The path of a file of claims that a grid at ``path`` names. The name of a paper is returned unchanged."""
     return str(path.parent / claims_from) if claims_from.endswith((".yaml", ".yml")) else claims_from
 
 
 def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]:
-    """Stand-ins for code outside of this package: those in the file, or else those of stored runs."""
+    """Stand-ins for code outside of this package: from the file, otherwise from stored runs."""
     if registration.code:
         return {label: from_mapping(StoredCode, each, f"code of {label}") for label, each in registration.code.items()}
     stored = store.jobs()
@@ -177,28 +177,28 @@ def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]
 
 
 def _why_other_runs(registration: Registration, made: Experiment, store: Snapshot) -> str:
-    """A sentence: why the runs that would be trained now are not those registered, and what to do."""
+    """A sentence on why the runs that would be trained now are not the registered ones, and on what to do."""
     pairs = zip(registration.jobs, made.jobs)
     other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(made.jobs) else []
     if not other or not all(names_outside_code(job) for job in other):
         return (
-            "this installation would train other runs: a profile, which profile is usual, a task or a family"
-            " changed after the registration; install the version that registered it"
+            "this installation would train other runs: a profile, the default profile, a task or a family changed"
+            " after the registration; install the version that registered it"
         )
     earlier = earlier_runs(other, store)
     files = ", ".join(dict.fromkeys(each.file for each in earlier if each.file))
     labels = ", ".join(dict.fromkeys(job.label for job in other))
     return (
-        f"{files or f'the code of {labels}'} changed after the registration, which is of runs of the code as it was;"
-        " put that code back, or register anew under another name"
+        f"{files or f'the code of {labels}'} changed after the registration; restore the registered code, or"
+        " register again under another name"
     )
 
 
 def registered_findings(registration: Registration, results: Results) -> list[Finding]:
-    """The findings that were registered, and after them, as a family of their own, every other claim: exploratory.
+    """The registered findings, and after them every other claim as an exploratory finding, corrected apart.
 
-    Those registered are held against the registered lines. Their verdicts are marked as provisional if a run is
-    lacking or a value changed, and if the registration was not made before all runs, or with another test.
+    Registered findings are tested against the registered lines. Their verdicts have marks if a run is missing, if a
+    value changed, if a run existed before the registration, and if it names another test.
     """
     names = {claim.name for claim in registration.claims}
     marks = _marks(registration, results)
@@ -221,9 +221,10 @@ def _marks(registration: Registration, results: Results) -> tuple[str, ...]:
 
 
 def early_runs(registration: Registration, results: Results) -> dict[str, str]:
-    """The ids of stored runs that were not shown to end after the registration: ``earlier``, or ``unknown``.
+    """The stored runs that may have ended before the registration, by id: ``earlier`` or ``unknown``.
 
-    The record says when a run ended. If it does not, the time is unknown; the date of a file is that of an import.
+    The time is that in the record of a run. Without it the time is unknown, as the date of a file may be that of an
+    import.
     """
     began, early = _moment(registration.registered), {}
     for name, record in results.store.records(set(registration.jobs)).items():
@@ -237,7 +238,7 @@ def early_runs(registration: Registration, results: Results) -> dict[str, str]:
 
 
 def _moment(text: Any) -> datetime | None:
-    """A time in UTC from its ISO text; None if it is none."""
+    """The time of an ISO text, in UTC. None for other values."""
     try:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -246,7 +247,7 @@ def _moment(text: Any) -> datetime | None:
 
 
 def registered_lines(registration: Registration) -> findings.Lines:
-    """What the gain of each registered claim was to be beyond; a claim without a published number has none."""
+    """The registered lines, which the gain of a claim has to exceed. A claim without a published number has none."""
     lines = registration.thresholds["lines"]
     return {claim: {name: line for name, line in own.items() if line is not None} for claim, own in lines.items()}
 
@@ -258,7 +259,7 @@ def _confirmed(registration: Registration, results: Results, lines: findings.Lin
 
 
 def lacking_runs(results: Results) -> dict[str, str]:
-    """The jobs, by id, that are not wholly stored, and what is wrong: ``not stored``, ``failed`` or ``damaged``."""
+    """The incomplete jobs by id, with their states: ``not stored``, ``failed`` or ``damaged``."""
     jobs = [job.id for job in results.experiment.jobs]
     listed, records = set(results.store.job_ids()), results.store.records(set(jobs))
     lacking = {}
@@ -271,21 +272,21 @@ def lacking_runs(results: Results) -> dict[str, str]:
 
 
 def changed_values(registration: Registration, made: Experiment) -> list[str]:
-    """The values that enter a verdict and are not those registered."""
+    """The values that a verdict needs and that differ from the registered values."""
     then, now = registration.thresholds, deciding_values(registration.claims, made)
-    if has_other_test(registration):  # its file names values of that test, and not all of this one
+    if has_other_test(registration):  # the file has the values of its own test, so only shared names are compared
         then = {name: value for name, value in then.items() if name in now}
         now = {name: value for name, value in now.items() if name in then}
     return changes(then, now)
 
 
 def has_other_test(registration: Registration) -> bool:
-    """True if the claims were registered with another test, or another version of it, than the present one."""
+    """True if the claims were registered with another test or with another version of the test."""
     return registration.test != TEST
 
 
 def changed_claims(registration: Registration) -> list[str]:
-    """The registered claims that this installation has otherwise, with the keys that differ, or not at all."""
+    """The registered claims that changed in this installation, with the keys that differ, or that are gone."""
     own = {claim.name: asdict(claim) for claim in _present_claims(registration)}
     changed = []
     for claim in registration.claims:
@@ -297,7 +298,7 @@ def changed_claims(registration: Registration) -> list[str]:
 
 
 def _present_claims(registration: Registration) -> tuple[Claim, ...]:
-    """The claims that the registered file or paper has now; none of one that cannot be read any more."""
+    """The present claims of the registered file or paper. Empty if it cannot be read."""
     try:
         return load_claims(registration.claims_from)
     except ConfigError:
@@ -305,7 +306,7 @@ def _present_claims(registration: Registration) -> tuple[Claim, ...]:
 
 
 def sentences(registration: Registration, path: Path, results: Results) -> list[str]:
-    """What a reader of the findings has to know of the registration."""
+    """Sentences on the registration for readers of the findings."""
     text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
     jobs = {job.id: job for job in results.experiment.jobs}
 
@@ -315,24 +316,26 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
 
     lacking = lacking_runs(results)
     early = early_runs(registration, results)
-    for when, words in {"earlier": "ended before the registration", "unknown": "do not say when they ended"}.items():
+    for when, words in {"earlier": "ended before the registration", "unknown": "have no time of their end"}.items():
         if names := [name for name in jobs if early.get(name) == when]:
-            text.append(f"{len(names)} of {len(jobs)} runs {words}, and so confirm no verdict: {named(names)}")
+            text.append(
+                f"{len(names)} of {len(jobs)} runs {words}; verdicts that use them are exploratory: {named(names)}"
+            )
     changed = changed_values(registration, results.experiment)
     if has_other_test(registration):
-        with_test = " ".join(map(str, registration.test.values())) or "a test that it does not name"
+        with_test = " ".join(map(str, registration.test.values())) or "an unnamed test"
         text.append(f"Registered with {with_test}; judged by {TEST['name']} {TEST['version']}.")
     if changed:
         more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
         text.append(f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional.")
     if any(name.startswith("lines.") for name in changed):
         both = (_confirmed(registration, results, lines) for lines in (registered_lines(registration), {}))
-        turned = [
+        other_verdicts = [
             f"{now.claim.title}, {heading(now.quantity)}: {now.verdict}"
             for then, now in zip(*both)
             if then.verdict != now.verdict
         ]
-        text.append(f"At the lines of the present analysis {'; '.join(turned) or 'all verdicts are the same'}.")
+        text.append(f"With the present lines: {'; '.join(other_verdicts) or 'the same verdicts'}.")
     if others := changed_claims(registration):
         text.append(f"Claims changed after the registration, judged as registered: {', '.join(others)}.")
     if lacking:
@@ -341,9 +344,9 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
             if names := [name for name, why in lacking.items() if why == problem]:
                 text.append(f"{len(names)} of these {words}: {named(names)}")
         for other in earlier_runs((jobs[name] for name in lacking), results.store):
-            text.append(f"{other.stored} had other code than was registered: put that code back, or register anew.")
-        text.append("The verdicts are provisional until all are.")
-        text.append("No boundary allows a look before that: p-values are those of one look, at the registered seeds.")
+            text.append(f"{other.stored} used other code than was registered: restore that code, or register again.")
+        text.append("The verdicts are provisional until all runs are stored.")
+        text.append("These p-values assume a single look, at the registered seeds.")
     return text
 
 
@@ -352,7 +355,7 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
 
 
 def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:
-    """The claims by name; without names those of which all labels, and a quantity, are there."""
+    """The named claims. By default every claim whose labels and one of whose quantities are in the experiment."""
     columns, rows = columns_of(made), {row.name for row in made.rows}
     problems = {}
     for claim in claims:

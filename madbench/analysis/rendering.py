@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from madbench.analysis.latex import latex_table
-from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Width, with_hyphens
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Origin, Width, with_hyphens
 from madbench.labels.names import with_display_names
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PUBLISHED = "  published"
-"""First cell of a row with the published numbers of the label above it."""
+"""The first cell of a row with the published numbers of the label above it."""
 
 SIGNS = {BEST: "*", WITHIN_NOISE: "~", "": ""}
-"""What stands for the marks where text is neither bold nor underlined."""
+"""The signs that replace the marks in text without bold and underlined letters."""
 
 _MARKUP = re.compile(r"[\\`*$~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|\](?=\()|&(?=#?\w+;)")
-"""Characters that Markdown, or a formula in it, would read as more than text."""
+"""Characters with a meaning in Markdown or in a formula in it."""
 
 Line = list[MarkedText]
 Lines = list[Line]
@@ -35,30 +35,30 @@ _STYLES = {BEST: "bold", WITHIN_NOISE: "underline", "": ""}
 
 
 class TextTable(ABC):
-    """A label a row, rows of published numbers below theirs; subclasses say what is in it."""
+    """A table with one row per label, and a row of published numbers below it. Subclasses give the content."""
 
     caption: str
-    """In a sentence or two: what the numbers are and what the signs mean."""
+    """One or two sentences: the numbers, and the meaning of the signs."""
     notes: str = ""
-    """How the numbers came about, and what is missing."""
+    """How the numbers were computed, and what is missing."""
     shows_notes: bool = False
-    """Whether text has the notes below the caption."""
+    """True if the notes are printed below the caption."""
     latex_name: str = r"\texttt{%s}"
-    """How LaTeX sets the first cell of a row."""
+    """The LaTeX format of the first cell of a row."""
     latex_label: str = "tab:results"
 
     @property
     def below(self) -> str:
-        """What stands below the table."""
+        """The text below the table."""
         return with_display_names(f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption)
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows as text; the published row of a label follows it."""
+        """Headings and rows as text. The published row of a label follows the row of the label."""
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """Every cell as a mapping; numbers that do not exist are ``None``."""
+        """Every cell as a mapping. A number that does not exist is ``None``."""
 
     def content(self) -> dict[str, Any]:
         """Caption, notes and records, for programs."""
@@ -66,17 +66,17 @@ class TextTable(ABC):
         return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.records()}
 
     def marks(self) -> Mapping[tuple[str, int], str]:
-        """The marks by the first cell of the row and the index of the column, as far as there are any."""
+        """The marks, by the first cell of the row and the index of the column. A cell may have no mark."""
         return {}
 
     def row_heading(self, name: str) -> str:
-        """The first cell of a row as people see it."""
+        """The first cell of a row, with display names."""
         return with_display_names(name)
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
-        """The table for a terminal ``width`` columns wide, without the caption.
+        """The table for a terminal of ``width`` columns, without the caption.
 
-        Where it is narrow a cell takes several lines, and where it is very narrow a column has a line of its own.
+        On a narrow terminal a cell takes several lines. On a very narrow one each column has a line of its own.
         Without styles the marks are :data:`SIGNS`.
         """
         from rich import box
@@ -97,7 +97,7 @@ class TextTable(ABC):
         return table
 
     def keeps_columns(self, width: int, has_styles: bool = True) -> bool:
-        """Whether :meth:`to_rich` has a column a column."""
+        """True if :meth:`to_rich` prints each column as a column at this width."""
         return _width(*_stacked(*self._entries(has_styles))) <= width + 1  # no gap after the last
 
     def to_markdown(self) -> str:
@@ -117,7 +117,7 @@ class TextTable(ABC):
         return latex_table(names, lines, self.below, label or self.latex_label, self.latex_name, width)
 
     def to_html(self) -> str:
-        """A page, which needs nothing else, with the table as the one ``table`` element in it."""
+        """A self-contained HTML page with the table as its only ``table`` element."""
         import jinja2
 
         source = Path(__file__).with_name("table.html.j2").read_text(encoding="utf-8")
@@ -132,7 +132,7 @@ class TextTable(ABC):
         return table.replace("<caption>", '<caption style="caption-side: bottom; text-align: left">')
 
     def to_csv(self) -> str:
-        """Long form, a line a cell, for other programs."""
+        """The table in long form for other programs, one line per cell."""
         frame = pd.DataFrame(self.records())
         if frame.empty:
             frame = pd.DataFrame(columns=self.text_rows()[0])
@@ -155,10 +155,10 @@ class TextTable(ABC):
 
 @dataclass(frozen=True)
 class Listing(TextTable):
-    """A table whose text and records are made with it."""
+    """A table whose text and records are given when it is made."""
 
     rows: list[Any]
-    """What it shows; a row may have several lines."""
+    """The objects that the table shows. One row may have several lines."""
     headings: list[str]
     lines: list[list[str]]
     cells: list[dict[str, Any]]
@@ -169,9 +169,11 @@ class Listing(TextTable):
     latex_name: str = TextTable.latex_name
     shows_notes: bool = False
 
-    def of_origin(self, origin: str) -> Self:
-        """The table, its caption with what :meth:`madbench.analysis.scores.Results.origin` says of its results."""
-        return replace(self, caption=" ".join(filter(None, [self.caption, origin])))
+    def of_origin(self, origin: Origin | None) -> Self:
+        """The table with sentences on the origin of its results in caption and notes."""
+        caption, notes = origin or Origin()
+        texts = {"caption": [self.caption, caption], "notes": [self.notes, notes]}
+        return replace(self, **{name: " ".join(filter(None, parts)) for name, parts in texts.items()})
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return self.headings, self.lines
@@ -181,25 +183,25 @@ class Listing(TextTable):
 
 
 def markdown(text: str) -> str:
-    """``text`` as Markdown shows it, whatever signs it has."""
+    """``text`` with every special character of Markdown escaped."""
     return _MARKUP.sub(lambda sign: f"\\{sign[0]}", text)
 
 
 def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record for programs: None for NaN, and hyphens in its text."""
+    """The record for programs: ``None`` in place of NaN, and hyphens in place of minus signs in text."""
     texts = {name: with_hyphens(value) for name, value in record.items() if isinstance(value, str)}
     missing = {name: None for name, value in record.items() if isinstance(value, float) and math.isnan(value)}
     return {**record, **texts, **missing}
 
 
 def _width(headings: Line, lines: Lines, gap: int = 1) -> int:
-    """Characters of a row; a gap follows every column."""
+    """The width of a row in characters, with a gap after every column."""
     columns = zip(headings, *lines)
     return sum(max(len(part) for entry in column for part in entry.text.split("\n")) + gap for column in columns)
 
 
 def _stacked(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """The table with a line for every word of a cell, but for the first column's."""
+    """The table with one line per word of a cell. Cells of the first column stay on one line."""
     rows = [
         [row[0], *(MarkedText(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)
     ]
@@ -207,7 +209,7 @@ def _stacked(headings: Line, lines: Lines) -> tuple[Line, Lines]:
 
 
 def _by_column(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """The table with a line for every column of a label, and the published numbers, if any, in a column."""
+    """The table with one line per label and column. Published numbers, if any, are a column."""
     has_published = any(line[0].text == PUBLISHED for line in lines)
     nothing = MarkedText("")
     turned = []

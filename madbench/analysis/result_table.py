@@ -1,4 +1,4 @@
-"""The table of results: a label, or a row of a grid, a row; a task or a loss a column; published numbers below ours."""
+"""The table of results: one row per label or row of a grid, one column per task or loss, published numbers below."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.baselines import Baseline
 from madbench.analysis.cells import LEGEND, OVER_BUDGET, PLUS_MINUS, RANK_NOTE, Cell, Shows, row_texts
-from madbench.analysis.inference import SETTLING_SEEDS, Difference
-from madbench.analysis.marked_text import with_minus
+from madbench.analysis.inference import LEVEL, SETTLING_SEEDS, Difference
+from madbench.analysis.marked_text import Origin, with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
 from madbench.errors import ConfigError, did_you_mean
@@ -25,45 +25,45 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MOST_NAMED = 6
-"""Labels of a column that a caption names; of more it says the number."""
-_OTHER_CODE = f"{SIGN}: with runs of other code"
+"""The most labels of a column that a caption names. Of more it gives the number."""
+_OTHER_CODE = f"{SIGN}: some runs used other code"
 
 
 @dataclass(frozen=True)
 class ResultTable(TextTable):
-    """Rows of cells and published numbers; :func:`madbench.analysis.tables.result_table` makes one."""
+    """Rows of cells and published numbers, made by :func:`madbench.analysis.tables.result_table`."""
 
     suites: tuple[Suite, ...]
     columns: list[Column]
-    """Those of the suites, each followed by its budget ratio and its number of seeds."""
+    """The columns of each suite, followed by its budget ratio and its number of seeds."""
     rows: dict[str, Row]
-    """By name, in their order."""
+    """The rows by name, in the order of the table."""
     cells: dict[str, dict[str, Cell]]
-    """By name of the row and of the column."""
+    """The cells by the name of the row and the name of the column."""
     published: Mapping[str, Mapping[str, float]]
-    """The paper's numbers by name of the row and of the column."""
+    """The numbers of the paper by the name of the row and the name of the column."""
     short: str
     """The protocol in a few words."""
     describe: Callable[[], str]
-    """The part of the notes that says what the numbers are of; worked out where notes are shown."""
+    """Returns the part of the notes on the protocol. It is called only if notes are shown."""
     baseline: str = ""
-    """Name of the row that the others are compared with; empty for none."""
+    """The name of the row that the others are compared with. Empty without a comparison."""
     compared: Column | None = None
-    """The column whose differences from the baseline are shown; it need not be one of ``columns``."""
+    """The column whose differences from the baseline are shown. It may be missing in ``columns``."""
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
-    """By names of the row and of the column."""
-    origin: str = ""
-    """The labels on which settings were chosen: :attr:`madbench.analysis.scores.Results.origin`."""
+    """The differences from the baseline by the name of the row and the name of the column."""
+    origin: Origin = Origin()
+    """Sentences on the origin of the results (:meth:`madbench.analysis.scores.Results.origin`)."""
     baselines: Mapping[Baseline, Mapping[str, float]] = field(default_factory=dict)
-    """What a guess and the best answer without context score, by name of the column."""
+    """The scores of a guess and of the best answer that ignores the context, by the name of the column."""
     shows: Shows = "interval"
     shows_baselines: bool = False
-    """Whether these have rows below the labels."""
+    """True if the baselines have rows below the labels."""
     shows_notes: bool = False
     other_code: frozenset[str] = frozenset()
-    """Names of the rows with runs of code that is not here (:mod:`madbench.suites.code_marks`)."""
+    """The names of the rows with runs of other code (:mod:`madbench.suites.code_marks`)."""
     parts: tuple[ResultTable, ...] = ()
-    """The tables of single suites that stand side by side in this one."""
+    """The tables of single suites if this table has several suites side by side."""
 
     @property
     def title(self) -> str:
@@ -82,26 +82,28 @@ class ResultTable(TextTable):
             "±: 95% interval" if self.shows == "interval" else "±: standard deviation over seeds": "±" in texts,
             **{column.counts: True for column in counted if column.counts and self.shows == "interval"},
             "†: single seed": "†" in texts,
-            "‡: with diverged runs": "‡" in texts,
-            "§: runs that weighed examples unequally": "§" in texts,
+            "‡: some runs diverged": "‡" in texts,
+            "§: examples weighed unequally in some runs": "§" in texts,
             _OTHER_CODE: self.other_code,
-            f"{OVER_BUDGET}: over budget, does not compete": OVER_BUDGET in texts,
-            "(d/e): jobs done": "(" in texts,
-            "bold: best; underlined: may be the best": marks,
-            f"vs baseline: less {self.baseline}": self.compared,
+            f"{OVER_BUDGET}: over budget, not compared": OVER_BUDGET in texts,
+            "(d/e): d of e jobs are done": "(" in texts,
+            f"bold: best; underlined: not significantly worse than the best ({LEVEL:.0%}, Holm-corrected)": marks,
+            f"vs baseline: difference to {self.baseline}": self.compared,
         }
         what = " and ".join(suite.measure for suite in self.suites)
-        number = "rank of the mean over n seeds, [95% interval for all labels at once]" if self.shows == "rank" else ""
+        number = "rank of the mean over n seeds, [95% interval for all ranks at once]" if self.shows == "rank" else ""
         meanings = "; ".join(text for text, is_there in signs.items() if is_there)
         caption = f"{what.capitalize()}, {number or 'mean over n seeds'} ({self.short}){meanings and f'. {meanings}'}."
-        return " ".join([caption, *self._sentences])
+        return " ".join(filter(None, [caption, self.origin.caption, *self._sentences]))
 
     @property
     def with_notes(self) -> str:
-        """The notes with what the caption says besides. They explain all numbers and signs, some of them at length."""
-        legends = dict.fromkeys(column.legend for column in self.columns if column.legend)
-        signs = "; ".join([*legends, *([_OTHER_CODE] if self.other_code else [])])
-        return " ".join([self.notes, *([f"{signs}."] if signs else []), *self._sentences])
+        """The notes, and the sentences of the caption that the notes do not repeat at length."""
+        signs = list(dict.fromkeys(column.legend for column in self.columns if column.legend))
+        if self.other_code:
+            signs.append(_OTHER_CODE)
+        texts = [self.notes, f"{'; '.join(signs)}." if signs else "", self.origin.caption, *self._sentences]
+        return " ".join(filter(None, texts))
 
     @property
     def below(self) -> str:
@@ -109,15 +111,12 @@ class ResultTable(TextTable):
 
     @property
     def _sentences(self) -> list[str]:
-        """The sentences of caption and notes alike: the origin of the numbers, and the rows of baselines."""
-        return [
-            *filter(None, [self.origin, self._split_sentence]),
-            *(baseline.sentence for baseline in self._shown_baselines),
-        ]
+        """The sentences of both caption and notes: on cells that split, and on the rows of baselines."""
+        return [self._split_sentence, *(baseline.sentence for baseline in self._shown_baselines)]
 
     @property
     def _split_sentence(self) -> str:
-        """The cells with seeds on two levels, and how many seeds settle these; empty if there are none."""
+        """A sentence on the cells in which some seeds solve the task and others do not. Empty if there are none."""
         if self.shows == "rank":
             return ""
         split = {column.heading: self._split_rows(column) for column in self.columns if column.better}
@@ -127,8 +126,10 @@ class ResultTable(TextTable):
             for heading, names in split.items()
         ]
         fewest = min((self.cells[x][c.name].n for c in self.columns for x in self._split_rows(c)), default=0)
-        advice = f" ({SETTLING_SEEDS} seeds settle such a cell)" if fewest < SETTLING_SEEDS else ""
-        return f"Some seeds solve it and others do not{advice}: {', '.join(texts)}." if texts else ""
+        if not texts:
+            return ""
+        advice = f" (train {SETTLING_SEEDS} seeds for a reliable mean)" if fewest < SETTLING_SEEDS else ""
+        return f"Solved by some seeds and not by others{advice}: {', '.join(texts)}."
 
     def _split_rows(self, column: Column) -> list[str]:
         return [
@@ -144,10 +145,11 @@ class ResultTable(TextTable):
     @functools.cached_property
     def notes(self) -> str:
         parts = [self.describe(), PLUS_MINUS[self.shows], LEGEND, RANK_NOTE if self.shows == "rank" else ""]
+        parts.append(self.origin.notes)
         return " ".join(filter(None, parts))
 
     def texts(self, name: str) -> list[str]:
-        """The row ``name`` as text, one a column, and the difference from the baseline."""
+        """The cells of the row ``name`` as text, and its difference from the baseline."""
         texts = row_texts(self.columns, self.cells.get(name, {}), self.shows)
         if self.compared is None:
             return texts
@@ -156,13 +158,13 @@ class ResultTable(TextTable):
         return [*texts, "baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
-        """The published numbers below the row as text; nothing but empty texts where there are none."""
+        """The published numbers of a row as text. Empty texts in columns without a published number."""
         numbers = self.published.get(name, {})
         texts = [with_minus(f"{numbers[x.name]:.{x.digits}f}") if x.name in numbers else "" for x in self.columns]
         return [*texts, ""] if self.compared else texts
 
     def baseline_texts(self) -> list[tuple[str, list[str]]]:
-        """The rows below the labels: a name, and texts one a column."""
+        """The rows of the baselines: a name, and one text per column."""
         return [
             (baseline.name, [f"{values[x.name]:.{x.digits}f}" if x.name in values else "" for x in self.columns])
             for baseline, values in self.baselines.items()
@@ -193,7 +195,7 @@ class ResultTable(TextTable):
         }
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
-        """The table for a terminal; where that is narrow the suites are below each other."""
+        """The table for a terminal. On a narrow terminal the suites stand below each other."""
         from rich.console import Group
 
         if not self.parts or self.keeps_columns(width, has_styles):
@@ -202,7 +204,7 @@ class ResultTable(TextTable):
         return Group(first, *(item for other in others for item in ("", other)))
 
     def records(self) -> list[dict[str, Any]]:
-        """Every result, suite by suite; ``task`` is the column."""
+        """Every result, suite by suite. The key ``task`` is the column."""
         if self.parts:
             return [record for part in self.parts for record in part.records()]
         columns = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, NUM_SEEDS.name)]
@@ -228,7 +230,7 @@ class ResultTable(TextTable):
         return record | without_nan(numbers) | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
-        """What rows may be sorted by: numbers by name, and whether the highest comes first."""
+        """The keys to sort by: for each column the number of each row, and True if the highest comes first."""
         return {
             column.name: (
                 {name: row[column.name].mean for name, row in self.cells.items() if column.name in row},
@@ -238,7 +240,7 @@ class ResultTable(TextTable):
         }
 
     def sorted_by(self, key: str) -> ResultTable:
-        """The table by column ``key``, the best row first, empty ones last; ``ConfigError`` for no column."""
+        """The table sorted by column ``key``, the best row first. Raises ``ConfigError`` for an unknown column."""
         if key == "label":
             return self
         keys = self.sort_keys()

@@ -1,4 +1,4 @@
-"""Scores of the rows of a table. Rows without a result that have the same jobs are scored once."""
+"""Scores of the rows of a table. Rows without a result that share their jobs are scored once."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds:
 
 
 def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
-    """Returns the outcomes of rows that differ, and for each of these rows the names of the rows that it stands for.
+    """Returns the outcomes without repeated rows, and for each kept row the names of the rows that it represents.
 
-    A row without a result stands for those next to it whose jobs differ from its own in the label alone: a frame of
-    scores has the same numbers for all of them. A row with a result stands for itself.
+    A row without a result represents the rows next to it whose jobs differ only in the label, as all of these have the
+    same numbers in a frame of scores. A row with a result represents itself.
     """
     kept: list[JobOutcome] = []
     alike: dict[str, list[str]] = {}
@@ -44,13 +44,13 @@ def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome]
 
 
 def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
-    """What scores read of a job without a result. It is compared quickly, as one plan has the same objects in it."""
+    """The parts of a job that scores read if it has no result. One plan shares these objects, so they compare fast."""
     job = outcome.job
     return job.suite, job.task, job.seed, job.fidelity, job.setting, job.model, job.training
 
 
 def _repeated(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """The frame with the scores of each row once for each of the rows that it stands for, next to each other."""
+    """The frame with the scores of each row repeated for every row that it represents."""
     places: list[int] = []
     labels: list[str] = []
     numbered = enumerate(scores.label)

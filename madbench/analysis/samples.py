@@ -1,4 +1,4 @@
-"""From a frame of scores to the samples that inference works on."""
+"""The samples for inference, made from a frame of scores."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from madbench.suites import Column
 
 _SCALE = ("chance", "solved", "ceiling", "heuristic")
 Samples = dict[str, dict[str, Sample]]
-"""By column, and by label."""
+"""Samples by column and label."""
 
 
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
-    """The samples of ``scores`` (:mod:`madbench.analysis.scores`), of one protocol; a seed counts once all is done.
+    """The samples of ``scores`` of one protocol (:mod:`madbench.analysis.scores`).
 
-    With ``is_whole`` false all seeds with a number count. A sample of an average has those of its
-    tasks, on the same seeds, as parts, so ``scores`` with an average have its tasks.
+    A seed counts if all its jobs are done. With ``is_whole=False`` every seed with a number counts. The sample of an
+    average has the samples of its tasks on the same seeds as parts, so ``scores`` must have these tasks.
     """
     whole = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     whole = whole.sort_values("seed", kind="stable")
@@ -54,7 +54,7 @@ def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], s
 
 
 def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str], Difference]:
-    """Differences of scores from those of the label ``baseline`` by (label, column); a seed counts once it is whole."""
+    """The differences of all labels from ``baseline`` by (label, column). A seed counts if all its jobs are done."""
     return {
         (label, name): difference(sample, of_column[baseline])
         for name, of_column in samples_of(scores).items()
@@ -64,27 +64,27 @@ def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str
 
 
 def columns_that(scores: pd.DataFrame, has: Callable[[Column], bool]) -> pd.DataFrame:
-    """The scores of the columns of which something holds."""
+    """The scores of the columns for which ``has`` is true."""
     return scores[scores.column.map({name: has(column(name)) for name in scores.column.unique()}).astype(bool)]
 
 
 def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rows of seeds whose jobs are all done and have a number."""
+    """The rows of complete seeds: all jobs are done, and there is a number."""
     return scores[(scores.done > 0) & (scores.done == scores.expected)].dropna(subset="value")
 
 
 def count_left_out(scores: pd.DataFrame) -> int:
-    """How many results of a label, column and seed are begun and not whole; averages are not counted again."""
+    """The number of incomplete results of one label, column and seed. Averages are not counted."""
     begun = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
     return len(begun) - len(whole_seeds(begun))
 
 
 def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
-    """The sample of one label on the column ``name``; ``rows`` are columns of a frame of scores, one row a seed."""
+    """The sample of one label on the column ``name``; ``rows`` are columns of a frame of scores, one row per seed."""
     values = np.asarray(rows["value"], dtype=float)
     own = column(name)
     resolution = own.resolution
-    if is_counted := own.is_steps:  # evaluations are some steps apart, at most so many
+    if is_counted := own.is_steps:  # the resolution is at most the number of steps between evaluations
         resolution = float(np.gcd.reduce(values.astype(int))) or resolution
     of_scale = (np.asarray(rows.get(name, ()), dtype=float) for name in _SCALE)
     numbers = (array[~np.isnan(array)] for array in of_scale)

@@ -1,4 +1,4 @@
-"""Results: the scores of what is stored of an experiment, of every suite (:mod:`madbench.suites.scoring`)."""
+"""The stored results of an experiment and their scores, suite by suite (:mod:`madbench.suites.scoring`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from madbench.analysis.contrasts import is_over_budget
+from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import is_average
 from madbench.analysis.row_scores import scores_of_rows, without_alike_rows
 from madbench.experiment import Experiment, PlannedRow
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def columns_of(experiment: Experiment) -> list[str]:
-    """The columns that the scores of an experiment have once all of it is stored, details of runs apart."""
+    """The columns of the scores of an experiment whose jobs are all stored, without details of runs."""
     names = []
     for suite in experiment.suites:
         rows = experiment.for_suite(suite).rows
@@ -39,16 +40,16 @@ def columns_of(experiment: Experiment) -> list[str]:
 
 @dataclass(frozen=True)
 class Results:
-    """What the jobs of an experiment gave, as far as ``store`` has it; read once, however much of it is asked for."""
+    """The results of an experiment that ``store`` has. They are read once."""
 
     experiment: Experiment
     store: Store
     stored_labels: Container[str] | None = None
-    """Labels that have a stored run; None if they are not known. Jobs of other labels are not looked up."""
+    """The labels with a stored run. Jobs of other labels are not looked up. None if the labels are unknown."""
 
     @functools.cached_property
     def _outcomes(self) -> dict[str, list[JobOutcome]]:
-        """Outcomes of all rows by suite."""
+        """The outcomes of all rows by suite."""
         by_suite: dict[str, list[JobOutcome]] = {}
         for suite in self.experiment.suites:
             rows = self.rows(suite)
@@ -64,25 +65,25 @@ class Results:
         return self.stored_labels is None or job.label in self.stored_labels
 
     def _records(self, suite: Suite, ids: set[str]) -> Mapping[str, Record]:
-        """The records of finished and diverged runs, with their curves where the suite's scores are read off these."""
+        """The records of finished and diverged runs, with their curves if the scores of the suite need them."""
         records = {name: record for name, record in self.store.records(ids).items() if record.status != "failed"}
         return {name: self.store.read(name).record for name in records} if scoring_of(suite).has_curves else records
 
     def outcomes(self, suite: Suite) -> list[JobOutcome]:
-        """Every job of every row of the suite, in their order, with what it gave."""
+        """The outcome of every job of the suite, row by row."""
         return self._outcomes.get(suite.name, [])
 
     def runs(self, suite: Suite) -> list[JobOutcome]:
-        """Outcomes of runs that finished or diverged."""
+        """The outcomes of runs that finished or diverged."""
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
-        """The jobs of the suite (:meth:`madbench.suites.scoring.Scoring.collect`), once for each row that has them."""
+        """A frame of the suite's jobs, once per row that has them (:meth:`madbench.suites.scoring.Scoring.collect`)."""
         return scoring_of(suite).collect(self.outcomes(suite))
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
-        """The scores of all rows, suite by suite (:mod:`madbench.suites.scoring`); ``label`` is the row's name."""
+        """The scores of all rows, suite by suite (:mod:`madbench.suites.scoring`). ``label`` is the name of the row."""
         frames = []
         for suite in self.experiment.suites:
             thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows(suite)])
@@ -95,20 +96,20 @@ class Results:
         return self.experiment.for_suite(suite).rows
 
     def of(self, suite: Suite) -> Results:
-        """The part of one suite."""
+        """The results of one suite."""
         return replace(self, experiment=self.experiment.for_suite(suite))
 
     def has(self, suite: Suite) -> bool:
-        """Whether a run of the suite has a result."""
+        """True if a run of the suite has a result."""
         return any(outcome.record for outcome in self.outcomes(suite))
 
     @property
     def suites(self) -> list[Suite]:
-        """Suites of which a run has a result."""
+        """The suites with a result."""
         return [suite for suite in self.experiment.suites if self.has(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
-        """The protocol of the suite's first row, without changes that not all rows share; its corpus as recorded."""
+        """The protocol of the suite's first row, with the changes that all rows share, and the recorded corpus."""
         runs = self.runs(suite)
         if runs and suite.corpus_of(runs[0].job):
             return recognise_protocol(suite, [(run.job, run.details) for run in runs])
@@ -121,36 +122,37 @@ class Results:
 
     @property
     def chosen_on(self) -> dict[str, str]:
-        """By name of each suite the set of labels on which its settings were chosen; empty text if on none."""
+        """The set of labels on which the settings of each suite were chosen, by suite. Empty text without a set."""
         return {each.name: self.rows(each)[0].protocol.profile.chosen_on for each in self.suites}
 
-    def origin(self, suite: Suite | None = None) -> str:
-        """Sentences of every caption: the seeds that choose rates, and the labels that settings were chosen on.
+    def origin(self, suite: Suite | None = None) -> Origin:
+        """Sentences on the seeds that choose rates, on the labels on which settings were chosen, and on other code.
 
-        Empty where nothing is scored.
+        They are about one suite, or about all suites by default. Empty if nothing is scored.
         """
         chosen: Sequence[Suite] = self.suites if suite is None else [suite]
         scores = self.scores[self.scores.suite.isin([each.name for each in chosen])]
         tasks = scores[~scores.column.map(is_average).astype(bool)]
         if tasks.empty:
-            return ""
+            return Origin()
         counts = [scoring_of(each).choosing_seeds(without_alike_rows(self.outcomes(each))[0]) for each in chosen]
         seeds = list(filter(None, counts))
         texts = [choosing_note(min(seeds))] if seeds else []
         profiles = [self.rows(each)[0].protocol.profile for each in chosen]
         profiles = [profile for profile in profiles if profile.chosen_on]
+        notes: list[str] = []
         for profile in profiles:
             whose = f" of the {profile.noun}" if len(profiles) > 1 else ""
-            texts.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")
+            notes.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")
         if unequal := [name for each in chosen for name in self._unequal_shares(each)]:
             texts.append(
-                f"Processes that did not divide a batch weighed its examples unequally in runs of {', '.join(unequal)}."
+                f"Examples were weighed unequally in runs of {', '.join(unequal)}, as processes did not divide a batch."
             )
         texts += [text for each in chosen for text in self.code_marks(each).sentences]
-        return " ".join(texts)
+        return Origin(" ".join(texts), " ".join(notes))
 
     def code_marks(self, suite: Suite) -> CodeMarks:
-        """The runs of the suite whose code is not the code that is here."""
+        """The runs of the suite by the state of their code."""
         return self._code_marks[suite.name]
 
     @functools.cached_property
@@ -167,9 +169,9 @@ class Results:
         return list(dict.fromkeys(f"{outcome.row} on {outcome.job.task}" for outcome in runs))
 
     def sentences(self, suite: Suite | None = None) -> list[str]:
-        """What the runs of one suite share, where they ran, how many diverged and which are of labels over budget.
+        """Sentences on the runs of one suite, or of all suites by default.
 
-        Without a suite, of each.
+        They give the protocol, the machines, the number of diverged runs, and the labels over budget.
         """
         chosen: Sequence[Suite] = self.suites if suite is None else [suite]
         texts = []
@@ -180,8 +182,8 @@ class Results:
         return texts
 
     def _over_budget(self, suite: Suite) -> list[str]:
-        """A sentence that names the rows over budget with their shares of softmax attention's parameters, if any."""
+        """A sentence that names the rows over budget and their parameters. Empty if there are none."""
         runs = [(run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite)]
         over = {row: ratio for row, label, ratio in runs if ratio and is_over_budget(label, ratio)}
         named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
-        return [f"Over budget: {named} of softmax attention's parameters."] if over else []
+        return [f"Over budget (parameters relative to softmax attention): {named}."] if over else []

@@ -1,4 +1,4 @@
-"""Frames that notebooks show as tables."""
+"""Data frames that notebooks show as tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from madbench.analysis.rendering import TextTable
 
 
 class ShownFrame(pd.DataFrame):
-    """The records of a table, which a notebook shows as the table itself, with intervals, marks and caption.
+    """A frame of the records of a table. A notebook shows it as the table, with intervals, marks and caption.
 
-    ``shown`` is the table, for ``shown.to_latex()`` and the like. What is computed from the frame is a plain frame.
+    ``shown`` is the table, for example for ``shown.to_latex()``. Frames computed from this one are plain frames.
     """
 
     _metadata = ["shown", "html"]
@@ -21,7 +21,7 @@ class ShownFrame(pd.DataFrame):
     @classmethod
     def of(cls, table: TextTable) -> Self:
         frame = cls(table.records())
-        frame.shown, frame.html = table, table._repr_html_()  # while the names of this call hold
+        frame.shown, frame.html = table, table._repr_html_()  # now, while the display names of this call are set
         return frame
 
     @property
@@ -29,7 +29,7 @@ class ShownFrame(pd.DataFrame):
         return pd.DataFrame
 
     def renamed(self, **columns: pd.Series) -> Self:
-        """The frame with these columns replaced, shown as before."""
+        """The frame with replaced columns, which is shown as before."""
         frame = type(self)(self.assign(**columns))
         frame.shown, frame.html = self.shown, self.html
         return frame

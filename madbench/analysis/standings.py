@@ -1,4 +1,4 @@
-"""Where models stand among others by several columns: the mean of their ranks, and how often each is the best."""
+"""Standings of models over several columns: the mean rank, and the number of columns in which a model is the best."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from statistics import fmean
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a model stands among others."""
+    """The mean rank of a model, and the number of columns in which it is the best."""
 
     average_rank: float
     top1: int
 
 
 def standings(rows: Mapping[str, Sequence[float]]) -> dict[str, Standing]:
-    """Avg Rank and #Top1 of models, whose values, more of which is better, are in the same columns.
+    """Avg Rank and #Top1 of models. ``rows`` are their values in the same columns; higher is better.
 
-    Ranks begin at 1; models that are equal in a column share the mean of their places, and all of the best count as
-    first. So Table 2 of the HyperMLP paper counts (``madbench paper hypermlp table2``).
+    Ranks begin at 1. Models that are equal in a column share their mean rank, and every best model counts as first.
+    Table 2 of the HyperMLP paper counts in the same way (``madbench paper hypermlp table2``).
 
     >>> standings({"a": [0.3, 0.2], "b": [0.1, 0.2], "c": [0.2, 0.1]})["b"]
     Standing(average_rank=2.25, top1=1)

@@ -1,4 +1,4 @@
-"""Tables of what is stored: of one suite, and of several side by side."""
+"""Result tables of stored runs: of one suite, or of several suites side by side."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from madbench.analysis.baselines import BASELINES, baseline_values
 from madbench.analysis.captions import about_baseline
 from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
 from madbench.analysis.contrasts import is_over_budget
+from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.row_scores import scores_of_rows
@@ -46,7 +47,7 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
     def describe() -> str:
         sentences = [f"{part.title}: {part.describe()}" for part in parts]
         lacking = {part.title: [name for name in names if name not in part.rows] for part in parts}
-        sentences += [f"Without runs ({title}): {', '.join(missing)}." for title, missing in lacking.items() if missing]
+        sentences += [f"No runs ({title}): {', '.join(missing)}." for title, missing in lacking.items() if missing]
         return " ".join(sentences)
 
     published = {name: {k: v for part in parts for k, v in part.published.get(name, {}).items()} for name in names}
@@ -80,19 +81,19 @@ def result_table(
     shows: Shows = "interval",
     shows_baselines: bool = False,
 ) -> ResultTable | None:
-    """The table of every suite that has a result, side by side; None without any.
+    """The table of every suite with a result, side by side. None without a result.
 
     Args:
-        results: of one protocol a suite, or of the rows of a grid.
-        thresholds: values x of the columns "to x" of suites that count steps to them; by default each suite's own.
-        is_brief: of each suite only its main results, the steps to thresholds and the budget; by default where several
-            suites stand side by side.
-        has_baseline: whether the rows are compared with the first one.
-        shows_published: whether published numbers stand below rows of a profile that is not comparable with the paper.
-        shows: whether a mean has its interval or the standard deviation of its seeds, or ranks are in its place.
-        shows_baselines: whether a guess and the best answer without context have rows below the labels.
+        results: the results of one protocol per suite, or of the rows of a grid.
+        thresholds: the losses x of the columns "to x", which count steps; by default those of each suite.
+        is_brief: True for the main results, the steps to thresholds and the budget of each suite only. By default True
+            if several suites stand side by side.
+        has_baseline: True if the rows are compared with the first one.
+        shows_published: True if published numbers also stand below rows of a profile that is not comparable with them.
+        shows: the content of a cell: a mean with its interval, a mean with a standard deviation, or a rank.
+        shows_baselines: True if a guess and the best answer that ignores the context have rows below the labels.
 
-    Raises ``ConfigError`` for thresholds that no suite has or that make no sense.
+    Raises ``ConfigError`` for invalid thresholds and for thresholds that no suite has.
     """
     chosen = results.suites
     is_brief = len(chosen) > 1 if is_brief is None else is_brief
@@ -106,12 +107,12 @@ def result_table(
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
-    """A table of each suite that has a result (:func:`result_table`)."""
+    """One table per suite with a result (:func:`result_table`)."""
     return [result_table(results.of(suite), has_baseline=has_baseline) for suite in results.suites]
 
 
 def _ordered(results: Results) -> list[str]:
-    """Names of rows in the order of the grid; a suite's row leaves out what does not concern it."""
+    """The names of the rows in the order of the grid. The row of a suite omits settings of other suites."""
     grid, every = results.experiment.grid, suites().values()
     of_suites = ((row, *(row.for_suite(suite, grid.leading) for suite in every)) for row in grid.rows)
     names = [row.name for rows in of_suites for row in rows]
@@ -127,7 +128,7 @@ def _suite_results(
     has_baseline: bool,
     **asked: Any,
 ) -> ResultTable:
-    """The table of one suite, the rows with settings of their own each scored by themselves."""
+    """The table of one suite. Rows with different settings are scored apart."""
     by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):
         by_row.setdefault(outcome.row, []).append(outcome)
@@ -168,7 +169,7 @@ def _suite_results(
 def _with_unequal_shares(
     cells: dict[str, dict[str, Cell]], suite: Suite, runs: Sequence[JobOutcome]
 ) -> dict[str, dict[str, Cell]]:
-    """``cells`` with a mark on those that rest on a run that weighed examples unequally."""
+    """``cells`` with a mark on each cell that has a run which weighed examples unequally."""
     marked = {name: dict(row) for name, row in cells.items()}
     for run in runs:
         if suite.weighs_unequally(run.job, run.details) and (row := marked.get(run.row)):
@@ -178,11 +179,11 @@ def _with_unequal_shares(
     return marked
 
 
-def _origin(results: Results, of_suites: Sequence[Suite]) -> str:
-    """Sentences of a table's caption on where its numbers come from."""
-    origin = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
+def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
+    """Sentences on the origin of a table's results, and on runs whose code was not recorded."""
+    caption, notes = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
     unrecorded = CodeMarks.merge(results.code_marks(suite) for suite in of_suites).unrecorded
-    return " ".join(filter(None, [origin, unrecorded]))
+    return Origin(" ".join(filter(None, [caption, unrecorded])), notes)
 
 
 def suite_table(
@@ -195,10 +196,10 @@ def suite_table(
     shows: Shows = "interval",
     shows_baselines: bool = False,
 ) -> ResultTable:
-    """The table of one suite; ``frames`` are scores of one protocol each.
+    """The table of one suite. Each of ``frames`` has the scores of one protocol.
 
-    Rows of several protocols do not compete, so none is marked as the best. Published numbers stand below rows whose
-    profile is comparable with the paper, with ``shows_published`` below all.
+    Rows of different protocols do not compete, so no cell is marked as the best. Published numbers stand below rows of
+    profiles that are comparable with the paper. With ``shows_published`` they stand below all rows.
     """
     planned = {row.name: row for row in results.rows(suite)}
     scores = pd.concat(frames, ignore_index=True)
@@ -241,7 +242,7 @@ def suite_table(
         published,
         short,
         describe,
-        origin=_origin(results, [suite]) if jobs else "",
+        origin=_origin(results, [suite]) if jobs else Origin(),
         other_code=results.code_marks(suite).rows if jobs else frozenset(),
         baselines=baselines,
         shows=shows,
@@ -250,7 +251,7 @@ def suite_table(
 
 
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:
-    """The table of one suite with the differences from its first row: of its headline, or of all tasks' mean."""
+    """The table of one suite with differences from its first row in the headline, or in the mean over all tasks."""
     (suite,) = table.suites
     rows = results.rows(suite)
     names, scores = suite.headline(rows[0].protocol.tasks), results.scores[results.scores.suite == suite.name]

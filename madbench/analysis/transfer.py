@@ -1,4 +1,4 @@
-"""Whether what one profile shows holds under another: the order of the labels, and the direction of differences."""
+"""The transfer of results to another profile: the order of the labels, and the direction of differences."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.labels.names import display_name
 
-_MOST_TURNED = 4  # of a column, that are named in the notes
+_MOST_REVERSED = 4  # the most pairs of a column that the notes name
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two labels of one column, the one with the higher mean here first."""
+    """Two labels in one column. The first has the higher mean under this profile."""
 
     label: str
     other: str
     here: float
-    """Difference of their means, 0 or more."""
+    """The difference of their means under this profile, at least 0."""
     p_holm: float
-    """Of no difference here, adjusted for all pairs of the column; NaN where nothing is tested."""
+    """The p-value of the difference, adjusted for all pairs of the column. NaN if nothing is tested."""
     there: float
-    """Difference of their means under the other profile."""
+    """The difference of their means under the other profile."""
 
     @property
     def is_decided(self) -> bool:
-        """Whether the labels differ significantly here."""
+        """True if the labels differ significantly under this profile."""
         return self.p_holm <= LEVEL
 
     @property
     def holds(self) -> bool:
-        """Whether the means differ in the same direction under the other profile."""
+        """True if the means differ in the same direction under the other profile."""
         return self.there > 0
 
 
@@ -50,24 +50,24 @@ class Transfer:
 
     column: str
     order: Agreement
-    """Spearman's correlation of the labels' means."""
+    """Spearman's correlation between the labels' means under both profiles."""
     pairs: Sequence[Pair]
     seeds: tuple[float, float]
-    """A label, on average: here, and under the other profile."""
+    """The mean number of seeds per label under this profile and under the other."""
 
     @property
-    def decided(self) -> list[Pair]:
-        """The pairs that differ significantly here."""
+    def decided_pairs(self) -> list[Pair]:
+        """The pairs that differ significantly under this profile."""
         return [pair for pair in self.pairs if pair.is_decided]
 
     @property
-    def turned(self) -> list[Pair]:
-        """Those of :attr:`decided` whose means do not differ in the same direction under the other profile."""
-        return [pair for pair in self.decided if not pair.holds]
+    def reversed_pairs(self) -> list[Pair]:
+        """The pairs of :attr:`decided_pairs` whose direction does not hold under the other profile."""
+        return [pair for pair in self.decided_pairs if not pair.holds]
 
 
 def transfer(here: Results, there: Results) -> list[Transfer]:
-    """Every column that two labels have in both, each of one protocol a suite; a seed counts once all of it is done."""
+    """Every column that two labels share in both results. A seed counts if all its jobs are done."""
     ours, theirs = (
         samples_of(columns_that(each.scores, lambda column: column.is_attributed)) for each in (here, there)
     )
@@ -92,46 +92,51 @@ def _pairs(here: Mapping[str, Sample], there: Mapping[str, Sample]) -> list[Pair
 
 
 def transfer_table(here: Results, there: Results, name: str) -> Listing:
-    """:func:`transfer` as a table, a column of the results a row; ``name`` is the other profile's.
+    """:func:`transfer` as a table, one row per column. ``name`` is the name of the other profile.
 
-    Raises ``StoreError`` where no column has two labels in both.
+    Raises ``StoreError`` if no column has two labels in both results.
     """
     rows = transfer(here, there)
     if not rows:
-        raise StoreError(f"{here.store.root}: no two labels have a whole seed of the same column here and under {name}")
-    headings = ["Column", "Labels", "Order", "Seeds", "Pairs", "Differ", "Hold", "Turned"]
+        raise StoreError(
+            f"{here.store.root}: no two labels have a complete seed of the same column both here and under {name}"
+        )
+    headings = ["Column", "Labels", "Order", "Seeds", "Pairs", "Differ", "Hold", "Reversed"]
     lines = []
     for row in rows:
-        decided, turned = len(row.decided), len(row.turned)
+        decided, opposite = len(row.decided_pairs), len(row.reversed_pairs)
         seeds = ":".join(f"{count:.3g}" for count in row.seeds)
-        counts = [str(len(row.pairs)), str(decided), str(decided - turned), str(turned)]
+        counts = [str(len(row.pairs)), str(decided), str(decided - opposite), str(opposite)]
         lines.append([heading(row.column), str(row.order.labels), agreement_text(row.order), seeds, *counts])
     caption = (
-        f"Order: Spearman's correlation with the labels' means under {name}, with [95%]. Differ: pairs of labels that"
-        " differ significantly here; they hold where the means differ in the same direction there, and are turned"
-        f" where they do not. {here.origin()}"
+        f"Order: Spearman's correlation with the labels' means under {name}, with [95% interval]. Differ: pairs of"
+        " labels that differ significantly here. Hold: of these, pairs that differ in the same direction there."
+        f" Reversed: the others. {here.origin().caption}"
     )
-    sides = [f"Here: {' '.join(here.sentences())}", f"There: {' '.join([*there.sentences(), there.origin()])}"]
+    sides = [
+        " ".join(["Here:", *here.sentences(), here.origin().notes]),
+        " ".join(filter(None, ["There:", *there.sentences(), *there.origin()])),
+    ]
     notes = (
-        f"Correlations over {LEAST_LABELS} labels or more; intervals: {DRAWS:,} bootstraps over labels. Seeds of a"
-        f" label: here:there. Significant: p of {LEVEL} or less, after Holm for all pairs of a column; nothing is"
-        f" tested with fewer than {LEAST_SEEDS} seeds. Whether a turned pair differs significantly there is not tested."
+        f"Correlations need at least {LEAST_LABELS} labels; intervals: {DRAWS:,} bootstrap draws of the labels. Seeds:"
+        f" mean number per label, here:there. Significant: p at most {LEVEL}, Holm-corrected for all pairs of a column,"
+        f" with at least {LEAST_SEEDS} seeds. It is not tested whether a reversed pair differs significantly there."
     )
-    turned = "; ".join(f"{heading(row.column)} {_turned_text(row)}" for row in rows if row.turned)
-    notes = " ".join([*sides, notes, *([f"Turned: {turned}."] if turned else [])])
+    named = "; ".join(f"{heading(row.column)} {_reversed_text(row)}" for row in rows if row.reversed_pairs)
+    notes = " ".join([*(side.strip() for side in sides), notes, f"Reversed: {named}." if named else ""]).strip()
     cells = [_record(row) for row in rows]
     return Listing(rows, headings, lines, cells, caption.strip(), notes, "tab:transfer", "%s")
 
 
-def _turned_text(row: Transfer) -> str:
-    """The turned pairs of a column, those first whose difference here is the largest."""
-    pairs = sorted(row.turned, key=lambda pair: -pair.here)
+def _reversed_text(row: Transfer) -> str:
+    """The reversed pairs of a column, the largest difference under this profile first."""
+    pairs = sorted(row.reversed_pairs, key=lambda pair: -pair.here)
     texts = [
         f"{display_name(pair.label)} above {display_name(pair.other)}"
         f" ({signed(pair.here, row.column)} here, {signed(pair.there, row.column)} there)"
-        for pair in pairs[:_MOST_TURNED]
+        for pair in pairs[:_MOST_REVERSED]
     ]
-    more = f", and {len(pairs) - _MOST_TURNED} more" if len(pairs) > _MOST_TURNED else ""
+    more = f", and {len(pairs) - _MOST_REVERSED} more" if len(pairs) > _MOST_REVERSED else ""
     return ", ".join(texts) + more
 
 
@@ -139,6 +144,7 @@ def _record(row: Transfer) -> dict[str, Any]:
     order = row.order
     record: dict[str, Any] = {"column": row.column, "labels": order.labels, "seeds": row.seeds[0]}
     record |= {"seeds_there": row.seeds[1], "order": order.value, "order_low": order.low, "order_high": order.high}
-    record |= {"pairs": len(row.pairs), "differ": len(row.decided), "hold": len(row.decided) - len(row.turned)}
-    named = [f"{pair.label} > {pair.other}" for pair in row.turned]
-    return without_nan(record | {"turned": len(row.turned), "turned_pairs": ", ".join(named) or None})
+    differ, opposite = len(row.decided_pairs), len(row.reversed_pairs)
+    record |= {"pairs": len(row.pairs), "differ": differ, "hold": differ - opposite}
+    named = [f"{pair.label} > {pair.other}" for pair in row.reversed_pairs]
+    return without_nan(record | {"reversed": opposite, "reversed_pairs": ", ".join(named) or None})

@@ -1,4 +1,4 @@
-"""What a profile's columns are worth: ``madbench audit``."""
+"""``madbench audit``: how well a profile ranks labels."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ def audit(
     stored: StoredOptions,
     against: option(
         str | None,
-        "Another profile, by name or as a YAML file: show which orders and differences hold there too.",
+        "Another profile, by name or as a YAML file: show which orders and differences also hold there.",
         metavar="PROFILE",
         completes="PROFILE",
     ) = None,
     printed: PrintOptions,
 ) -> None:
-    """Show what a profile's columns can tell apart and predict.
+    """Check whether a cheap profile ranks labels like the paper.
 
-    For every column: how far seeds agree about the labels (ICC), how many labels
-    stay at the level of a heuristic or are solved by every seed, and how well its
-    order of labels agrees with the other columns, the published column and the
-    published language-model loss; which columns to keep, and with how many
-    seeds. Protocols are never mixed, as in madbench table.
+    For each column it shows how far seeds agree about the labels (ICC), how many
+    labels stay at the heuristic, how many solve the task in every seed, and the
+    rank correlations with the other columns, with the published column, and with
+    the published language-model loss. It says which columns to keep, and how many
+    seeds they need. Protocols are never mixed, as in madbench table.
 
-    With --against, whether a cheap profile stands for an expensive one: for every
-    column of both, the rank correlation of the labels, and how many of the pairs
-    that differ significantly here differ in the same direction there.
+    --against compares two profiles. For each column it shows the rank correlation
+    of the labels, and how many of the pairs that differ significantly under the
+    first profile differ in the same direction under the other.
 
     [bold]Examples[/bold]
 

@@ -102,7 +102,7 @@ def data(
             return
         for row in rows:
             console.print(f"[bold]{row['task']}[/bold]\n  {row['description']}")
-            console.print(f"  {row['heuristic']:.1%} without context, {row['chance']:.1%} by a guess", style="dim")
+            console.print(f"  {row['heuristic']:.1%} without context, {row['chance']:.1%} by chance", style="dim")
         console.print("\nmadbench data TASK shows examples; --check checks the data of all tasks.", markup=False)
 
 
@@ -155,8 +155,8 @@ def _print_preview(console: Console, content: dict[str, Any]) -> None:
         f" highest test accuracy the data allow: {content['ceiling']:.2%}"
     )
     console.print(
-        f"without learning the task: {content['heuristic']:.2%} by the best answer without context, mostly the"
-        f" commonest one so far; a guess: {content['chance']:.2%}"
+        f"without learning the task: {content['heuristic']:.2%} (the best answer that ignores the context, mostly the"
+        f" most frequent one so far); chance: {content['chance']:.2%}"
     )
     legend = Text(", ").join(Text(f"{letter} {role}", style) for role, (letter, style) in looks.items())
     console.print(Text("roles: ").append_text(legend))

@@ -59,10 +59,10 @@ FidelityOption = option(
 BudgetOption = option(Budget, BUDGET_HELP)
 SpreadOption = option(
     Literal["interval", "sd"],
-    "What follows a mean: half of its 95% interval, or the plain standard deviation of the seeds.",
+    "The number after a mean: half-width of its 95% interval, or standard deviation of the seeds.",
 )
 BaselinesOption = option(
-    bool, "Also show what a guess and the best answer without context score, below the labels.", "--baselines"
+    bool, "Also show the chance level, and the best answer that ignores the context, below the labels.", "--baselines"
 )
 ResultsOption = option(Path, "Folder of the run store.")
 ClaimsOption = option(

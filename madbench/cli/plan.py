@@ -196,19 +196,18 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
         console.print(f"not timed here: {label}: {reason}\n", **PLAIN)
     if node := plan.get("node"):
         hours, share = duration(node["assumed_seconds"]), f"{node['share_of_peak']:.0%} of their peak in bfloat16"
-        console.print(f"{hours} if {node['gpus']} x {node['gpu']} reach {share}, which is assumed, not timed:", **PLAIN)
+        console.print(f"{hours} if {node['gpus']} x {node['gpu']} reach {share} (assumed, not timed):", **PLAIN)
         console.print(f"  {node['commands']['one']}", **PLAIN)
-        console.print("on each of two nodes, whose results folder should be one that both see, to resume:", **PLAIN)
+        console.print("on each of two nodes (to resume, both need the same results folder):", **PLAIN)
         console.print(f"  {node['commands']['two']}\n", **PLAIN)
-    left = f", {plan['failed']} failed and left without --retry" if plan["failed"] else ""
+    left = f", {plan['failed']} failed (--retry trains them again)" if plan["failed"] else ""
     shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
-    common = f" {counted(shared, 'job')} of several rows {'counts' if shared == 1 else 'count'} once." if shared else ""
+    common = f" {counted(shared, 'job')} shared by several rows counted once." if shared else ""
     console.print(
         f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
-        f"{plan['todo']} to do{left}.{common} The time of a line is that of its jobs to do, one after the other, "
-        "estimated from a few steps, and less where runs stop early. FLOPs are of training, forward and backward, "
-        "without pairs of tokens that a mask hides. Parameters are the whole model's; madbench explain --cost --budget "
-        f"{experiment.grid.budget} shows the mixer's ranks and parameters.",
+        f"{plan['todo']} to do{left}.{common} time: jobs to do, one after the other, estimated from a few steps; less "
+        "if a run stops early. FLOPs: training (forward and backward), without masked positions. params: the whole "
+        f"model; madbench explain --cost --budget {experiment.grid.budget} shows ranks and parameters of the mixer.",
         markup=False,
     )
 
@@ -258,8 +257,8 @@ def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
     print_lines(console, table_lines(lines, right=("count",)))
     at_once = ", ".join(sorted({str(cell["micro_batch"]) for cell in cells}))
     console.print(
-        "FLOPs/token are of training; dense: as torch counts the dense path, all pairs. Memory is that of tensors with "
-        f"{at_once} sequences at a time; a process on a CPU takes about {HEADROOM} times as much and "
+        "FLOPs/token: training; dense: counted by torch for the dense path, all pairs of tokens. memory: tensors of "
+        f"{at_once} sequences at a time. A process on a CPU takes about {HEADROOM} times as much plus "
         f"{PROCESS_BYTES / 1e9} GB.\n"
     )
 

@@ -97,9 +97,9 @@ def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) ->
         console.print()
         caption = table.below
         if not has_styles and any(table.marks().values()):
-            caption += " In this plain text * stands for bold and ~ for underlined."
+            caption += " In plain text * is bold and ~ is underlined."
         if not printed.notes:
-            caption += " --notes: how the numbers came about."
+            caption += " --notes explains how the numbers were computed."
         console.print(caption, markup=False, emoji=False, highlight=False)
     elif format == "json":
         print_json(table.content())

@@ -1,4 +1,4 @@
-"""``madbench table``: what is stored, as a table."""
+"""``madbench table``: a table of stored runs."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ def table(
     stored: StoredOptions,
     thresholds: option(
         str | None,
-        "Of language models, losses x of the columns 'to x', such as 2.0,1.9.",
-        show_default="by the curves",
+        "Language models: the losses x of the columns 'to x' (steps to x), such as 2.0,1.9.",
+        show_default="chosen from the curves",
         rare=EVERY_VERB,
     ) = None,
     sort: option(
         str,
-        "Best row first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label keeps their order.",
+        "Sort rows, best first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label keeps the order.",
         metavar="COLUMN",
         completes="COLUMN",
     ) = "label",
-    published: option(bool, "Show the paper's numbers under a profile of another size, too.", "--published") = False,
+    published: option(bool, "Show the paper's numbers also under a profile of another size.", "--published") = False,
     baselines: options.BaselinesOption = False,
     spread: options.SpreadOption = "interval",
     ranks: option(
         bool,
-        "Show ranks in place of means, with 95% intervals that hold for all labels of a column at once.",
+        "Show ranks instead of means, with 95% intervals that hold for all labels of a column at once.",
         "--ranks",
     ) = False,
     printed: PrintOptions,
 ) -> None:
     """Tabulate stored runs: means over seeds with 95% intervals.
 
-    Labels that may be the best of a column are marked. Every suite has one
-    protocol: profile, fidelity, budget, overrides and corpus are never mixed. So
-    give the same profile, overrides, fidelity
-    and budget as for madbench run, which prints the command for its table. If
-    several protocols are stored, they are listed with how to choose one. Several
-    suites stand side by side with their main results; one alone shows all: for
-    language models validation loss, bits, loss at equal time and speed.
+    Bold is the best of a column; underlined labels are not significantly worse.
+    A table never mixes protocols (profile, fidelity, budget, overrides, corpus).
+    So give the same options as to madbench run, which prints the command of its
+    table. If several protocols are stored, they are listed with the options that
+    choose one. Several suites stand side by side with their main results. A
+    single suite shows all columns: for language models also validation loss,
+    bits, loss at equal time, and speed.
 
     [bold]Examples[/bold]
 

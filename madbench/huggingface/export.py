@@ -143,8 +143,9 @@ tags: [madbench]
 
 # {name}
 
-A small language model with the sequence mixer `{label}`, trained by madbench to compare mixers of equal parameters. It
-is no model for use: it knows its corpus only. `madbench explain '{label}'` says what the mixer is.
+A small language model with the sequence mixer `{label}`, trained by madbench to compare mixers with equal numbers of
+parameters. It is for research only and was trained only on the corpus below. `madbench explain '{label}'` describes the
+mixer.
 
 | | |
 | --- | --- |
@@ -164,7 +165,7 @@ The mixer has no mask but the causal one:
 
 - `generate` takes prompts of one length, without padding.
 - A forward pass, for logits or a loss, takes {texts}.
-- Packed documents, position ids of their own and other masks are refused.
+- Packed documents, position ids and other masks are refused.
 
 {past_context}
 

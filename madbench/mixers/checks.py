@@ -154,7 +154,7 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
     def parameters() -> float:
         return abs(sum(parameter.numel() for parameter in mixer.parameters()) - mixer.allocation.total)
 
-    what = "The number of parameters equals that of the allocation."
+    what = "The parameter count of the module matches the budget report."
     yield Check("parameters", what, "the budget", parameters)
     what = "Later tokens do not change earlier outputs."
     causality = functools.partial(path_checks.causality_residual, make)

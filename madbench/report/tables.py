@@ -126,8 +126,8 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
     if not groups:
         return None
     headings = [Heading(heading(quantity), column(quantity).better == "lower") for quantity in quantities]
-    note = f"{table.caption} *: p of at most {LEVEL} after Holm. In brackets: not tested. {table.notes}"
-    title = f"Each label less {display_name(baseline)}"
+    note = f"{table.caption} *: p at most {LEVEL}, Holm-corrected. In brackets: not tested. {table.notes}"
+    title = f"Difference to {display_name(baseline)}"
     return PageTable("comparison", title, note, [Heading("Label", True), *headings], groups)
 
 

@@ -372,7 +372,7 @@ def test_an_audit_has_a_row_a_column(stored):
         madbench.audit(**stored, against="quick")
     fill(Store(stored["results"]), "evening")
     held = madbench.audit(**stored, against="evening")
-    assert held.column.tolist() == ["compression"] and (held.pairs.tolist(), held.turned.tolist()) == ([3], [0])
+    assert held.column.tolist() == ["compression"] and (held.pairs.tolist(), held.reversed.tolist()) == ([3], [0])
 
 
 @pytest.mark.slow

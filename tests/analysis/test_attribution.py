@@ -172,7 +172,7 @@ def test_the_average_is_a_column_of_seeds_with_all_tasks_and_the_loss_one_of_its
     assert table.quantities == [*MAD_TASKS, MAD_AVERAGE, "loss_l5"]
     *_, average, loss, pairs, seeds = shown(table)["conv: c vs. none"]
     assert (average, pairs, seeds) == ("(+30.0)", "1", "1-2") and loss.startswith("−0.550 ±")
-    assert "lower is better" in table.notes
+    assert "Lower is better" in table.notes
     units = {record["quantity"]: record["unit"] for record in table.records()}
     assert units[MAD_AVERAGE] == "points" and units["loss_l5"] == "nats_per_token"
 
@@ -183,7 +183,7 @@ def test_unfinished_seeds_are_left_out_and_counted_and_diverged_ones_count_at_ch
     table = attribution_table(frame)
     (effect,) = table.rows
     assert effect.estimate.estimate == pytest.approx((15 + 4 + 15) / 3 - 11) and effect.estimate.n == 2
-    assert "1 results of a label, task and seed are left out" in table.notes
+    assert "1 result of a label, task and seed is left out" in table.notes
     assert "left out" not in attribution_table(frame[frame.seed < 2]).notes
 
 
@@ -191,9 +191,12 @@ def test_notes_say_what_the_intervals_rest_on():
     two = attribution_table(scored({"S": (10.0, 12.0, 9.0), "S-c": (15.0, 16.0, 17.0)}), protocol=["A protocol."])
     assert two.notes.startswith("A protocol. ")
     assert all(words in two.notes for words in ("95% interval over seeds", "In brackets: no interval"))
-    assert "of no two factors are all four combinations" in two.notes
-    assert two.caption.startswith("Mean difference of the labels that differ in this factor alone")
-    assert "Holm over 1 effects" in two.notes and "significant ones of 2 tested" in attribution_table(scored(SIX)).notes
+    assert "no two factors have all four combinations" in two.notes
+    assert two.caption.startswith("Mean difference between labels that differ only in this factor")
+    assert (
+        "Holm-corrected over 1 effect," in two.notes
+        and "Of 2 tested interactions" in attribution_table(scored(SIX)).notes
+    )
 
 
 def test_every_format_is_written_and_120_columns_are_enough():

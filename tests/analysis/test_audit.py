@@ -124,7 +124,7 @@ def test_columns_whose_seeds_do_not_agree_have_neither_bits_nor_a_number_of_seed
     records = table.records()
     assert any(0 < record["icc"] for record in records) and all(record["icc_low"] <= 0 for record in records)
     assert {record["seeds_needed"] for record in records} == {record["seconds_per_bit"] for record in records} == {None}
-    assert "A difference of two labels needs 3 seeds" in table.caption
+    assert "A difference of two labels needs at least 3 seeds" in table.caption
 
 
 def test_a_single_seed_has_correlations_and_nothing_that_needs_two(grid_results):
@@ -133,7 +133,7 @@ def test_a_single_seed_has_correlations_and_nothing_that_needs_two(grid_results)
     assert record["icc"] is None and record["seeds_needed"] is None
     assert record["published"] is not None
     assert record["left_out"] == "needs 4 labels with two seeds each"
-    assert f"{len(LABELS)} labels, 1 seed;" in table.caption
+    assert f"{len(LABELS)} labels, 1 seed." in table.caption
     json.dumps(record, allow_nan=False)
 
 
@@ -202,8 +202,10 @@ def test_labels_on_which_a_profile_was_chosen_are_counted_and_do_not_judge_it(gr
     assert 4 <= len(own) < len(LABELS) and row.judged.labels == len(own)
     assert row.judged.value == pytest.approx(1) and row.published.value < 0.9
     table = audit_table(made)
-    assert f"chosen on the labels of @choosing. {len(LABELS) - len(own)} of these labels had part" in table.caption
-    assert "Memor. +1.00" in table.notes.split("without a part in choosing:")[1]
+    assert (
+        f"chosen on the labels of @choosing. {len(LABELS) - len(own)} of these labels were among them" in table.caption
+    )
+    assert "Memor. +1.00" in table.notes.split("without the labels on which settings were chosen:")[1]
     assert table.records()[0]["judged"] == pytest.approx(1) and table.records()[0]["judged_labels"] == len(own)
 
 

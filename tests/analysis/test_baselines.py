@@ -60,9 +60,9 @@ def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
     assert (record["row"], record["label"], record["changes"]) == (rows[1][0], "S", "training.epochs=12")
     assert record["difference"] == pytest.approx(10) and record["difference_n"] == 3
     assert "Baseline: S  training.epochs=9, the first row." in table.notes
-    assert "raised by what they cannot show" in table.notes
-    assert "minus the baseline's, with the 95% interval over seeds" in table.notes
-    assert "vs baseline: less S  training.epochs=9" in table.caption
+    assert "increased for what these cannot show" in table.notes
+    assert "minus that of the baseline, with a 95% interval over seeds" in table.notes
+    assert "vs baseline: difference to S  training.epochs=9" in table.caption
     assert table.marks()[rows[1][0], 1] == "best"
 
 
@@ -71,7 +71,7 @@ def test_what_rows_do_not_name_is_in_the_caption(swept):
     (table,) = made
     assert [row[0] for row in table.text_rows()[1]] == ["S", "R", "S  model.n_layer=2"]
     assert "Profile quick with training.epochs=3: d_model 64" in table.notes
-    assert "Where a row names nothing else: model.n_layer=1. The sizes given are the baseline's." in table.notes
+    assert "Settings that a row does not name: model.n_layer=1. The sizes given are the baseline's." in table.notes
 
 
 def test_with_several_tasks_the_difference_is_of_their_mean(swept):

@@ -35,7 +35,7 @@ def test_a_difference_is_that_of_the_one_test_over_seeds():
 
 def test_notes_speak_of_lower_values_only_where_a_column_has_them():
     values = {"S": [50.0, 51.0, 52.0], "R": [60.0, 62.0, 61.0]}
-    assert "lower is better" not in comparison_table("S", ["R"], scored(values)).notes
+    assert "Lower is better" not in comparison_table("S", ["R"], scored(values)).notes
 
 
 def budget_text(**ratios: float) -> str:
@@ -43,14 +43,14 @@ def budget_text(**ratios: float) -> str:
     frame = scored({label: [50.0, 51.0, 52.0] for label in ratios})
     frame = frame.assign(budget_ratio=frame.label.map(ratios))
     baseline, *others = ratios
-    return comparison_table(baseline, others, frame).caption.partition("p after Holm.")[2]
+    return comparison_table(baseline, others, frame).caption.partition("p: Holm-corrected.")[2]
 
 
 def test_a_caption_names_labels_whose_budget_is_another_than_the_baselines():
-    text = " Budgets differ: R 1.230 of softmax attention's parameters, S 1.000."
+    text = " Budgets differ: R 1.230, S 1.000 times the parameters of softmax attention."
     assert budget_text(S=1.0, R=1.23) == text
     assert budget_text(S=1.0, R=1.23, G=0.99) == text  # the third is matched
-    assert budget_text(R=1.23, G=1.24, S=1.0) == text.replace("R 1.230", "S 1.000").replace("S 1.000.", "R 1.230.")
+    assert budget_text(R=1.23, G=1.24, S=1.0) == text.replace("R 1.230, S 1.000", "S 1.000, R 1.230")
     assert "R 0.800" in budget_text(S=1.0, R=0.8)
     assert budget_text(S=1.0, R=0.91) == budget_text(S=1.23, R=1.238) == ""
 
@@ -73,7 +73,7 @@ def test_budgets_of_two_suites_are_not_averaged():
         1.0 if x == "S" else 1.23 if suite == "mad" else 1.63 for x, suite in zip(frame.label, frame.suite)
     ]
     caption = comparison_table("S", ["R"], frame).caption
-    assert "R 1.230 of softmax" in caption and "R 1.630 of softmax" in caption
+    assert "R 1.230, S 1.000 times" in caption and "R 1.630, S 1.000 times" in caption
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_of_the_language_model_lower_is_better_and_said_to_be():
     assert {row.verdict for row in rows.values()} == {"lower"}
     assert rows["loss_l5"].difference.estimate == pytest.approx(-0.1)
     assert by_quantity(table, "G")["loss_l5"].sample.mean == (3.0 + 5.0) / 2
-    assert "lower is better" in table.notes
+    assert "Lower is better" in table.notes
     assert {record["unit"] for record in table.records()} == {"nats_per_token"}
 
 
@@ -174,8 +174,8 @@ def test_the_family_is_all_rows_that_are_tested():
 
 def test_notes_begin_with_the_protocol_and_say_how_rows_are_tested():
     notes = comparison_table("S", ["R"], scored({"S": [50.0, 51.0], "R": [60.0, 61.0]}), ["Profile pico."]).notes
-    assert notes.startswith("Profile pico. The unit is the seed")
-    words = ("Student's t", "the same test for every profile", "for 0 tests", "fewer than 3 seeds")
+    assert notes.startswith("Profile pico. Each seed is one observation")
+    words = ("Student's t", "the same for every profile", "for 0 tests", "at least 3 seeds")
     assert all(each in notes for each in words)
 
 

@@ -74,7 +74,7 @@ def test_a_diverged_seed_counts_as_the_uniform_distribution(language_run, langua
     assert row["Bits/byte"].startswith(f"{(2 * 1.1 + 2 * uniform) / 2:.3f} ±")
     assert (row["to 2.5"], row["n"]) == ("10 ±26", "2")  # steps are counted in tens
     assert "1 of 2 runs diverged." in table.notes and "they count at chance" in table.notes
-    assert "‡: with diverged runs" in table.caption and "solve" not in table.caption
+    assert "‡: some runs diverged" in table.caption and "solve" not in table.caption
 
 
 def test_a_store_of_diverged_runs_alone_is_a_table(language_run, language_table):
@@ -248,7 +248,7 @@ def test_the_caption_says_what_the_numbers_rest_on(language_run, language_table)
         "Trained on a slide rule. Times are wall-clock",
         "Val, 6 s: after the longest training time that all runs reached.",
         "Budget strict.",
-        "†: single seed; excluded from tests.",
+        "†: single seed, not tested.",
         "Not comparable with the paper's losses",
     ]:
         assert fact in notes
@@ -286,7 +286,7 @@ def test_a_label_over_budget_is_marked_in_every_form(language_run, language_resu
     table = result_table(results)
     assert {name: row["Budget"] for name, row in rows(table).items()} == {"S": "0.990", "R": "1.260‖"}
     assert (
-        "‖: over budget, does not compete" in table.caption
+        "‖: over budget, not compared" in table.caption
         and "over budget" not in result_table(language_results(runs[:1])).caption
     )
     page = result_page_table(table)
@@ -294,7 +294,7 @@ def test_a_label_over_budget_is_marked_in_every_form(language_run, language_resu
     assert "1.260‖" in table.to_markdown() and "1.260‖" in table.to_html() and r"1.260$\|$" in table.to_latex()
     marked = {(line["label"], line["over_budget"]) for line in csv.DictReader(io.StringIO(table.to_csv()))}
     assert marked == {("S", "False"), ("R", "True")}
-    assert "Over budget: R 1.260 of softmax attention's parameters." in results.sentences()
+    assert "Over budget (parameters relative to softmax attention): R 1.260." in results.sentences()
 
 
 def test_runs_without_any_details_are_tabulated(language_run, language_table):

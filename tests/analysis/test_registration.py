@@ -211,7 +211,7 @@ def test_registered_lines_are_judged_where_the_present_analysis_draws_others(jud
     said, verdicts = judged()
     assert verdicts == ["supported (provisional)"]
     assert "now 90;" in said or "now 90." in said
-    assert "At the lines of the present analysis The lag layout is necessary, MAD avg: contradicted." in said
+    assert "With the present lines: The lag layout is necessary, MAD avg: contradicted." in said
 
 
 def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tmp_path):
@@ -274,7 +274,7 @@ def test_the_usual_profile_is_registered_by_its_name(tmp_path, monkeypatch):
 
 def test_values_that_came_or_went_are_changes_too():
     then, now = {"a": {"b": 1, "c": [1, 2]}, "d": 0.5}, {"a": {"c": [1, 3], "e": 2}, "d": 0.5}
-    assert changes(then, now) == ["a.b 1, now not there", "a.c [1, 2], now [1, 3]", "a.e not there, now 2"]
+    assert changes(then, now) == ["a.b 1, now missing", "a.c [1, 2], now [1, 3]", "a.e missing, now 2"]
     assert changes(then, then) == []
 
 
@@ -362,7 +362,7 @@ def test_verdicts_of_a_registration_with_another_test_say_so(filled, judged_agai
     rewritten(filled, content | {"thresholds": content["thresholds"] | {"noise": {}, "least_for_level": 5}})
     said, verdicts = judged_again()
     assert verdicts == ["supported (registered with another test)"] and "Changed values" not in said
-    assert "Registered with a test that it does not name; judged by moderated t 1." in said
+    assert "Registered with an unnamed test; judged by moderated t 1." in said
 
 
 # What is stored
@@ -386,8 +386,8 @@ def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, ju
         file.unlink()
     (store.root / "runs" / job.id).rmdir()
     said, verdicts = judged_again()
-    assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all are." in said
-    assert "No boundary allows a look before that" in said
+    assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all runs are stored." in said
+    assert "These p-values assume a single look" in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
@@ -453,8 +453,8 @@ def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(en
         store.finish(job, replace(record, details={"ended": text} if text else {}), replace=True)
     said, (verdict,) = judge(filled)
     assert ("registered before 71 of 72 runs" in verdict) is is_early
-    words = "do not say when they ended" if isinstance(ended, str) else "ended before the registration"
-    assert (f"1 of 72 runs {words}, and so confirm no verdict: R-12!; seeds 1." in said) is is_early
+    words = "have no time of their end" if isinstance(ended, str) else "ended before the registration"
+    assert (f"1 of 72 runs {words}; verdicts that use them are exploratory: R-12!; seeds 1." in said) is is_early
 
 
 @pytest.mark.slow

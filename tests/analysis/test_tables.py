@@ -246,10 +246,12 @@ def test_markdown_has_a_rule_and_as_many_columns_in_every_row():
     )
     assert "Mean | n." not in text
     noted = replace(table(*complete(), tasks=MAD_TASKS, about="Mean | n."), shows_notes=True).to_markdown()
-    assert "Mean | n. " in noted and "†: single seed; excluded from tests." in noted
+    assert "Mean | n. " in noted and "†: single seed, not tested." in noted
 
 
-@pytest.mark.parametrize("shows, meaning", [("interval", "half of the 95% interval"), ("sd", "standard deviation")])
+@pytest.mark.parametrize(
+    "shows, meaning", [("interval", "half-width of the 95% interval"), ("sd", "standard deviation")]
+)
 def test_with_notes_nothing_is_said_twice(shows, meaning):
     rows = [*complete(), *complete(seed=1, accuracy=60.0)]
     made = replace(table(*rows, tasks=MAD_TASKS), shows=shows, shows_notes=True, other_code=frozenset({"S"}))
@@ -292,7 +294,7 @@ def test_latex_escapes_what_tex_reads():
     text = made.to_latex()
     assert (
         r"d\_model 64 \& 50\%, \{a: \#1\}, \$x\textasciicircum{}2\$ \textasciitilde{} "
-        r"C:\textbackslash{}runs, \textless{}mean $\pm$1\textgreater{} $\pm$: half of the 95\% interval "
+        r"C:\textbackslash{}runs, \textless{}mean $\pm$1\textgreater{} $\pm$: half-width of the 95\% interval "
     ) in text
     assert r"\label{tab:results}" in text
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
@@ -342,7 +344,7 @@ def test_the_best_and_what_may_be_the_best_are_marked():
     )
     assert marks_of(few) == marks_of(made) == {"S": "within_noise", "R": "best", "G": ""}
     assert [record["mark"] for record in made.records()] == ["within_noise", "best", ""]
-    assert "bold: best; underlined: may be the best" in made.caption
+    assert "bold: best; underlined: not significantly worse than the best (5%, Holm-corrected)" in made.caption
     assert "Bold: the best mean of its column, to the digits shown. Underlined: not significantly worse" in made.notes
 
 
@@ -362,7 +364,7 @@ def test_only_repeated_whole_labels_within_the_budget_compete():
     marked = {label for label, mark in marks_of(made).items() if mark}
     assert marked == {"S", "R", "S-c"}  # one diverged seed of three rules nothing out
     for words in (
-        "‖: over budget (! or a ratio above 1.01); such a label does not compete.",
+        "‖: over budget (! or a ratio above 1.01); such labels do not compete.",
         "†: single seed",
         "(d/e): d of e jobs",
         "n=: fewer seeds than the row has.",

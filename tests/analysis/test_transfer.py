@@ -48,10 +48,10 @@ def test_the_order_is_spearmans_and_every_pair_is_counted_by_its_own_difference(
 @pytest.mark.slow
 def test_pairs_that_differ_here_hold_or_are_turned(both):
     (row,) = transfer(*both)
-    assert {(pair.label, pair.other) for pair in row.turned} == {("S-p", "S"), ("S-c", "S")}
+    assert {(pair.label, pair.other) for pair in row.reversed_pairs} == {("S-p", "S"), ("S-c", "S")}
     undecided = [pair for pair in row.pairs if not pair.is_decided]
     assert {(pair.label, pair.other) for pair in undecided} <= {("R-cg-q", "R-c"), ("R-c", "R-cg-q")}
-    assert len(row.decided) == len(row.pairs) - len(undecided)
+    assert len(row.decided_pairs) == len(row.pairs) - len(undecided)
 
 
 def test_a_pair_differs_here_as_in_a_comparison_of_the_same_labels(both, grid_results):
@@ -67,25 +67,27 @@ def test_a_pair_differs_here_as_in_a_comparison_of_the_same_labels(both, grid_re
 
 def test_two_seeds_here_decide_nothing(both):
     (row,) = transfer(both[1], both[0])
-    assert not row.decided and row.order.value > 0
+    assert not row.decided_pairs and row.order.value > 0
 
 
-def test_the_table_counts_pairs_and_names_those_that_turned(both):
+def test_the_table_counts_pairs_and_names_those_that_are_reversed(both):
     table = transfer_table(*both, "evening")
     assert table.lines[0][3:] == [
         "3:2",
         "15",
-        str(len(table.rows[0].decided)),
-        str(len(table.rows[0].decided) - 2),
+        str(len(table.rows[0].decided_pairs)),
+        str(len(table.rows[0].decided_pairs) - 2),
         "2",
     ]
     (record,) = table.records()
-    assert record["turned_pairs"] == "S-c > S, S-p > S" and record["differ"] == record["hold"] + 2
+    assert record["reversed_pairs"] == "S-c > S, S-p > S" and record["differ"] == record["hold"] + 2
     assert "S-c above S (+30.0 here, −9.0 there)" in table.notes and "evening" in table.caption
     assert table.keeps_columns(80)
 
 
 def test_nothing_in_common_is_an_error(both, grid_results):
     other = grid_results(["G", "G-c"], profile="evening")
-    with pytest.raises(StoreError, match="no two labels have a whole seed of the same column here and under evening"):
+    with pytest.raises(
+        StoreError, match="no two labels have a complete seed of the same column both here and under evening"
+    ):
         transfer_table(both[0], other, "evening")

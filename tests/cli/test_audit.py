@@ -58,7 +58,7 @@ def test_a_narrow_terminal_has_every_column_and_the_caption_says_what_to_keep(fi
     shown = invoke(audit, "--profile", tiny, columns=80).stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert {"ICC", "Heur.", "Solved", "Published", "s/bit", "Seeds"} <= set(shown.split())
-    assert "Worth keeping" in shown
+    assert "Columns to keep" in shown
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
     assert list(records) == ["compression", "in_context_recall"]
     ours, theirs = [0.2, 0.5, 0.4, 0.1, 0.3], [0.3, 0.25, 0.5, 0.2, 0.4]
     assert records["compression"]["order"] == pytest.approx(stats.spearmanr(ours, theirs).statistic)
-    assert records["compression"]["turned_pairs"] == "S-p > S-c, S-p > R-c, S-p > S"
+    assert records["compression"]["reversed_pairs"] == "S-p > S-c, S-p > R-c, S-p > S"
     assert (
         "S-p above S (+37.5 here, -5.0 there), S-p above R-c (+25.0 here, -15.0 there)"
         in json.loads(ended.stdout)["notes"]

@@ -69,10 +69,10 @@ def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
         "Trained on an abacus.",
         "Language model: Nats per token",
         "Trained on a slide rule.",
-        "Without runs (MAD tasks): G-cg-q-12o.",
-        "Without runs (Language model): G.",
+        "No runs (MAD tasks): G-cg-q-12o.",
+        "No runs (Language model): G.",
         "by the test of madbench compare",
-        "In this plain text * stands for bold and ~ for underlined.",
+        "In plain text * is bold and ~ is underlined.",
     ):
         assert words in caption
     assert caption.count("Bold: ") == 1

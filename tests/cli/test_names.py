@@ -83,7 +83,7 @@ def test_json_and_csv_have_the_canonical_labels(main, filled, tiny):
 @pytest.mark.slow
 def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
     shown = main("compare", "S", "cd:gdn-cg", "--profile", tiny, *TASKS, "--rename", "S=Softmax attention")
-    assert "cd:gdn-cg" in shown.stdout and "Each label less Softmax attention" in " ".join(shown.stdout.split())
+    assert "cd:gdn-cg" in shown.stdout and "Difference to Softmax attention" in " ".join(shown.stdout.split())
     assert GDN not in shown.stdout
 
 

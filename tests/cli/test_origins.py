@@ -1,4 +1,4 @@
-"""Captions name the labels on which settings were chosen."""
+"""Notes name the labels on which settings were chosen; captions for papers do not."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ def of_quick(fill, profile="quick") -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
-def test_a_caption_says_where_settings_were_chosen(main, fill, words, tmp_path):
+def test_notes_name_the_labels_on_which_settings_were_chosen(main, fill, words, tmp_path):
     longer = (MAD.Profile.folder / "evening.yaml").read_text().replace("epochs: 8", "epochs: 9")
     (tmp_path / "longer.yaml").write_text(longer)
     of_quick(fill, str(tmp_path / "longer.yaml"))
-    text = " ".join(main(*words, "-p", "longer.yaml", "-t", "compression,in_context_recall").stdout.split())
-    assert "The settings were chosen on the labels of @choosing." in text
+    choice = "The settings were chosen on the labels of @choosing."
+    command = [*words, "-p", "longer.yaml", "-t", "compression,in_context_recall"]
+    assert choice in " ".join(main(*command, "--notes").stdout.split())
+    assert (choice in " ".join(main(*command).stdout.split())) is (words == ["audit"])
 
 
 def test_stored_language_models_are_of_a_profile_that_was_chosen_on_labels():

@@ -89,9 +89,9 @@ def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_
     assert any(one["p"] is not None for one in others)
     adjusted = holm([float("nan") if one["p"] is None else one["p"] for one in others])
     assert [one["p_holm"] for one in others] == [pytest.approx(p) if p == p else None for p in adjusted]
-    assert "Registered " in caption and "confirm no verdict" not in caption and "not stored yet" not in caption
+    assert "Registered " in caption and "are exploratory" not in caption and "not stored yet" not in caption
     shown = " ".join(invoke(findings, "--registered", FILE, columns=200).stdout.split())
-    assert "Exploratory, not registered" in shown and shown.endswith("--notes: how the numbers came about.")
+    assert "Exploratory, not registered" in shown and shown.endswith("--notes explains how the numbers were computed.")
     noted = " ".join(invoke(findings, "--registered", FILE, "--notes", columns=200).stdout.split())
     assert "Trained on an abacus." in noted and "Trained on an abacus." not in shown
 
@@ -130,7 +130,9 @@ def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
     shutil.rmtree(run.folder)
     caption, records = judged()
     assert records[0]["verdict"].endswith(" (provisional)")
-    assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all are." in caption
+    assert (
+        "1 of 72 registered runs are not stored yet. The verdicts are provisional until all runs are stored." in caption
+    )
     store.finish(run.job, Record("failed", error="out of memory"))
     caption, records = judged()
     assert records[0]["verdict"].endswith(" (provisional)")
@@ -160,7 +162,10 @@ def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, j
     assert "6 runs existed before the registration" in shown
     fill_all(GAINS)
     caption, _ = judged()
-    assert "6 of 72 runs ended before the registration, and so confirm no verdict: R-12o!; seeds 1." in caption
+    assert (
+        "6 of 72 runs ended before the registration; verdicts that use them are exploratory: R-12o!; seeds 1."
+        in caption
+    )
 
 
 @pytest.mark.slow
@@ -171,7 +176,10 @@ def test_a_run_that_ended_before_the_registration_is_named_wherever_it_came_from
     with store.claim(run.job):
         ended = run.record.details | {"ended": "2020-01-01T00:00:00+00:00"}
         store.finish(run.job, replace(run.record, details=ended), replace=True)
-    assert "1 of 72 runs ended before the registration, and so confirm no verdict: G-12!; seeds 2." in judged()[0]
+    assert (
+        "1 of 72 runs ended before the registration; verdicts that use them are exploratory: G-12!; seeds 2."
+        in judged()[0]
+    )
 
 
 @pytest.mark.slow

@@ -232,7 +232,7 @@ def test_the_labels_are_compared_with_the_first_one_asked_for_as_the_verb_does(e
         parsed = read_page(empty_store, *asked, tasks=MAD)
         others = [label for label in (asked or ("S", "S-c", "R-c")) if label != baseline]
         made = comparison_table(baseline, others, selected(empty_store, *asked, tasks=MAD).scores)
-        assert f"Each label less {baseline}" in parsed.text and made.rows
+        assert f"Difference to {baseline}" in parsed.text and made.rows
         for row in made.rows:
             shown = parsed.cell("comparison", row.label, heading(row.quantity))
             mark = "*" if row.verdict in ("higher", "lower") else ""

@@ -115,11 +115,11 @@ def _reach(frame: pd.DataFrame) -> float:
 def _notes(frame: pd.DataFrame) -> list[str]:
     effects = frame[frame.kind == "effect"]
     counts = [" to ".join(map(str, sorted({of.min(), of.max()}))) for of in (effects.pairs, effects.seeds)]
-    interactions = "a x b, below the line: how much larger the effect of a is with b; only the significant ones."
+    interactions = "a x b, below the line: how much larger the effect of a is with b; significant interactions only."
     return [
         *frame.protocol.unique(),
-        "Effect: mean difference of the pairs of labels that differ in this factor alone.",
-        f"Bars: 95% intervals over seeds. Filled: p of at most {LEVEL} after Holm over the figure.",
+        "Effect: mean difference between the two labels of each pair, which differ only in this factor.",
+        f"Bars: 95% intervals over seeds. Filled: p at most {LEVEL}, Holm-corrected over the figure.",
         interactions if "interaction" in set(frame.kind) else "",
-        f"Pairs a factor: {counts[0]}; seeds: {counts[1]}.",
+        f"Pairs per factor: {counts[0]}; seeds: {counts[1]}.",
     ]

@@ -155,7 +155,7 @@ POSITION_LAYOUT = Explanation("", "position layout",
     "Without o, mixing rows are counted from the oldest token, so their distance to the current token grows.",
     "row(l) = l + 1", "Section 3, result 3",
 )  # fmt: skip
-MATCHED = Explanation("", "no rank compressed",
+MATCHED = Explanation("", "no rank reduced",
     "The label adds no parameters, so no rank is reduced.",
     "r_qk = r_vo = d", "parameter allocation, Section 2.6",
 )  # fmt: skip

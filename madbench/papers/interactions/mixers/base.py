@@ -20,7 +20,7 @@ NO_POSITIONS = Explanation("", "no positions",
     " of the layers below tell positions apart.",
     "", "Def. F.3, G.1",
 )  # fmt: skip
-MATCHED = Explanation("", "no rank compressed",
+MATCHED = Explanation("", "no rank reduced",
     "The label has as many parameters as softmax attention, 4 d^2, so no rank is reduced.",
     "r_qk = r_vo = d", "Remark F.4, Table 1",
 )  # fmt: skip
