@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "docs")]
 from notebook import notebook_page  # noqa: E402
 
 TABLE = re.compile(r"<!-- (made|copied): (.*?) -->\n\n?((?:\|.*\n)+)")
-VERDICTS = ROOT / "madbench" / "papers" / "verdicts.json"
+PAPERS = ROOT / "madbench" / "papers"
 
 
 def pages() -> list[Path]:
@@ -52,7 +52,7 @@ def _items(name: str) -> str:
     from madbench.papers import load_paper
 
     paper = load_paper(name)
-    verdicts = json.loads(VERDICTS.read_text(encoding="utf-8")).get(name, {})
+    verdicts = json.loads((PAPERS / name / "verdicts.json").read_text(encoding="utf-8"))
     made = sum(item.is_made_here for item in paper.items)
     lines = ["| Item | Place | What | Verdict | Time on one core |", "| --- | --- | --- | --- | --- |"]
     notes = []
@@ -138,14 +138,15 @@ def main() -> None:
 
 
 def _record_verdicts(results: Path) -> None:
-    """Adds to ``madbench/papers/verdicts.json`` how the items came out that were made in ``results``."""
-    verdicts = json.loads(VERDICTS.read_text(encoding="utf-8"))
-    for name in verdicts:
-        command = [sys.executable, str(ROOT / "cli.py"), "paper", name, "-f", "json", "--results", str(results)]
+    """Add the verdicts of the items that were made in ``results`` to the file ``verdicts.json`` of each paper."""
+    for path in sorted(PAPERS.glob("*/verdicts.json")):
+        verdicts = json.loads(path.read_text(encoding="utf-8"))
+        command = [sys.executable, str(ROOT / "cli.py"), "paper", path.parent.name, "-f", "json"]
+        command += ["--results", str(results)]
         listed = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["items"]
         made = {item["item"]: item["state"] for item in listed if item["command"] and not item["is_shipped"]}
-        verdicts[name] |= {item: state for item, state in made.items() if not state.startswith(("not made", "cannot"))}
-    VERDICTS.write_text(json.dumps(verdicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        verdicts |= {item: state for item, state in made.items() if not state.startswith(("not made", "cannot"))}
+        path.write_text(json.dumps(verdicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Job:
     """One training run of one label."""
 
     suite: str  # suite that trains the job, such as ``mad`` or ``language``
-    task: str  # MAD task, world of agents, or ``language_model``
+    task: str  # name of the task in its suite, such as ``memorization`` or ``language_model``
     label: str  # canonical label of the mixer
     family: str  # identity of the label's family: its version and, if installed, a hash of its source
     setting: dict[str, Any]

@@ -95,6 +95,53 @@ def test_no_two_modules_of_a_room_know_each_other():
     assert {room_of(name) for name in circular} <= {"labels", "cli"}
 
 
+def test_no_module_outside_a_papers_folder_imports_it():
+    """Rooms above may import ``madbench.papers`` itself. One paper may build on another."""
+    papers = {path.parent.name for path in PACKAGE.glob("papers/*/paper.yaml")}
+    known = {}
+    for name, path in MODULES.items():
+        own = name.split(".")[2] if name.startswith("madbench.papers.") else ""
+        others = {module for module in imported(path) if module.split(".")[1:2] == ["papers"]}
+        found = {module for module in others if {*module.split(".")[2:3]} & papers}
+        if found and own not in papers:
+            known[name] = found
+    assert not known
+
+
+def names_of_a_package(points: Path) -> re.Pattern[str]:
+    """What names a package of ``papers/``: labels of its families, and the words for the paper and its suites."""
+    lines, section = points.read_text(encoding="utf-8").splitlines(), ""
+    families, words = [], [points.parent.name]
+    for line in lines:
+        name = line.partition("=")[0].strip()
+        section = line if line.startswith("[") else section
+        if name and name != section:
+            (families if section == "[madbench.families]" else words).append(name)
+    labels, any_of = rf"(?<!\w)(?:{'|'.join(families)}):", "|".join(words)
+    return re.compile(rf"""{labels}|["'`/.](?:{any_of})["'`/.]|(?:paper|ls|profiles|suite) (?:{any_of})\b""")
+
+
+def offenders(points: Path, home: Path) -> list[str]:
+    """The files of a package at ``home`` that name the package of ``papers/`` with these entry points."""
+    pattern = names_of_a_package(points)
+    files = [path for end in ("py", "yaml", "json", "j2") for path in home.rglob(f"*.{end}")]
+    outside = [path for path in files if points.parent not in path.parents]
+    return sorted(str(path.relative_to(home)) for path in outside if pattern.search(path.read_text(encoding="utf-8")))
+
+
+def test_nothing_outside_a_package_of_papers_names_it(tmp_path):
+    """It is found by its ``entry_points.txt``, as an installed package is by its metadata."""
+    packages = sorted(PACKAGE.glob("papers/*/entry_points.txt"))
+    assert packages
+    assert {points.parent.name: offenders(points, PACKAGE) for points in packages} == {
+        points.parent.name: [] for points in packages
+    }
+    names = ["'interactions'", "paper interactions", "hfa:2", "import madbench.papers.interactions.suite"]
+    for text in (*names, "significant interactions.", "alpha: 1"):
+        (tmp_path / "example.py").write_text(f'"""On {text}"""')
+        assert offenders(packages[0], tmp_path) == (["example.py"] if text in names else [])
+
+
 ROOTS = r"madbench\.(api|cli|huggingface|lm_eval)\b.*|.*\.(family|suite|__main__)|madbench\.bench\.again"
 """What a user calls, and what the program finds in folders."""
 

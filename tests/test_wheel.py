@@ -113,7 +113,7 @@ def test_data_are_in_the_wheel_and_nothing_else_is(wheel):
         assert not {name for name in missing if ".pytest_cache" not in name}
     tops = {name.split("/")[0] for name in names}
     assert len(tops) == 2 and "madbench" in tops
-    assert {"madbench/py.typed", "madbench/papers/verdicts.json", "madbench/papers/hypermlp/table1.csv"} <= names
+    assert {"madbench/py.typed", "madbench/papers/talk/verdicts.json", "madbench/papers/hypermlp/table1.csv"} <= names
     assert not [name for name in names if name.endswith((".pyc", ".tar.xz"))]
 
 

@@ -80,8 +80,9 @@ def inspect(
                tables in brackets; * is above it. A shift is relative to the
                most that the rank can hold.
     Gates      mean, spread, and how many are nearly closed (0.1) or open (0.9).
-    Matrices   learned interactions of hfa: and ha:, their effective rank, and how
-               much of them is symmetric or on the diagonal.
+    Matrices   effects between tokens as a mixer has learned them, if it can name
+               them; their effective rank, and how much of them is symmetric or
+               on the diagonal.
 
     Of two runs a cell has a number a layer, means over heads.
 

@@ -7,9 +7,7 @@ MOVED = {
     "power": "madbench findings --power",
     "principles": "madbench paper coefficients",
     "status": "madbench ls sweeps",
-    "ls interactions": "madbench ls profiles interactions",
     "ls presets": "madbench ls profiles",
-    "ls signals": "madbench ls profiles signals",
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
 }

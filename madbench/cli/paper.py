@@ -123,7 +123,7 @@ def paper(
       madbench paper hypermlp                         all that one holds
       madbench paper hypermlp table1 --dry-run        what it takes here
       madbench paper coefficients principle3          trained, measured, judged
-      madbench paper interactions colliding --seeds 0-2 embedding=one_hot
+      madbench paper hypermlp table1 --seeds 0-2 training.epochs=20
     """
     names, overrides = labels_and_overrides(words or [])
     name, item_id, labels = (names + [None, None])[:2] + [tuple(names[2:])]

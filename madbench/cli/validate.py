@@ -48,9 +48,8 @@ def validate(
     Every problem of a file is listed, without training. A file with the key
     labels is a set of variants, one with the key task a task, one with
     learning_rates a profile of MAD, one with training but without learning_rates
-    a profile of language models, and one with tasks alone a profile of
-    interactions. The key suite names the suite of any other profile. Exit code 2
-    when anything is wrong.
+    a profile of language models. Any other profile has the key suite, or a key
+    by which its suite recognises it. Exit code 2 when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records,
     curves, weights, measurements, checkpoints, corpora, index, journals. What is

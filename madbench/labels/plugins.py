@@ -10,17 +10,15 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from madbench.config import PAPERS
 from madbench.errors import MadbenchError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 E = TypeVar("E", bound=MadbenchError)
-SHIPPED = Path(__file__).parents[1] / "papers"
-"""The folder of the packages that are shipped as part of madbench."""
 LONGEST_REASON = 300  # characters of a broken package's error message that are repeated
 
 
@@ -40,7 +38,7 @@ def shipped_entry_points(group: str) -> dict[str, str]:
     code is part of madbench, so a run's id holds only the version that a family declares.
     """
     points: dict[str, str] = {}
-    for file in sorted(SHIPPED.glob("*/entry_points.txt")):
+    for file in sorted(PAPERS.glob("*/entry_points.txt")):
         section = ""
         for line in file.read_text(encoding="utf-8").splitlines():
             name, equals, value = line.partition("=")

@@ -1,1 +1,1 @@
-"""Models around a mixer: MAD's token model and autoencoder, the language suite's GPT, and the model of agents."""
+"""Models around a mixer: MAD's token model and autoencoder and the language suite's GPT."""

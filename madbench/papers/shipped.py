@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import tarfile
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from madbench.config import seed_list
+from madbench.errors import ConfigError
 from madbench.experiment import Experiment, prepare
 from madbench.files import parse_json
 from madbench.grid import Grid
@@ -24,21 +26,31 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
     from madbench.jobs import Job
 
-VERDICTS = Path(__file__).with_name("verdicts.json")
-"""By paper and item the state with which it came out; ``docs/filled.py --verdicts`` writes it."""
+VERDICTS = "verdicts.json"
+"""The file beside a paper's own with the state of each item that was made; ``docs/filled.py --verdicts`` writes it."""
 MEASURED = Path(__file__).parents[2] / "results" / "measured"
 """The archives, of a clone of the repository."""
 RECORD = "record.json"
 
 
 @functools.cache
-def _verdicts() -> Mapping[str, Mapping[str, str]]:
-    return parse_json(VERDICTS.read_bytes())
+def _verdicts(folder: Path) -> Mapping[str, str]:
+    """The shipped verdicts of a paper, by item. Empty if its folder has none."""
+    path = folder / VERDICTS
+    if folder == Path() or not path.is_file():  # a paper that was not read from a file has no folder
+        return {}
+    try:
+        verdicts = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not isinstance(verdicts, dict) or not all(isinstance(verdict, str) for verdict in verdicts.values()):
+        raise ConfigError(f"{path}: expected a verdict by item, such as {json.dumps({'table1': 'reproduced (quick)'})}")
+    return verdicts
 
 
 def shipped_state(paper: Paper, item: Item) -> str:
     """The shipped verdict on an item with its size, such as ``reproduced (quick)``. Empty if there is none."""
-    return _verdicts().get(paper.name, {}).get(item.id, "") if item.is_made_here else ""
+    return _verdicts(paper.folder).get(item.id, "") if item.is_made_here else ""
 
 
 def archive_names(item: Item) -> list[str]:
