@@ -100,7 +100,7 @@ class InteractionTask:
 class InteractionProfile(Profile):
     """A profile of interactions: the size of the worlds, and the length of training."""
 
-    folder = Path(__file__).parent / "profiles"
+    folder = Path(__file__).parent / "profiles" / NAME
     suite_name = NAME
     noun = "interaction profile"
     Model = InteractionModelConfig
