@@ -1,4 +1,4 @@
-"""Costs of mixers with a QK and a VO rank, and the ranks that match the parameters of softmax attention.
+"""The budget solver of all families, and the costs of mixers with a QK and a VO rank.
 
 Ranks are summed over heads: r_qk = H d_qk and r_vo = H d_vo. d is the width of the model. The budget is the 4 d^2
 parameters of softmax attention, plus the convolution taps if the label has any.
@@ -7,8 +7,7 @@ parameters of softmax attention, plus the convolution taps if the label has any.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -17,6 +16,85 @@ from madbench.mixers import Size
 
 WIDE_MODEL = 256
 WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_vo that is no multiple of this halves the speed of GPU matrix products
+
+
+@dataclass(frozen=True)
+class Side:
+    """The admissible values of a rank: the multiples of ``unit``, and ``whole`` unless it is 0, from ``least`` up."""
+
+    unit: int = 1
+    whole: int = 0
+    least: int = 1
+
+    @classmethod
+    def of_heads(
+        cls, d_model: int, heads: int, *, step: int, multiple: int, least: int = 1, whole_step: int = 1
+    ) -> Side:
+        """The ranks of ``heads`` heads whose width is a multiple of ``step`` and ``multiple``, and at least ``least``.
+
+        ``d_model`` is admissible too if each head's share of it is a multiple of ``whole_step``.
+        """
+        whole = d_model if d_model % (heads * whole_step) == 0 and d_model >= least * heads else 0
+        return cls(heads * math.lcm(step, multiple), whole, least * heads)
+
+    @property
+    def smallest(self) -> int:
+        """The smallest admissible rank."""
+        return self.ceil(self.least)
+
+    def floor(self, rank: int) -> int:
+        """The largest admissible rank that is at most ``rank``, or the smallest one if all are larger."""
+        multiple = rank // self.unit * self.unit
+        return max(multiple, self.whole if self.whole <= rank else 0, self.smallest)
+
+    def ceil(self, rank: int) -> int:
+        """The smallest admissible rank that is at least ``rank``."""
+        rank = max(rank, self.least)
+        multiple = -(-rank // self.unit) * self.unit
+        return min(multiple, self.whole) if self.whole >= rank else multiple
+
+
+@dataclass(frozen=True)
+class Payment:
+    """A step in the order of payment: a rank is reduced as far as needed, but at most to ``least``."""
+
+    rank: str
+    least: int  # an admissible rank
+
+
+def match_budget(
+    room: Callable[[Mapping[str, int]], int],
+    start: Mapping[str, int],
+    sides: Mapping[str, Side],
+    payments: Sequence[Payment],
+    grows: str,
+    unit: int = 1,
+) -> dict[str, int]:
+    """The ranks that meet the budget, or the smallest ones of the order of payment if nothing fits.
+
+    Args:
+        room: what is left of the budget with these ranks; negative if it is exceeded. Affine in multiples of ``unit``.
+        start: the initial ranks by name.
+        sides: the admissible values of each rank.
+        payments: the ranks that are reduced in this order, each only as far as needed.
+        grows: the rank that uses what is left of the budget.
+        unit: a step of a rank for which ``room`` is exact: the number of heads if widths of heads enter it.
+    """
+    ranks, zero = dict(start), dict.fromkeys(start, 0)
+    nothing = room(zero)
+
+    def change(name: str) -> int:
+        """The largest change of a rank that keeps to the budget."""
+        price = nothing - room({**zero, name: unit})
+        return room(ranks) // price * unit
+
+    for payment in payments:
+        name = payment.rank
+        if room(ranks) < 0:
+            ranks[name] = min(ranks[name], max(sides[name].floor(ranks[name] + change(name)), payment.least))
+    if room(ranks) >= 0:
+        ranks[grows] = sides[grows].floor(ranks[grows] + change(grows))
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -56,55 +134,49 @@ class RankAllocation:
         """The initial rank of the paying side, and the rank down to which it is reduced before the other side is."""
         raise NotImplementedError
 
-    def sides(self, rank_multiple: int = 1) -> tuple[list[int], list[int]]:
-        """The admissible ranks of QK and of VO, in ascending order, up to 2 d; larger ranks never fit.
+    def sides(self, rank_multiple: int = 1) -> dict[str, Side]:
+        """The admissible ranks of QK and of VO.
 
         d_qk is a multiple of 1 (2 with p) and d_vo of 1 (8 from d_model 256 up). Both are multiples of
         ``rank_multiple``. The rank d is admissible too if the heads divide it. Raises ``BudgetError`` if the smallest
         rank exceeds d.
         """
         d, heads = self.size.d_model, self.size.n_head
-        qk, vo = self._admissible(heads, rank_multiple)
-        if max(qk[0], vo[0]) > d:
+        sides = self._admissible(heads, rank_multiple)
+        qk, vo = (side.smallest for side in sides.values())
+        if max(qk, vo) > d:
             fits = (n for n in range(heads - self.head_multiple, 0, -self.head_multiple))
-            narrower = (n for n in fits if max(side[0] for side in self._admissible(n, rank_multiple)) <= d)
+            narrower = (n for n in fits if max(s.smallest for s in self._admissible(n, rank_multiple).values()) <= d)
             fewer = next(narrower, None)
             raise BudgetError(
-                f"{self.label}: d_model {d} is too narrow for {heads} heads: the smallest ranks are r_qk {qk[0]} and"
-                f" r_vo {vo[0]}, and neither may exceed d_model; use {f'n_head {fewer} or ' if fewer else ''}"
-                f"d_model {max(qk[0], vo[0])}"
+                f"{self.label}: d_model {d} is too narrow for {heads} heads: the smallest ranks are r_qk {qk} and"
+                f" r_vo {vo}, and neither may exceed d_model; use {f'n_head {fewer} or ' if fewer else ''}"
+                f"d_model {max(qk, vo)}"
             )
-        return qk, vo
+        return sides
 
-    def _admissible(self, heads: int, rank_multiple: int) -> tuple[list[int], list[int]]:
-        d = self.size.d_model
+    def _admissible(self, heads: int, rank_multiple: int) -> dict[str, Side]:
+        d, step = self.size.d_model, 2 if self.label.rope else 1
+        wide, least = WIDE_VO_STEP if d >= WIDE_MODEL else 1, self.least_qk_width
+        return {
+            "qk": Side.of_heads(d, heads, step=step, multiple=rank_multiple, least=least, whole_step=step),
+            "vo": Side.of_heads(d, heads, step=wide, multiple=rank_multiple),
+        }
 
-        def side(step: int, unit: int, least: int) -> list[int]:
-            """Multiples of ``unit`` per head, from ``least`` up, and d if d per head is a multiple of ``step``."""
-            first = -(-least // unit) * unit * heads
-            whole = {d} if d % (heads * step) == 0 and d >= least * heads else set()
-            return sorted({*range(first, max(2 * d, first) + 1, unit * heads), *whole})
-
-        qk_step, vo_step = 2 if self.label.rope else 1, WIDE_VO_STEP if d >= WIDE_MODEL else 1
-        return (
-            side(qk_step, math.lcm(qk_step, rank_multiple), self.least_qk_width),
-            side(1, math.lcm(vo_step, rank_multiple), 1),
-        )
-
-    def match_budget(self, qk: list[int], vo: list[int]) -> Self:
-        """Returns the allocation with admissible ranks ``qk`` and ``vo`` that meets the budget.
+    def match_budget(self, sides: Mapping[str, Side]) -> Self:
+        """Returns the allocation with ranks of these ``sides`` that meets the budget.
 
         The paying side is VO for ``v`` and QK otherwise. It starts at the rank given by :meth:`payment`; the other side
         starts at d. If over budget, ranks are reduced in this order, each only as far as needed: the paying side to the
         limit of :meth:`payment`, the other side to d/2, the paying side to its smallest rank. Parameters left over go
         to the other side. Raises ``BudgetError`` with possible remedies if nothing fits.
         """
-        allocation = self._closest(qk, vo)
+        allocation = self._closest(sides)
         if allocation.slack >= 0:
             return allocation
         label, size, terms = self.label, self.size, allocation.terms
         term = max(terms, key=terms.__getitem__)
-        other = replace(self, label=replace(label, rank=self.other_rank[label.rank]))._closest(qk, vo)
+        other = replace(self, label=replace(label, rank=self.other_rank[label.rank]))._closest(sides)
         ways = [str(other.label)] if other.slack >= 0 else []
         ways += [str(replace(label, rank="", over=True)), *self.ways_to_fit]
         raise BudgetError(
@@ -114,32 +186,21 @@ class RankAllocation:
             f" {'; '.join(ways)}; the paper's budget (--budget paper), which is not enforced"
         )
 
-    def _closest(self, qk: list[int], vo: list[int]) -> Self:
+    def _closest(self, sides: Mapping[str, Side]) -> Self:
         """The allocation within the budget, or the smallest one if nothing fits."""
-        d, heads, swaps = self.size.d_model, self.size.n_head, self.label.rank == "v"
-        paying, keeping = (vo, qk) if swaps else (qk, vo)
-
-        def at(pay: int, keep: int) -> Self:
-            r_qk, r_vo = (keep, pay) if swaps else (pay, keep)
-            return replace(self, r_qk=r_qk, r_vo=r_vo)
-
-        def shrink(ranks: list[int], rank: int, least: int, price: int) -> int:
-            """The largest admissible rank that meets the budget, but at least the first one from ``least`` up."""
-            slack = at(pay, keep).slack
-            if slack >= 0:
-                return rank
-            return max(floor(ranks, rank + slack // price * heads), min(rank, ranks[bisect_left(ranks, least)]))
-
-        # parameters per unit of head width of either side; the count is affine in both widths
-        of_pay, of_keep = (at(0, 0).slack - at(*ranks).slack for ranks in ((heads, 0), (0, heads)))
+        d, (pays, keeps) = self.size.d_model, ("vo", "qk") if self.label.rank == "v" else ("qk", "vo")
         start, least = self.payment()
-        pay, keep = floor(paying, start), floor(keeping, d)
-        pay = shrink(paying, pay, least, of_pay)
-        keep = shrink(keeping, keep, -(-d // 2), of_keep)
-        pay = shrink(paying, pay, 0, of_pay)
-        return at(pay, floor(keeping, keep + max(at(pay, keep).slack, 0) // of_keep * heads))
+        payments = [
+            Payment(pays, sides[pays].ceil(least)),
+            Payment(keeps, sides[keeps].ceil(-(-d // 2))),
+            Payment(pays, sides[pays].smallest),
+        ]
+        ranks = {pays: sides[pays].floor(start), keeps: sides[keeps].floor(d)}
 
+        def room(ranks: Mapping[str, int]) -> int:
+            return self._with(ranks).slack
 
-def floor(ranks: Sequence[int], rank: int) -> int:
-    """The largest of ``ranks`` that is at most ``rank``. The smallest of them if all are larger."""
-    return ranks[max(bisect_right(ranks, rank) - 1, 0)]
+        return self._with(match_budget(room, ranks, sides, payments, keeps, unit=self.size.n_head))
+
+    def _with(self, ranks: Mapping[str, int]) -> Self:
+        return replace(self, r_qk=ranks["qk"], r_vo=ranks["vo"])

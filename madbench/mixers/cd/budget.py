@@ -124,4 +124,4 @@ def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) 
             " use --budget paper or leave it out"
         )
     widest = CdAllocation(label, size, value_skip=value_skip)
-    return widest.match_budget(*widest.sides())
+    return widest.match_budget(widest.sides())

@@ -15,12 +15,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from madbench.errors import BudgetError
 from madbench.mixers import Size
-from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
+from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, Payment, Side, match_budget
 from madbench.mixers.srg.grammar import Variant
 
 CONV_TAPS = 4
@@ -177,33 +177,15 @@ def solve(
     if variant.over or (size.budget == "paper" and not variant.rank):
         ranks = solver.start(1)
     elif size.budget == "paper":
-        ranks = solver.start(4) if solver.room(*solver.start(4)) >= 0 else solver.start(8)
+        ranks = solver.start(4) if solver.room(solver.start(4)) >= 0 else solver.start(8)
     else:
         ranks = solver.match_budget()
-    return solver.allocate(*ranks)
-
-
-@dataclass(frozen=True)
-class _Side:
-    """The admissible ranks of one side: the multiples of ``unit``, and ``whole`` unless it is 0."""
-
-    unit: int
-    whole: int
-
-    def floor(self, rank: int) -> int:
-        """The largest admissible rank that is at most ``rank``, or 0."""
-        multiple = rank // self.unit * self.unit
-        return max(multiple, self.whole) if self.whole <= rank else multiple
-
-    def ceil(self, rank: int) -> int:
-        """The smallest admissible rank that is at least ``rank``."""
-        multiple = -(-rank // self.unit) * self.unit
-        return min(multiple, self.whole) if self.whole >= rank else multiple
+    return solver.allocate(ranks)
 
 
 @dataclass(frozen=True)
 class _Solver:
-    """The search for ranks of a variant at a size. Ranks are (pay, keep, mix): paying side, other side, and r."""
+    """The search for ranks of a variant at a size: ``qk`` and ``vo``, summed over heads, and ``mix``, the rank r."""
 
     variant: Variant
     size: Size
@@ -230,80 +212,69 @@ class _Solver:
             fitting = next(fewer, None)
             raise BudgetError(
                 f"{self.variant}: d_model {self.d} is too narrow for {n_head} heads: the smallest ranks are"
-                f" r_qk {self.qk.ceil(1)} and r_vo {self.vo.ceil(1)}, and neither may exceed d_model;"
+                f" r_qk {self.qk.smallest} and r_vo {self.vo.smallest}, and neither may exceed d_model;"
                 f" use {f'n_head {fitting} or ' if fitting else ''}d_model {-(-self.d // unit) * unit}"
             )
 
     def has_room_for_heads(self) -> bool:
-        return max(self.qk.ceil(1), self.vo.ceil(1)) <= self.d
+        return max(self.qk.smallest, self.vo.smallest) <= self.d
 
     @property
-    def qk(self) -> _Side:
-        heads = self.variant.query_heads(self.size.n_head)
-        whole = self.d if self.d % (heads * self.qk_step) == 0 else 0
-        return _Side(heads * math.lcm(self.qk_step, self.rank_multiple), whole)
+    def qk(self) -> Side:
+        heads, step = self.variant.query_heads(self.size.n_head), self.qk_step
+        return Side.of_heads(self.d, heads, step=step, multiple=self.rank_multiple, whole_step=step)
 
     @property
-    def vo(self) -> _Side:
+    def vo(self) -> Side:
         step = WIDE_VO_STEP if self.d >= WIDE_MODEL else 1
-        whole = self.d if self.d % self.size.n_head == 0 else 0
-        return _Side(self.size.n_head * math.lcm(step, self.rank_multiple), whole)
+        return Side.of_heads(self.d, self.size.n_head, step=step, multiple=self.rank_multiple)
 
     @property
-    def sides(self) -> tuple[_Side, _Side]:
-        """The side that pays, and the side that keeps its rank and may grow."""
-        return (self.vo, self.qk) if self.variant.rank == "v" else (self.qk, self.vo)
+    def sides(self) -> dict[str, Side]:
+        """The admissible ranks by name, first the side that pays, then the side that keeps its rank and may grow."""
+        qk, vo = self.qk, self.vo
+        return ({"vo": vo, "qk": qk} if self.variant.rank == "v" else {"qk": qk, "vo": vo}) | {"mix": Side()}
 
-    def allocate(self, pay: int, keep: int, mix: int) -> MlpAllocation:
-        qk, vo = (keep, pay) if self.variant.rank == "v" else (pay, keep)
-        ranks = {"qk": qk, "vo": vo, "mix": mix}
+    def allocate(self, ranks: Mapping[str, int]) -> MlpAllocation:
+        ranks = {name: ranks[name] for name in ("qk", "vo", "mix")}
         return MlpAllocation(self.variant, self.size, ranks, self.registers, self.adapter_rank, self.gates)
 
-    def room(self, pay: int, keep: int, mix: int) -> int:
+    def room(self, ranks: Mapping[str, int]) -> int:
         """Unused parameters of the budget; negative if it is exceeded. Affine in each rank."""
-        return self.allocate(pay, keep, mix).slack
+        return self.allocate(ranks).slack
 
-    def start(self, divisor: int) -> tuple[int, int, int]:
+    def start(self, divisor: int) -> dict[str, int]:
         """The initial ranks: d / ``divisor`` for the paying side, d for the other side, and ``mix_rank``."""
-        paying, keeping = self.sides
-        pay = max(paying.floor(self.d // divisor), paying.ceil(1))
-        return pay, keeping.floor(self.d), self.mix_rank * self.variant.has_mixing
+        pays, keeps, mix = self.sides
+        mix_rank = self.mix_rank * self.variant.has_mixing
+        return {pays: self.sides[pays].floor(self.d // divisor), keeps: self.sides[keeps].floor(self.d), mix: mix_rank}
 
-    def smallest(self) -> tuple[int, int, int]:
+    def smallest(self) -> dict[str, int]:
         """The ranks of the smallest mixer that the order of payment can reach."""
-        paying, keeping = self.sides
-        return paying.ceil(1), keeping.ceil(-(-self.d // 2)), int(self.variant.has_mixing)
+        pays, keeps, mix = self.sides
+        half = self.sides[keeps].ceil(-(-self.d // 2))
+        return {pays: self.sides[pays].smallest, keeps: half, mix: int(self.variant.has_mixing)}
 
     def fits(self) -> bool:
-        return self.has_room_for_heads() and self.room(*self.smallest()) >= 0
+        return self.has_room_for_heads() and self.room(self.smallest()) >= 0
 
-    def match_budget(self) -> tuple[int, int, int]:
+    def match_budget(self) -> dict[str, int]:
         """Ranks within the budget. Raises ``BudgetError`` if there are none."""
-        paying, keeping = self.sides
-        pay, keep, mix = self.start(4 if self.variant.rank else 1)
-        least_pay, least_keep, least_mix = self.smallest()
-        none = self.room(0, 0, 0)  # next: the cost of one more of each rank
-        of_pay, of_keep, of_mix = (none - self.room(*unit) for unit in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
-
-        def shrink(side: _Side, rank: int, least: int, cost: int) -> int:
-            """The largest admissible rank that meets the budget, but at least ``least``."""
-            room = self.room(pay, keep, mix)
-            return rank if room >= 0 else min(rank, max(side.floor(rank + room // cost), least))
-
-        pay = shrink(paying, pay, paying.ceil(-(-self.d // 8)), of_pay)
-        if self.room(pay, keep, mix) < 0 and mix:
-            mix = max(mix + self.room(pay, keep, mix) // of_mix, least_mix)
-        keep = shrink(keeping, keep, least_keep, of_keep)
-        pay = shrink(paying, pay, least_pay, of_pay)
-        if self.room(pay, keep, mix) < 0:
+        (pays, keeps, mix), least = self.sides, self.smallest()
+        payments = [Payment(pays, self.sides[pays].ceil(-(-self.d // 8)))]
+        if self.variant.has_mixing:
+            payments.append(Payment(mix, least[mix]))
+        payments += [Payment(keeps, least[keeps]), Payment(pays, least[pays])]
+        ranks = match_budget(self.room, self.start(4 if self.variant.rank else 1), self.sides, payments, keeps)
+        if self.room(ranks) < 0:
             raise BudgetError(self.why_infeasible())
-        return pay, keeping.floor(keep + self.room(pay, keep, mix) // of_keep), mix
+        return ranks
 
     def why_infeasible(self) -> str:
         ranks, n_head, max_len = self.smallest(), self.size.n_head, self.size.max_len
-        smallest = self.allocate(*ranks)
+        smallest = self.allocate(ranks)
         term = max(smallest.terms, key=smallest.terms.__getitem__)
-        per_position = smallest.slack - self.at(max_len=max_len + 1).room(*ranks)
+        per_position = smallest.slack - self.at(max_len=max_len + 1).room(ranks)
         # candidate widths, from the first at which the tables and the side at d/2 (at least d^2) fit into 4 d^2
         widths = itertools.count(max(math.isqrt(per_position * max_len // 3), 1))
         ways = [f"d_model {next(d for d in widths if self.at(d_model=d).fits())}"]

@@ -11,7 +11,7 @@ from typing import Self
 
 from madbench.config import check_at_least
 from madbench.errors import BudgetError
-from madbench.mixers.ranks import RankAllocation, floor
+from madbench.mixers.ranks import RankAllocation
 from madbench.papers.interactions.mixers.grammar import InteractionLabel
 
 
@@ -87,10 +87,10 @@ class InteractionAllocation(RankAllocation):
             return self
         if rank_multiple > d:
             raise BudgetError(f"{label}: rank_multiple {rank_multiple} exceeds d_model {d}")
-        qk, vo = self.sides(rank_multiple)
+        sides = self.sides(rank_multiple)
         if label.over or self.size.budget == "paper":
-            return replace(self, r_qk=floor(qk, d), r_vo=floor(vo, d))
-        return self.match_budget(qk, vo)
+            return replace(self, r_qk=sides["qk"].floor(d), r_vo=sides["vo"].floor(d))
+        return self.match_budget(sides)
 
     def payment(self) -> tuple[int, int]:
         d = self.size.d_model

@@ -1,0 +1,96 @@
+"""One solver chooses the ranks of every family, and the ranks of every shipped label stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from madbench.errors import BudgetError
+from madbench.labels import as_label, expand, family_of
+from madbench.labels.sets import available_sets
+from madbench.mixers import Size
+from madbench.mixers import ranks as ranks_module
+from madbench.mixers.ranks import Payment, Side, match_budget
+from madbench.mixers.srg import budget as srg
+
+SETS = [*(f"@{name}" for name in available_sets()), "~G-cg-q-12o", "~R-c-v", "~D-p", "~cd:gdn", "~ha:3-p"]
+SIZES = [(16, 2, 8), (64, 4, 128), (96, 3, 256), (256, 4, 64), (300, 5, 77), (768, 12, 1024), (8, 8, 4)]
+DIGESTS = {"": "8fa5946efd39fe1c", "cd": "bc07de6771ff68d9", "ha": "c5e26526e9a250d6", "hfa": "762aa070ef89cfb9"}
+"""Digest of the ranks, or of the error, of every label of ``SETS`` at every size under both budgets, by family.
+
+An edited set changes a digest; the ranks of a label never change, because runs are stored under its name.
+"""
+
+
+def outcome(label: str, size: Size) -> list[object]:
+    """Ranks, parameters and budget of a label at a size, or the error message."""
+    family = family_of(label)
+    try:
+        solved = family.solve(as_label(label), size, family.Settings())
+    except BudgetError as error:
+        return [str(error)]
+    return [sorted(solved.ranks.items()), solved.total, solved.target]
+
+
+@pytest.mark.slow
+def test_the_ranks_of_every_label_stay_as_they_are():
+    found: dict[str, list[object]] = {name: [] for name in DIGESTS}
+    for label in expand(SETS):
+        name = label.partition(":")[0] if ":" in label else ""
+        sizes = [Size(*size, budget) for size in SIZES for budget in ("strict", "paper")]
+        found[name] += [[label, *outcome(label, size)] for size in sizes]
+    digests = {name: hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16] for name, rows in found.items()}
+    assert digests == DIGESTS
+
+
+@pytest.mark.parametrize(
+    ("label", "size", "ranks"),
+    [
+        ("S-p", (128, 2, 128), {"qk": 128, "vo": 128, "mix": 0}),
+        ("G-cg-q-12o", (128, 2, 128), {"qk": 16, "vo": 128, "mix": 4}),
+        ("R-c-v", (300, 5, 77), {"qk": 560, "vo": 40, "mix": 0}),
+        ("cd:gdn", (256, 4, 64), {"qk": 248, "vo": 256}),
+        ("cd:softmax-pcg", (96, 3, 256), {"qk": 42, "vo": 99}),
+        ("ha:3-p", (128, 2, 128), {"qk": 128, "vo": 128}),
+    ],
+)
+def test_ranks_at_a_size(label, size, ranks):
+    family = family_of(label)
+    assert family.solve(as_label(label), Size(*size), family.Settings()).ranks == ranks
+
+
+def test_families_share_one_solver(monkeypatch):
+    solved = []
+    for module in (srg, ranks_module):
+        monkeypatch.setattr(module, "match_budget", lambda *of, **how: solved.append(1) or match_budget(*of, **how))
+    for label in ("G-cg-q-12o", "cd:gdn", "ha:3-p", "hfa:4"):
+        outcome(label, Size(128, 2, 128))
+    assert len(solved) == 4
+
+
+@pytest.mark.parametrize(
+    ("budget", "ranks"),
+    [
+        (100, {"a": 8, "b": 38}),  # fits, and b takes what is left
+        (46, {"a": 8, "b": 10}),
+        (35, {"a": 6, "b": 8}),  # a pays first, no more than needed
+        (30, {"a": 4, "b": 8}),
+        (26, {"a": 4, "b": 6}),  # then b
+        (20, {"a": 2, "b": 6}),  # then a again
+        (1, {"a": 2, "b": 6}),  # nothing fits: the smallest ranks
+    ],
+)
+def test_ranks_are_paid_in_order_and_only_as_far_as_needed(budget, ranks):
+    sides, payments = {"a": Side(2), "b": Side(2)}, [Payment("a", 4), Payment("b", 6), Payment("a", 2)]
+    found = match_budget(lambda r: budget - 3 * r["a"] - 2 * r["b"], {"a": 8, "b": 8}, sides, payments, "b")
+    assert found == ranks
+
+
+def test_a_side_has_multiples_and_the_whole_width():
+    side = Side.of_heads(20, 2, step=8, multiple=1)
+    assert side == Side(16, 20, 2)
+    assert [side.floor(rank) for rank in (1, 16, 19, 20, 31, 32)] == [16, 16, 16, 20, 20, 32]
+    assert [side.ceil(rank) for rank in (0, 16, 17, 21)] == [16, 16, 20, 32]
+    assert Side.of_heads(21, 2, step=8, multiple=1).whole == 0
