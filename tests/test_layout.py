@@ -142,7 +142,7 @@ def test_nothing_outside_a_package_of_papers_names_it(tmp_path):
         assert offenders(packages[0], tmp_path) == (["example.py"] if text in names else [])
 
 
-ROOTS = r"madbench\.(api|cli|huggingface|lm_eval)\b.*|.*\.(family|suite|__main__)|madbench\.bench\.again"
+ROOTS = r"madbench\.(api|cli|huggingface|lm_eval)\b.*|.*\.(family|suite|__main__)"
 """What a user calls, and what the program finds in folders."""
 
 
@@ -175,7 +175,7 @@ def named(path: Path) -> set[str]:
 def test_every_module_is_of_use_to_a_verb_or_the_api():
     """A comparison or a calibration that no verb uses stands in ``studies/``, outside the wheel."""
     waiting = [name for name in MODULES if re.fullmatch(ROOTS, name)]
-    for path in PACKAGE.rglob("*.yaml"):
+    for path in (*PACKAGE.rglob("*.yaml"), *PACKAGE.rglob("entry_points.txt")):
         waiting += named(path)
     seen: set[str] = set()
     while waiting:

@@ -1,53 +1,37 @@
-"""Train stored runs again, and count the runs that give the same numbers.
+"""Training stored runs again, to see if they give the same numbers: what ``madbench again`` does.
 
-    python -m madbench.bench.again RESULTS [--share 0.1] [--seed 0] [--slots 1] [--alone] [--keep FOLDER]
-        [--pairs FILE] [--corpus FOLDER]
-
-RESULTS is a results folder, or an archive of one. Runs are drawn at random and trained on the CPU, with the number of
-threads in their records. Language models are among them if ``--corpus`` has the tokens they were trained on. Runs that
-shared a step are drawn together and share a step again; with ``--alone`` they are left out. Earlier records have the
-number of runs in a group but not their ids. Groups are then formed from consecutive seeds, and a label whose seeds do
-not fill its groups is left out.
-
-On the same kind of processor and with the same versions, numbers are equal to the last bit. Elsewhere they differ by
-rounding, which training can amplify. With ``--keep`` the new runs stay in a folder, and the same command resumes where
-it was interrupted.
-
-The printed Markdown table has for each task: the number of runs, the number of runs equal to the last bit, the largest
-difference of a metric, and the seconds of training. Below it are the number of available runs and every run that
-differs.
+Runs are drawn at random and trained on the CPU, with the number of threads in their records. Language models are among
+them if their corpus is given. Runs that shared a step are drawn together and share a step again. Earlier records have
+the number of runs in a group but not their ids. Groups are then formed from consecutive seeds, and a label whose seeds
+do not fill its groups is left out.
 
 Records have digests of the code that trained them (:mod:`madbench.suites.code`). A pair has the digest of a stored
-run's code and of the installed code. It is written to ``madbench/identity/known_equal.json`` if all runs with the pair
-are equal to the last bit. Tables then no longer mark these runs as trained by other code.
+run's code and of the installed code. It is proven if all runs with the pair are equal to the last bit.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import itertools
 import json
+import math
 import sys
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from madbench.errors import MadbenchError, StoreError
-from madbench.execute.base import Event
+from madbench.errors import MadbenchError, StoreError, UntrustedCodeError
+from madbench.execute.base import OnEvent, ignore_event, reason
 from madbench.execute.local import run_jobs
 from madbench.files import write_atomically
-from madbench.identity.package import KNOWN_EQUAL, Pairs, known_pairs
-from madbench.jobs import Record
-from madbench.store.archive import unpack
+from madbench.identity.package import Pairs, known_pairs
+from madbench.jobs import Job, Record
 from madbench.store.runs import Run, Store
-from madbench.suites import suite_of
-from madbench.text.corpus import Corpus, open_corpus
+from madbench.suites import size_of, suite_of
+from madbench.text.corpus import Corpus
 from madbench.training.loop import train
 
 
@@ -62,6 +46,27 @@ class Repeat:
     def difference(self) -> float:
         """The :meth:`madbench.jobs.Record.difference` between both records."""
         return self.run.record.difference(self.record)
+
+    @property
+    def change(self) -> str:
+        """The first difference in words, such as ``accuracy 0.5, again 0.25``. Empty if there is none."""
+        if self.difference == 0:
+            return ""
+        before, after = self.run.record, self.record
+        if before.status != after.status:
+            text = f"{before.status}, again {after.status}"
+            return text if after.status == "finished" else f"{text}: {reason(after)}"
+        for name, old in before.metrics.items():
+            new = after.metrics.get(name)
+            if old != new and not (new is not None and math.isnan(old) and math.isnan(new)):
+                return f"{name} {old}, again {new}"
+        return "more metrics than before"
+
+    @property
+    def processors(self) -> tuple[str, str]:
+        """The processors of both runs, as recorded."""
+        old, new = (record.details.get("processor", "not recorded") for record in (self.run.record, self.record))
+        return old, new
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class Repeatable:
         """
         by_step: dict[str, list[Run]] = defaultdict(list)
         left_out: Counter[str] = Counter()
+        problems: dict[str, str] = {}
         for run in store.runs(with_curves=False):
             count = run.record.details.get("group")
             corpus = suite_of(run.job).corpus_of(run.job)
@@ -87,6 +93,8 @@ class Repeatable:
                 left_out["their corpus was not given"] += 1
             elif run.record.status == "failed":
                 left_out["failed"] += 1
+            elif problem := _problem_of(run.job, problems):
+                left_out[problem] += 1
             elif count and alone:
                 left_out["shared a step with others"] += 1
             else:
@@ -115,8 +123,8 @@ class Repeatable:
 
     @property
     def text(self) -> str:
-        """``Drawn from 440 of 480 runs. Left out: 40 failed.``"""
-        others = "; ".join(f"{count} ({reason})" for reason, count in sorted(self.left_out.items()))
+        """``Drawn from 440 of 480 stored runs. Left out: 40 (failed).``"""
+        others = "; ".join(f"{count} ({why})" for why, count in sorted(self.left_out.items()))
         drawn = f"Drawn from {self.count:,} of {self.count + self.left_out.total():,} stored runs."
         return drawn + (f" Left out: {others}." if others else "")
 
@@ -127,6 +135,19 @@ class Repeatable:
             if sum(map(len, chosen)) < share * self.count:
                 chosen.append(self.groups[i])
         return chosen
+
+
+def _problem_of(job: Job, known: dict[str, str]) -> str:
+    """The reason why jobs of this label cannot be trained here. Empty if they can. ``known`` keeps it by label."""
+    if job.label not in known:
+        try:
+            size_of(job)
+            known[job.label] = ""
+        except UntrustedCodeError:
+            known[job.label] = "code of a module: name the label with --trust"
+        except MadbenchError:
+            known[job.label] = "cannot be built here"
+    return known[job.label]
 
 
 def _ids(run: Run) -> list[str]:
@@ -148,48 +169,38 @@ def _kept_group(run: Run, group: Sequence[Run]) -> bool:
 
 
 def repeat(
-    groups: Sequence[Sequence[Run]], store: Store, slots: int, corpora: Mapping[str, Corpus] | None = None
+    groups: Sequence[Sequence[Run]],
+    store: Store,
+    slots: int,
+    corpora: Mapping[str, Corpus] | None = None,
+    on_event: OnEvent = ignore_event,
 ) -> list[Repeat]:
     """Train the jobs of stored runs that ``store`` lacks, with the number of threads in their records."""
     by_threads = defaultdict(list)
     for group in groups:
         by_threads[group[0].record.details.get("threads", 1)].append([run.job for run in group])
-    jobs = [job for of_threads in by_threads.values() for group in of_threads for job in group]
-    ended = len(jobs) - len(store.missing(jobs))
-
-    def show(event: Event) -> None:
-        nonlocal ended
-        if event["event"] in ("finished", "failed"):
-            ended += 1
-            print(f"[{ended}/{len(jobs)}] {event['job'].label} {event['job'].task} {event['event']}", file=sys.stderr)
-
     for threads, of_threads in by_threads.items():
         training = functools.partial(train, threads=threads, stacking="always", corpora=corpora)
-        run_jobs(of_threads, store, training, show, slots=slots, threads_per_slot=threads)
+        run_jobs(of_threads, store, training, on_event, slots=slots, threads_per_slot=threads)
     return [Repeat(run, store.read(run.job.id).record) for group in groups for run in group]
 
 
-def text_of(repeats: Iterable[Repeat], repeatable: Repeatable) -> str:
-    """The report in Markdown: counts by task, the number of available runs, and the runs that differ."""
-    by_task = defaultdict(list)
+def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
+    """A row per task: the number of runs, the number equal to the last bit, the largest difference, and seconds.
+
+    The largest difference is None if the runs of a job do not have the same metrics.
+    """
+    by_task: dict[str, list[Repeat]] = defaultdict(list)
     for each in repeats:
         by_task[each.run.job.task].append(each)
-    lines = ["| task | runs | equal to the last bit | largest difference | seconds |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: |"]
+    rows = []
     for task, own in sorted(by_task.items()):
         differences = [each.difference for each in own]
-        seconds = sum(each.record.details.get("seconds", 0) for each in own)
-        counts = f"{len(own)} | {differences.count(0)} | {max(differences):.3g}"
-        lines.append(f"| {task} | {counts} | {seconds:,.0f} |")
-    lines += ["", repeatable.text]
-    for each in sorted(itertools.chain(*by_task.values()), key=lambda each: -each.difference):
-        if each.difference:
-            job, before, after = each.run.job, each.run.record, each.record
-            changes = [f"{before.status}, again {after.status}"] if before.status != after.status else []
-            numbers = [(name, value, after.metrics.get(name)) for name, value in before.metrics.items()]
-            changes += [f"{name} {old}, again {new}" for name, old, new in numbers if old != new]
-            lines += ["", f"{job.id} {job.label} {job.task} seed {job.seed}: {changes[0]}{_processors(each)}"]
-    return "\n".join(lines)
+        largest = max(differences)
+        row = {"task": task, "runs": len(own), "equal": differences.count(0)}
+        row |= {"largest_difference": largest if math.isfinite(largest) else None}
+        rows.append(row | {"seconds": sum(each.record.details.get("seconds", 0.0) for each in own)})
+    return rows
 
 
 def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
@@ -235,51 +246,6 @@ def add_pairs(pairs: Pairs, path: Path) -> int:
     return count
 
 
-def _processors(each: Repeat) -> str:
-    """The processors of both runs, if they differ or the older one is not recorded."""
-    old, new = (record.details.get("processor", "not recorded") for record in (each.run.record, each.record))
-    return f"; processor {old}, again {new}" if old != new else ""
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, help="a results folder, or an archive of one")
-    parser.add_argument("--share", type=float, default=0.1, help="of the runs")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw")
-    parser.add_argument("--slots", type=int, default=1, help="runs at a time")
-    parser.add_argument("--alone", action="store_true", help="leave out runs that shared a step with others")
-    parser.add_argument(
-        "--keep", type=Path, help="results folder that keeps the new runs; by default they are not kept"
-    )
-    parser.add_argument("--corpus", type=Path, help="folder of the corpus of language models")
-    parser.add_argument("--pairs", type=Path, default=KNOWN_EQUAL, help="file of digests that gave equal numbers")
-    options = parser.parse_args(arguments)
-    if not 0 < options.share <= 1:
-        parser.error(f"--share {options.share:g}: expected a number above 0 and at most 1")
-    if options.seed < 0 or options.slots < 1:
-        parser.error("--seed must be at least 0 and --slots at least 1")
-    try:
-        pairs_in(options.pairs)  # check before hours of training
-        with tempfile.TemporaryDirectory() as folder:
-            stored = options.results
-            if stored.is_file():
-                stored = Path(folder, "stored")
-                unpack(options.results, Store.open(stored))
-            corpora = {}
-            if options.corpus:
-                corpus = open_corpus(options.corpus)
-                corpora = {corpus.digest: corpus}
-            repeatable = Repeatable.from_store(Store.open(stored, create=False), options.alone, corpora)
-            if not repeatable.groups:
-                raise StoreError(f"{options.results}: nothing to repeat. {repeatable.text}")
-            again = Store.open(options.keep or Path(folder, "again"))
-            repeats = repeat(repeatable.draw(options.share, options.seed), again, options.slots, corpora)
-            print(text_of(repeats, repeatable))
-            if count := add_pairs(proven_pairs(repeats), options.pairs):
-                print(f"\n{options.pairs}: {count} new pairs of digests of code that gave the same numbers.")
-    except MadbenchError as error:
-        sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    main()
+    print("python -m madbench.bench.again is now madbench again ARCHIVE", file=sys.stderr)
+    sys.exit(2)

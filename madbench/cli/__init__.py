@@ -20,7 +20,7 @@ from madbench.labels.names import with_typed_labels
 
 VERBS = {
     "Every day": "explain verify run table compare plot report paper",
-    "More": "sweep lm findings register attribute inspect audit ls data validate bench new archive import",
+    "More": "sweep lm findings register attribute inspect audit ls data validate bench new archive import again",
 }
 """The verbs by heading of the help text. Each is in the module of its name."""
 ALL_VERBS = {*" ".join(VERBS.values()).split()}
@@ -41,7 +41,7 @@ app = typer.Typer(
     help="""Which part of an attention-like operator does the work?
 
 A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer. madbench run trains it with as many \
-parameters as softmax attention, on small tasks. madbench VERB --help has examples.
+parameters as softmax attention. Examples: madbench VERB --help.
 """,
 )
 

@@ -15,7 +15,7 @@ DIGITS = 16
 KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
 """The file of pairs of digests, by part of the code, whose code gave the same numbers to the last bit.
 
-``python -m madbench.bench.again`` writes them.
+``madbench again ARCHIVE --pairs FILE`` adds to it.
 """
 Pairs = dict[str, list[list[str]]]
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 
 import madbench
-from madbench.bench import again
 from madbench.errors import TrainingError
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.labels import trust
@@ -166,13 +165,16 @@ def test_no_verb_that_reads_imports_what_a_record_names(trap, main, tmp_path):
         assert shown.code == 0 and trap.label in shown.stdout, (command, shown.stderr)
 
 
-def test_no_stored_run_that_is_trained_again_imports_its_module(trap, capfd, tmp_path):
+def test_no_stored_run_that_is_trained_again_imports_its_module_untrusted(trap, main, tmp_path):
     for job_id, job in Store.open(trap.results).jobs().items():
         if job.label == "S-p" and job_id != trap.mad:
             shutil.rmtree(trap.results / "runs" / job_id)  # one of the trap is left, and nothing that takes time
-    again.main([str(trap.results), "--share", "1", "--pairs", str(tmp_path / "pairs.json")])
+    ended = main("again", trap.results, "--share", "1")
     assert trap.is_untouched
-    assert f"{trap.label} compression seed 0: finished, again failed" in capfd.readouterr().out
+    assert ended.code == 2 and "code of a module: name the label with --trust" in ended.stderr
+    if trap.label == "my:beside.Mixer":
+        assert main("again", trap.results, "--share", "1", "--trust", trap.label).code == 1
+        assert not trap.is_untouched
 
 
 def test_no_trained_model_imports_its_module_untrusted(trap):

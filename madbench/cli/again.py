@@ -1,0 +1,159 @@
+"""``madbench again``: stored runs are trained again and compared."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from madbench.cli import options
+from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import FormatOption
+from madbench.cli.printing import PLAIN, counted, first_of, in_words, print_json, print_lines, table_lines, tracked
+from madbench.errors import ConfigError, StoreError
+from madbench.labels.names import typed_label
+from madbench.store.runs import Store
+
+if TYPE_CHECKING:
+    from madbench.bench.again import Repeat, Repeatable
+
+MOST_NAMED = 20
+"""The most damaged or differing runs that are listed."""
+
+
+def again(
+    file: argument(Path, "ARCHIVE", "An archive of madbench archive, or a results folder."),
+    share: option(float, "Share of the runs that is drawn at random, above 0 and at most 1.") = 0.1,
+    seed: option(int, "Seed of the draw.", min=0) = 0,
+    slots: option(int, "Jobs at a time.", min=1) = 1,
+    corpus: option(Path | None, "Folder of the corpus of language models, which are left out without it.") = None,
+    keep: option(Path | None, "Results folder that keeps the new runs. By default they are not kept.") = None,
+    alone: option(bool, "Leave out runs that shared a step with others.", "--alone") = False,
+    trust: option(
+        list[str] | None,
+        "The label of a module of your own whose code may be imported, such as my:my_mixers.MyMixer; may be repeated.",
+        "--trust",
+        metavar="LABEL",
+    ) = None,
+    pairs: option(
+        Path | None,
+        "For maintainers: a file in which the digests of code that gave equal numbers are recorded.",
+        metavar="FILE",
+        rare="again",
+    ) = None,
+    format: FormatOption = "terminal",
+) -> None:
+    """Train stored runs again, and compare them to the last bit.
+
+    Checks an archive of somebody else: some of its runs are drawn at random and
+    trained here, on the CPU and with the number of threads in their records. Runs
+    that shared a step share it again. Nothing in the archive is executed: runs of
+    somebody's module (my:) are left out, unless --trust names their label and the
+    module is here. The stored runs stay as they are.
+
+    On the same kind of processor and with the same versions of libraries, numbers
+    are equal to the last bit. Elsewhere they differ by rounding, which training
+    can amplify. The table has, per task, the runs, those that are equal, the
+    largest difference of a metric, and the seconds of training. Below it is every
+    run that differs, and the exit code is then 1. With --keep the same command
+    resumes where it was interrupted.
+
+    [bold]Examples[/bold]
+
+      madbench again theirs.tar.xz                 a tenth of its runs
+      madbench again theirs.tar.xz --share 1 --slots 4 --keep theirs-again
+      madbench again results --alone -f json
+      madbench again small.tar.xz --corpus corpora/shakespeare
+    """
+    from madbench.bench.again import Repeatable, add_pairs, pairs_in, proven_pairs, repeat
+    from madbench.labels.trust import allow_typed
+    from madbench.text.corpus import open_corpus
+
+    allow_typed(trust or ())
+    if not 0 < share <= 1:
+        raise ConfigError(f"--share {share:g}: expected a number above 0 and at most 1")
+    if pairs is not None:
+        pairs_in(pairs)  # check before hours of training
+    with tempfile.TemporaryDirectory(prefix="madbench-again-") as folder:
+        stored = _unpacked(file, Path(folder, "stored")) if file.is_file() else Store.open(file, create=False)
+        corpora = {opened.digest: opened for opened in ([open_corpus(corpus)] if corpus else [])}
+        repeatable = Repeatable.from_store(stored, alone, corpora)
+        if not repeatable.groups:
+            raise StoreError(f"{file}: no run can be trained again. {repeatable.text}")
+        new = Store.open(keep or Path(folder, "again"))
+        drawn = repeatable.draw(share, seed)
+        with _screen(drawn, file) as screen:
+            try:
+                repeats = repeat(drawn, new, slots, corpora, screen.on_event)
+            except KeyboardInterrupt:
+                kept = f"finished runs are in {keep}, the same command resumes" if keep else "nothing was kept"
+                screen.console.print(f"stopped; {kept}", **PLAIN)
+                raise
+    count = None if pairs is None else add_pairs(proven_pairs(repeats), pairs)
+    differing = sorted((each for each in repeats if each.change), key=lambda each: -each.difference)
+    if format == "json":
+        print_json(_content(repeats, differing, repeatable))
+    else:
+        _print(repeats, differing, repeatable)
+    if count is not None:
+        Console(stderr=True).print(f"{pairs}: {counted(count, 'new pair')} of digests", **PLAIN)
+    if differing:
+        raise typer.Exit(1)
+
+
+def _unpacked(file: Path, folder: Path) -> Store:
+    """A store with the sound runs of an archive. Warns of the others."""
+    from madbench.store.archive import unpack
+
+    store = Store.open(folder)
+    report = unpack(file, store, functools.partial(tracked, description="reading runs"))
+    for problem in first_of(report.problems, MOST_NAMED, "and {:,} more problems"):
+        options.warn(problem)
+    return store
+
+
+def _screen(groups: Sequence[Sequence[Any]], file: Path):
+    from madbench.cli.progress import RunScreen
+
+    jobs = [run.job for group in groups for run in group]
+    return RunScreen(jobs, f"trained again from {file}", Console(stderr=True))
+
+
+def _print(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable: Repeatable) -> None:
+    """Print a row per task, the number of runs that could be drawn, and the runs that differ."""
+    from madbench.bench.again import rows_by_task
+
+    console, lines = Console(highlight=False), []
+    for row in rows_by_task(repeats):
+        largest = "-" if row["largest_difference"] is None else f"{row['largest_difference']:.3g}"
+        line = {"task": row["task"], "runs": row["runs"], "equal to the last bit": row["equal"]}
+        lines.append(line | {"largest difference": largest, "seconds": f"{row['seconds']:,.0f}"})
+    print_lines(console, table_lines(lines, right={*lines[0]} - {"task"}))
+    console.print()
+    console.print(in_words(repeatable.text, console), **PLAIN)
+    texts = []
+    for each in differing:
+        job, (old, new) = each.run.job, each.processors
+        processors = f"; processor {old}, again {new}" if old != new else ""
+        texts.append(f"{job.id} {typed_label(job.label)} {job.task} seed {job.seed}: {each.change}{processors}")
+    for text in first_of(texts, MOST_NAMED, "and {:,} more; -f json has them all"):
+        console.print(in_words(text, console), **PLAIN)
+
+
+def _content(repeats: Sequence[Repeat], differing: Sequence[Repeat], repeatable: Repeatable) -> dict[str, Any]:
+    """The result as ``-f json`` prints it."""
+    from madbench.bench.again import rows_by_task
+
+    runs = []
+    for each in differing:
+        job, (old, new) = each.run.job, each.processors
+        run = {"id": job.id, "label": job.label, "task": job.task, "seed": job.seed, "change": each.change}
+        runs.append(run | {"processor": old, "processor_again": new})
+    left_out = Counter(repeatable.left_out)
+    return {"tasks": rows_by_task(repeats), "available": repeatable.count, "left_out": left_out, "differing": runs}

@@ -1,0 +1,192 @@
+"""``madbench again``: runs are trained again, compared, and what differs is named."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+import tarfile
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from madbench.bench import again as again_module
+from madbench.store.archive import pack
+from madbench.store.runs import Store
+from madbench.suites.mad.suite import MAD
+from madbench.text.prepare import prepare
+from madbench.training.loop import train
+from sample_jobs import language_job
+from stored_samples import RECORD
+
+PROFILE = """\
+description: A few steps of two tasks.
+comparable_with_paper: false
+difficulty: baseline
+precision: float32
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+model: {d_model: 16}
+training: {batch_size: 16, epochs: 1}
+tasks:
+  compression:
+    setting: {seq_len: 8, num_train_examples: 32, num_validation_examples: 32, num_test_examples: 32}
+  memorization:
+    setting: {seq_len: 8, num_validation_examples: 32, num_test_examples: 32}
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Store:
+    """Two labels with two seeds of two tasks, trained alone, and two more seeds of one that shared a step."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(PROFILE)
+    profile = MAD.Profile.load(str(folder / "tiny.yaml"))
+    tasks = ("compression", "memorization")
+    jobs = MAD.jobs(["S", "R-12o!"], profile, tasks=tasks, seeds=(0, 1))
+    together = MAD.jobs(["S"], profile, tasks=("compression",), seeds=(2, 3))
+    store = Store.open(folder / "results")
+    run_here([*([job] for job in jobs), together], store, functools.partial(train, threads=1, stacking="always"))
+    return store
+
+
+def run_here(groups, store, training, on_event=lambda event: None, **_) -> None:
+    """Trains the jobs without a result in this process."""
+    for group in groups:
+        missing = store.missing(group)
+        for job in group:
+            if job not in missing:
+                on_event({"event": "skipped", "job": job, "reason": "stored"})
+        if group := missing:
+            with ExitStack() as claims:
+                works = [claims.enter_context(store.claim(job)) for job in group]
+                for job, record in zip(group, training(group, works, lambda *_: None)):
+                    store.finish(job, record)
+                    on_event({"event": "finished", "job": job, "record": record})
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The cells of the printed table, by task."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    return {cells[0]: cells[1:] for cells in lines if len(cells) == 5 and cells[1].isdigit()}
+
+
+@pytest.mark.slow
+def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained, main):
+    """Also those that shared a step, which are trained together again."""
+    assert sorted(len(group) for group in again_module.Repeatable.from_store(trained).groups) == [*[1] * 8, 2]
+    ended = main("again", trained.root, "--share", 1)
+    assert ended.code == 0
+    assert {task: cells[:3] for task, cells in rows(ended.stdout).items()} == {
+        "compression": ["6", "6", "0"],
+        "memorization": ["4", "4", "0"],
+    }
+    assert ended.stdout.endswith("\nDrawn from 10 of 10 stored runs.\n")
+    assert f"10 jobs, trained again from {trained.root}" in ended.stderr and "[10/10] " in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_run_with_another_number_is_named_and_the_exit_code_is_1(trained, tmp_path, main, monkeypatch):
+    """What is kept is not trained again."""
+    monkeypatch.setattr(again_module, "run_jobs", run_here)
+    again = Store.open(tmp_path / "again")
+    altered = next(run for run in trained.runs() if run.job.task == "memorization" and run.job.seed == 1)
+    metrics = altered.record.metrics | {"accuracy": altered.record.metrics["accuracy"] + 0.25}
+    again.finish(altered.job, replace(altered.record, metrics=metrics))
+    words = ["again", trained.root, "--share", 1, "--alone", "--keep", again.root]
+    shown = main(*words)
+    assert shown.code == 1
+    assert rows(shown.stdout)["memorization"][:3] == ["4", "3", "0.25"]
+    change = f"accuracy {altered.record.metrics['accuracy']}, again {metrics['accuracy']}"
+    assert f"{altered.job.id} {altered.job.label} memorization seed 1: {change}" in shown.stdout
+    assert "Drawn from 8 of 10 stored runs. Left out: 2 (shared a step with others)." in shown.stdout
+    assert "1 of 8 jobs already in the store" in shown.stderr and "[8/8]" in shown.stderr
+    (run,) = (content := json.loads(main(*words, "--format", "json").stdout))["differing"]
+    assert (run["id"], run["change"]) == (altered.job.id, change)
+    assert (content["available"], content["left_out"]) == (8, {"shared a step with others": 2})
+    assert [(row["task"], row["runs"], row["equal"]) for row in content["tasks"]] == [
+        ("compression", 4, 4),
+        ("memorization", 4, 3),
+    ]
+
+
+@pytest.mark.slow
+def test_an_archive_is_read_as_a_folder_is_and_what_is_damaged_is_named(trained, tmp_path, main, monkeypatch):
+    monkeypatch.setattr(again_module, "run_jobs", run_here)
+    run = next(run for run in trained.runs() if (run.job.label, run.job.task, run.job.seed) == ("S", "memorization", 0))
+    pack(trained, [run.job.id], tmp_path / "runs.tar.xz")
+    ended = main("again", tmp_path / "runs.tar.xz", "--share", 1)
+    assert ended.code == 0 and rows(ended.stdout)["memorization"][:3] == ["1", "1", "0"]
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()], "runs that are not kept leave nothing"
+    with tarfile.open(tmp_path / "runs.tar.xz") as archive:
+        archive.extractall(tmp_path / "theirs", filter="data")
+    (curve,) = (tmp_path / "theirs").rglob("curve.csv")
+    curve.write_bytes(b"step\n1\n")
+    with tarfile.open(tmp_path / "damaged.tar.xz", "w:xz") as archive:
+        archive.add(tmp_path / "theirs" / "runs", "runs")
+    ended = main("again", tmp_path / "damaged.tar.xz", "--share", 1)
+    assert ended.code == 2 and "do not match their checksum" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_again_on_the_corpus_that_is_named(tmp_path, main, monkeypatch):
+    monkeypatch.setattr(again_module, "run_jobs", run_here)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("The brown hen sat by the mill. " * 60)
+    corpus, store = prepare([str(tmp_path / "text")], tmp_path / "corpus"), Store.open(tmp_path / "results")
+    job = language_job("S", corpus.digest, corpus.padded_vocab_size)
+    run_here([[job]], store, functools.partial(train, threads=1, corpora={corpus.digest: corpus}))
+    ended = main("again", store.root, "--share", 1, "--corpus", tmp_path / "corpus")
+    assert rows(ended.stdout)["language_model"][:3] == ["1", "1", "0"]
+
+
+def test_runs_whose_corpus_is_not_given_are_left_out_and_nothing_else_is_a_sentence(tmp_path, main):
+    store = Store.open(tmp_path / "results")
+    store.finish(language_job("S"), replace(RECORD, curve=[]))
+    ended = main("again", store.root)
+    assert ended.code == 2 and "1 (their corpus was not given)" in ended.stderr
+
+
+@pytest.mark.parametrize("option", ["--share=7", "--share=0", "--share=nan", "--seed=-1", "--slots=0"])
+def test_an_option_out_of_range_is_refused_before_anything_is_trained(option, tmp_path, main):
+    ended = main("again", tmp_path, option)
+    assert ended.code == 2 and option.split("=")[0] in ended.stderr
+
+
+def test_what_is_no_results_folder_is_a_sentence(tmp_path, main):
+    ended = main("again", tmp_path / "absent")
+    assert ended.code == 2 and "there is no such results folder" in ended.stderr
+
+
+@pytest.mark.slow
+def test_pairs_are_recorded_only_where_they_are_asked_for(trained, tmp_path, main, monkeypatch):
+    """A stranger's archive says nothing about the code that is installed here."""
+    monkeypatch.setattr(again_module, "run_jobs", run_here)
+    known = again_module.known_pairs
+    store, pairs = Store.open(tmp_path / "results"), tmp_path / "pairs.json"
+    run = next(iter(trained.runs()))
+    here = run.record.details["package_code"]
+    details = {name: value for name, value in run.record.details.items() if name != "group"}
+    store.finish(run.job, replace(run.record, details=details | {"package_code": here | {"model": "0123"}}))
+    before = known()
+    assert "digests" not in main("again", store.root, "--share", 1).stderr and known() == before
+    assert "pairs.json: 1 new pair of digests" in main("again", store.root, "--share", 1, "--pairs", pairs).stderr
+    assert json.loads(pairs.read_text()) == {"model": [["0123", here["model"]]]}
+    assert known() == before
+
+
+@pytest.mark.parametrize("content", ["[", "[]", '{"model": 3}', '{"model": [["a"]]}', '{"model": [[1, 2]]}'])
+def test_a_file_without_pairs_is_refused_before_anything_is_trained(content, tmp_path, main):
+    (pairs := tmp_path / "pairs.json").write_text(content)
+    ended = main("again", tmp_path, "--pairs", pairs)
+    assert ended.code == 2 and "pairs.json: no file of --pairs" in ended.stderr
+    assert pairs.read_text() == content
+
+
+@pytest.mark.slow
+def test_the_former_command_says_where_it_is_now():
+    ended = subprocess.run([sys.executable, "-m", "madbench.bench.again", "x"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "python -m madbench.bench.again is now madbench again ARCHIVE\n"
