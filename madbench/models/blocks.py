@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from madbench.jobs import Fidelity
 from madbench.mixers.tracing import is_traced
 from madbench.models.rms_norm import NormaliseInBlocks
+from madbench.models.shapes import swiglu_width
 
 NORM_EPS = 1e-6
 INIT_STD = 0.02
@@ -64,11 +65,6 @@ class SwiGLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
         return self.down(F.silu(self.gate(x)) * self.up(x))
-
-
-def swiglu_width(d_model: int, width: int = 0) -> int:
-    """The inner width: ``width``, or 8/3 d rounded up to a multiple of 16 if that is 0."""
-    return width or -(-8 * d_model // (3 * 16)) * 16
 
 
 class Backbone(nn.Module):

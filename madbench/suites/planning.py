@@ -13,7 +13,7 @@ from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import LEAST_SEEDS, Budget, Fidelity, Job
 from madbench.labels import label_identity, parse
 from madbench.mixers import label_traits
-from madbench.mixers.sequence import solve_blocks
+from madbench.mixers.sequence import MixerSequence, solve_blocks
 from madbench.suites.profile import Profile
 from madbench.tasks import settings_class
 
@@ -118,6 +118,12 @@ def plan_jobs(
             for task, setting, _, training, source in runs
         ]
     return jobs
+
+
+def solve_mixers(job: Job, max_len: int) -> MixerSequence:
+    """The allocations of the mixers of a job's model, which accept ``max_len`` tokens."""
+    model = job.model
+    return solve_blocks(job.label, model.n_layer, model.d_model, model.n_head, max_len, job.budget, **job.mixer)
 
 
 def check_count(count: int) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.config import PROFILES, check_at_least, check_numbers, from_mapping
+from madbench.config import PROFILES, check_numbers, from_mapping
 from madbench.errors import ConfigError
-from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapping_text
-from madbench.mixers.sequence import solve_blocks
+from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
+from madbench.models.shapes import ModelConfig
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import plan_jobs
+from madbench.suites.planning import plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides, is_rate_change
 from madbench.suites.training import EpochTraining, Schedule
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
@@ -32,24 +32,6 @@ Other values above 1 would give the same run another id.
 """
 LARGEST_COEFFICIENT = "largest_coefficient"
 """The curve column with the largest |a_ij|, for mixers whose coefficients may grow."""
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The shape of the model around the mixer. The defaults are MAD's."""
-
-    d_model: int = 128
-    """Width of the residual stream."""
-    n_head: int = 2
-    """Heads of every mixer, including the softmax baseline."""
-    n_layer: int = 2
-    """Blocks; a block is one mixer and one SwiGLU."""
-    mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
-    """Inner width of the MLPs; 0 is 8/3 d_model in a SwiGLU, and 4 d_model in the language model's MLP."""
-
-    def __post_init__(self):
-        check_at_least(self, 1, "d_model", "n_head", "n_layer")
-        check_at_least(self, 0, "mlp_width")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +197,6 @@ def plan(
 
 def canonical(job: Job) -> Job:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
-    from madbench.models.blocks import swiglu_width
-
     setting, model = setting_of(job), job.model
     is_published = job.fidelity == "published"
     training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
@@ -229,7 +209,7 @@ def canonical(job: Job) -> Job:
         setting.seq_len,
         redraws=is_published and setting.model == "language_model",
         is_shorter=setting.input_len < setting.seq_len,
-        model=dataclasses.replace(model, mlp_width=swiglu_width(model.d_model, model.mlp_width)),
+        model=dataclasses.replace(model, mlp_width=model.inner_width),
         training=dataclasses.replace(training, batch_size=batch_size, stop_accuracy=stop_accuracy),
     )
 
@@ -249,27 +229,18 @@ def setting_of(job: Job) -> TaskSetting:
 
 
 def size(job: Job) -> Size:
-    """The size of a job. Mixers count by their own formula, SwiGLU and readout as matrix products."""
-    from madbench.models.blocks import swiglu_width
-
-    setting, model, config = setting_of(job), job.model, job.training
-    d_model, vocab_size = model.d_model, setting.vocab_size
-    mixers = solve_blocks(job.label, model.n_layer, d_model, model.n_head, setting.seq_len, job.budget, **job.mixer)
-    swiglu = 3 * d_model * swiglu_width(d_model, model.mlp_width)
-    decodes = setting.model == "autoencoder"
-    parameters = vocab_size * d_model + d_model + (d_model + 1) * vocab_size
-    parameters += mixers.total + model.n_layer * (swiglu + 2 * d_model)
-    parameters += 2 * (d_model + (d_model + 1) * d_model) * decodes
-    flops = mixers.flops_per_token(setting.input_len) + 2 * model.n_layer * swiglu
-    flops += 4 * d_model * d_model * decodes + 2 * d_model * vocab_size
+    """The size of a job."""
+    setting, config = setting_of(job), job.training
+    mixers = solve_mixers(job, setting.seq_len)
+    cost = job.model.cost(mixers, setting.input_len, setting.vocab_size, setting.model == "autoencoder")
     judged = setting.count("validation" if job.fidelity == "corrected" else "test")
     examples = setting.num_train_examples
     return Size(
-        parameters=parameters,
+        parameters=cost.parameters,
         steps=schedule(job).steps,
         seq_len=setting.input_len,
         sequences_per_step=min(config.batch_size, examples),
-        flops_per_token=flops,
+        flops_per_token=cost.flops_per_token,
         trained_tokens=config.epochs * examples * setting.input_len,
         evaluated_tokens=(config.epochs * judged + setting.num_test_examples) * setting.input_len,
     )

@@ -11,8 +11,9 @@ from torch import nn
 
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.models.blocks import Backbone, SwiGLU, sinusoids, swiglu_width
+from madbench.models.blocks import Backbone, SwiGLU, sinusoids
 from madbench.models.mad import Autoencoder, MadModel
+from madbench.models.shapes import swiglu_width
 
 
 def make(model, label="S", vocab_size=11, d_model=16, n_layer=2, length=8, mlp_width=0, **more):

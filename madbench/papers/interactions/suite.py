@@ -16,6 +16,7 @@ from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import families_that_see_all, solve
+from madbench.models.shapes import Cost
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
@@ -25,7 +26,7 @@ from madbench.suites.training import Schedule, Training
 
 if TYPE_CHECKING:
     from madbench.labels import Label
-    from madbench.mixers import Check, Family
+    from madbench.mixers import Allocation, Check, Family
     from madbench.papers.interactions.worlds import World
 
 NAME = "interactions"
@@ -52,6 +53,16 @@ class InteractionModelConfig:
 
     def __post_init__(self):
         check_at_least(self, 1, "n_head")
+
+    def cost(self, label: str, mixer: Allocation, tokens: int, width: int) -> Cost:
+        """The cost of the model (:mod:`madbench.papers.interactions.model`) on ``tokens`` tokens of ``width`` numbers.
+
+        A bidirectional mixer counts by its own formula. A coupling has values of width 1 in place of ``width``, and any
+        other mixer is followed by a linear map to one number.
+        """
+        has_couplings = getattr(parse(label), "base", "") == "C"
+        parameters = mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width
+        return Cost(parameters + (4 if self.relu else 0), mixer.flops_per_token(tokens, causal=False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,21 +321,17 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
 
 
 def size(job: Job) -> Size:
-    """The size of a job.
-
-    Bidirectional mixers count by their own formula, with values as wide as tokens instead of width 1.
-    """
+    """The size of a job."""
     world, config = world_of(job), job.training
     width = world.vectors.shape[1]
     mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
-    has_couplings = getattr(parse(job.label), "base", "") == "C"
+    cost = job.model.cost(job.label, mixer, world.length, width)
     return Size(
-        parameters=(mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width)
-        + 4 * job.model.relu,
+        parameters=cost.parameters,
         steps=config.steps,
         seq_len=world.length,
         sequences_per_step=config.batch_size,
-        flops_per_token=mixer.flops_per_token(world.length, causal=False),
+        flops_per_token=cost.flops_per_token,
         trained_tokens=config.steps * config.batch_size * world.length,
         evaluated_tokens=world.test_samples * sum(world.lengths),
     )

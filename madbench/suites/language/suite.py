@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import LANGUAGE_PROFILES, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
-from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
-from madbench.mixers.sequence import solve_blocks
+from madbench.jobs import Budget, Fidelity, Job, Precision
+from madbench.models.shapes import GPTConfig
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import plan_jobs
+from madbench.suites.planning import plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.protocol import changed_settings
-from madbench.suites.tokens import ModelConfig
 from madbench.suites.training import Schedule, Training
 
 if TYPE_CHECKING:
@@ -38,31 +37,6 @@ SPEED = "tokens_per_second"
 PUBLISHED_VOCABULARY = 50304
 """The size of GPT-2's vocabulary, padded as in the paper's runs."""
 TASK = "language_model"
-
-
-@dataclass(frozen=True)
-class GPTConfig(ModelConfig):
-    """The shape of the GPT-2 model around the mixer. The defaults are the paper's: GPT-2 small with two heads."""
-
-    d_model: int = 768
-    """Width of the residual stream."""
-    n_layer: int = 12
-    """Blocks; a block is one mixer and one MLP."""
-    seq_len: int = 1024
-    """Tokens of context in training and evaluation. The tables of R(1) and R(2) have this length."""
-    positions: Literal["none", "learned"] = "none"
-    """``learned``: a vector for every position, as in GPT-2. ``none``: positions only from the mixer, as in the paper.
-    """
-    mlp: Literal["gelu", "swiglu"] = field(default="gelu", metadata=NOT_AT_DEFAULT)
-    """GPT-2's MLP, or the SwiGLU of MAD and LLaMA."""
-    output: Literal["tied", "untied"] = field(default="tied", metadata=NOT_AT_DEFAULT)
-    """``tied``: the output shares the embedding's weights."""
-    norm: Literal["layernorm", "rmsnorm"] = field(default="layernorm", metadata=NOT_AT_DEFAULT)
-    """GPT-2's LayerNorm with a gain, or LLaMA's RMSNorm."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_at_least(self, 1, "seq_len")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +132,7 @@ def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> lis
 
 def canonical(job: Job) -> Job:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
-    model = replace(job.model, mlp_width=mlp_width(job.model))
+    model = replace(job.model, mlp_width=job.model.inner_width)
     training = job.training.canonical(lambda training: training.schedule(training.steps))
     return canonical_job(job, model.d_model, model.seq_len, model=model, training=training)
 
@@ -166,14 +140,6 @@ def canonical(job: Job) -> Job:
 def schedule(job: Job) -> Schedule:
     """The learning rate of every step of a job."""
     return job.training.schedule(job.training.steps)
-
-
-def mlp_width(model: GPTConfig) -> int:
-    """The inner width of the MLPs."""
-    from madbench.models.blocks import swiglu_width
-
-    is_swiglu = model.mlp == "swiglu"
-    return swiglu_width(model.d_model, model.mlp_width) if is_swiglu else model.mlp_width or 4 * model.d_model
 
 
 def sequences_per_step(job: Job) -> int:
@@ -196,21 +162,15 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
 
 
 def size(job: Job) -> Size:
-    """The size of a job.
-
-    FLOPs per token: mixers + 4 ``n_layer`` d ``mlp_width`` + 2 d ``vocab_size``; 6 d ``mlp_width`` for SwiGLU.
-    """
-    model, config, vocab_size = job.model, job.training, job.setting["vocab_size"]
-    d_model, seq_len = model.d_model, model.seq_len
-    mixers = solve_blocks(job.label, model.n_layer, d_model, model.n_head, seq_len, job.budget, **job.mixer)
-    mlp = (3 if model.mlp == "swiglu" else 2) * d_model * mlp_width(model)
-    rows = vocab_size * (2 if model.output == "untied" else 1) + seq_len * (model.positions == "learned")
+    """The size of a job."""
+    config, seq_len = job.training, job.model.seq_len
+    cost = job.model.cost(solve_mixers(job, seq_len), job.setting["vocab_size"])
     return Size(
-        parameters=rows * d_model + mixers.total + model.n_layer * (mlp + 2 * d_model) + d_model,
+        parameters=cost.parameters,
         steps=config.steps,
         seq_len=seq_len,
         sequences_per_step=sequences_per_step(job),
-        flops_per_token=mixers.flops_per_token(seq_len) + 2 * (model.n_layer * mlp + d_model * vocab_size),
+        flops_per_token=cost.flops_per_token,
         trained_tokens=config.steps * config.tokens_per_step,
         evaluated_tokens=config.steps // config.eval_every * 2 * config.eval_sequences * seq_len,
     )

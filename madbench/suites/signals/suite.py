@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import TASKS as TASK_FILES
-from madbench.config import check_at_least, from_mapping
+from madbench.config import from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
+from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels import family_of, parse
 from madbench.mixers import families_that_see_all
-from madbench.mixers.sequence import solve_blocks
+from madbench.models.shapes import SignalModelConfig
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import plan_jobs
+from madbench.suites.planning import plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.training import EpochTraining, Schedule
 
@@ -28,26 +28,6 @@ if TYPE_CHECKING:
 NAME = "signals"
 TASKS = ("digits", "forecasting")
 """The tasks, in the order of their table."""
-
-
-@dataclass(frozen=True)
-class SignalModelConfig:
-    """Shape of the model around the mixer."""
-
-    d_model: int = 32
-    """Width of the residual stream."""
-    n_head: int = 2
-    """Heads of every mixer."""
-    n_layer: int = 2
-    """Blocks; a block is one mixer and one SwiGLU."""
-    mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
-    """Inner width of the SwiGLUs; 0 is 8/3 d_model."""
-    causal: bool = False
-    """True if a token sees only tokens up to itself, False if it sees all tokens."""
-
-    def __post_init__(self):
-        check_at_least(self, 1, "d_model", "n_head", "n_layer")
-        check_at_least(self, 0, "mlp_width")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +140,10 @@ def check_task(task: str, where: str = "") -> None:
 
 def canonical(job: Job) -> Job:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
-    from madbench.models.blocks import swiglu_width
-
     setting, model = setting_of(job), job.model
     training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
     training = dataclasses.replace(training, batch_size=min(training.batch_size, setting.num_train_examples))
-    model = dataclasses.replace(model, mlp_width=swiglu_width(model.d_model, model.mlp_width))
+    model = dataclasses.replace(model, mlp_width=model.inner_width)
     return canonical_job(job, model.d_model, setting.length, is_shorter=False, model=model, training=training)
 
 
@@ -186,24 +164,17 @@ def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
 
 
 def size(job: Job) -> Size:
-    """The size of a job. Mixers count by their own formula, SwiGLUs and linear maps as matrix products."""
-    from madbench.models.blocks import swiglu_width
-
-    setting, model, config = setting_of(job), job.model, job.training
-    d_model, outputs = model.d_model, setting.classes or setting.channels - 1
-    mixers = solve_blocks(job.label, model.n_layer, d_model, model.n_head, setting.length, job.budget, **job.mixer)
-    swiglu = 3 * d_model * swiglu_width(d_model, model.mlp_width)
-    parameters = (setting.channels + 1) * d_model + d_model + (d_model + 1) * outputs
-    parameters += mixers.total + model.n_layer * (swiglu + 2 * d_model)
-    flops = mixers.flops_per_token(setting.length, **({} if model.causal else {"causal": False}))
-    flops += 2 * model.n_layer * swiglu + 2 * d_model * (setting.channels + outputs)
+    """The size of a job."""
+    setting, config = setting_of(job), job.training
+    outputs = setting.classes or setting.channels - 1
+    cost = job.model.cost(solve_mixers(job, setting.length), setting.length, setting.channels, outputs)
     judged = config.epochs * setting.num_validation_examples + setting.num_test_examples
     return Size(
-        parameters=parameters,
+        parameters=cost.parameters,
         steps=schedule(job).steps,
         seq_len=setting.length,
         sequences_per_step=min(config.batch_size, setting.num_train_examples),
-        flops_per_token=flops,
+        flops_per_token=cost.flops_per_token,
         trained_tokens=config.epochs * setting.num_train_examples * setting.length,
         evaluated_tokens=judged * setting.length,
     )

@@ -1,0 +1,139 @@
+"""The shape of each model around its mixers, and the model's cost. Importing this imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from madbench.config import check_at_least
+from madbench.jobs import NOT_AT_DEFAULT
+
+if TYPE_CHECKING:
+    from madbench.mixers.sequence import MixerSequence
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a model, computed without building it. Mixers count by the formula of their family."""
+
+    parameters: int  # trainable parameters of the whole model
+    flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
+
+
+def swiglu_width(d_model: int, width: int = 0) -> int:
+    """The inner width of a SwiGLU: ``width``, or 8/3 d rounded up to a multiple of 16 if that is 0."""
+    return width or -(-8 * d_model // (3 * 16)) * 16
+
+
+@dataclass(frozen=True)
+class BlocksConfig:
+    """The shape of a model's blocks: a mixer and an MLP in turn."""
+
+    d_model: int = 128
+    """Width of the residual stream."""
+    n_head: int = 2
+    """Heads of every mixer, including the softmax baseline."""
+    n_layer: int = 2
+    """Blocks; a block is one mixer and one SwiGLU."""
+    mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
+    """Inner width of the MLPs; 0 is 8/3 d_model in a SwiGLU, and 4 d_model in the language model's MLP."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "d_model", "n_head", "n_layer")
+        check_at_least(self, 0, "mlp_width")
+
+    @property
+    def inner_width(self) -> int:
+        """The inner width of the MLPs."""
+        return swiglu_width(self.d_model, self.mlp_width)
+
+    @property
+    def mlp_weights(self) -> int:
+        """The weights of one MLP."""
+        return 3 * self.d_model * self.inner_width
+
+    def blocks_cost(self, mixers: MixerSequence, tokens: int, **causal: bool) -> Cost:
+        """The cost of the blocks on ``tokens`` tokens: the mixers, and MLPs and norms as matrix products."""
+        parameters = mixers.total + self.n_layer * (self.mlp_weights + 2 * self.d_model)
+        return Cost(parameters, mixers.flops_per_token(tokens, **causal) + 2 * self.n_layer * self.mlp_weights)
+
+
+@dataclass(frozen=True)
+class ModelConfig(BlocksConfig):
+    """The shape of the model around the mixer. The defaults are MAD's."""
+
+    def cost(self, mixers: MixerSequence, tokens: int, vocab_size: int, is_autoencoder: bool = False) -> Cost:
+        """The cost of MAD's token model or autoencoder (:mod:`madbench.models.mad`) on ``tokens`` tokens."""
+        blocks, width = self.blocks_cost(mixers, tokens), self.d_model
+        parameters = blocks.parameters + vocab_size * width + width + (width + 1) * vocab_size
+        flops = blocks.flops_per_token + 2 * width * vocab_size
+        if is_autoencoder:
+            parameters += 2 * (width + (width + 1) * width)
+            flops += 4 * width * width
+        return Cost(parameters, flops)
+
+
+@dataclass(frozen=True)
+class SignalModelConfig(BlocksConfig):
+    """The shape of the model around the mixer."""
+
+    d_model: int = 32
+    """Width of the residual stream."""
+    mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
+    """Inner width of the SwiGLUs; 0 is 8/3 d_model."""
+    causal: bool = False
+    """True if a token sees only tokens up to itself, False if it sees all tokens."""
+
+    def cost(self, mixers: MixerSequence, tokens: int, channels: int, outputs: int) -> Cost:
+        """The cost of the model of real numbers (:mod:`madbench.models.signals`) on ``tokens`` tokens."""
+        causal = {} if self.causal else {"causal": False}
+        blocks, width = self.blocks_cost(mixers, tokens, **causal), self.d_model
+        parameters = blocks.parameters + (channels + 1) * width + width + (width + 1) * outputs
+        return Cost(parameters, blocks.flops_per_token + 2 * width * (channels + outputs))
+
+
+@dataclass(frozen=True)
+class GPTConfig(BlocksConfig):
+    """The shape of the GPT-2 model around the mixer. The defaults are the paper's: GPT-2 small with two heads."""
+
+    d_model: int = 768
+    """Width of the residual stream."""
+    n_layer: int = 12
+    """Blocks; a block is one mixer and one MLP."""
+    seq_len: int = 1024
+    """Tokens of context in training and evaluation. The tables of R(1) and R(2) have this length."""
+    positions: Literal["none", "learned"] = "none"
+    """``learned``: a vector for every position, as in GPT-2. ``none``: positions only from the mixer, as in the paper.
+    """
+    mlp: Literal["gelu", "swiglu"] = field(default="gelu", metadata=NOT_AT_DEFAULT)
+    """GPT-2's MLP, or the SwiGLU of MAD and LLaMA."""
+    output: Literal["tied", "untied"] = field(default="tied", metadata=NOT_AT_DEFAULT)
+    """``tied``: the output shares the embedding's weights."""
+    norm: Literal["layernorm", "rmsnorm"] = field(default="layernorm", metadata=NOT_AT_DEFAULT)
+    """GPT-2's LayerNorm with a gain, or LLaMA's RMSNorm."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 1, "seq_len")
+
+    @property
+    def inner_width(self) -> int:
+        return super().inner_width if self.mlp == "swiglu" else self.mlp_width or 4 * self.d_model
+
+    @property
+    def mlp_weights(self) -> int:
+        return (3 if self.mlp == "swiglu" else 2) * self.d_model * self.inner_width
+
+    def cost(self, mixers: MixerSequence, vocab_size: int) -> Cost:
+        """The cost of the language model (:mod:`madbench.models.gpt`) on ``seq_len`` tokens.
+
+        FLOPs per token: mixers + 4 ``n_layer`` d ``inner_width`` + 2 d ``vocab_size``; 6 d ``inner_width`` for SwiGLU.
+        """
+        blocks = self.blocks_cost(mixers, self.seq_len)
+        rows = vocab_size
+        if self.output == "untied":
+            rows += vocab_size
+        if self.positions == "learned":
+            rows += self.seq_len
+        parameters = blocks.parameters + rows * self.d_model + self.d_model
+        return Cost(parameters, blocks.flops_per_token + 2 * self.d_model * vocab_size)
