@@ -7,7 +7,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.console import Console
@@ -234,6 +234,19 @@ class TrainingOptions:
         from madbench.cli.machines import gpus_of
 
         return None if self.devices is None else gpus_of(self.devices, self.device)
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    """Options of run and sweep: what the labels are trained on."""
+
+    profile: ProfileOption = None
+    tasks: TasksOption = None
+    fidelity: FidelityOption = "corrected"
+
+    def keys(self) -> dict[str, Any]:
+        """The keys of a grid with the values of these options (:class:`madbench.grid.GridFile`)."""
+        return {"profile": self.profile or "", "tasks": split_list(self.tasks), "fidelity": self.fidelity}
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from madbench.cli import options
-from madbench.cli.options import TrainingOptions
+from madbench.cli.options import GridOptions, TrainingOptions
 from madbench.cli.parameters import argument
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.training import train_labels
-from madbench.cli.words import labels_and_overrides, split_list
+from madbench.cli.words import labels_and_overrides
 
 
 def run(
@@ -16,10 +16,8 @@ def run(
         "LABEL|KEY=VALUE",
         options.LABELS_HELP + " KEY=VALUE changes the profile. Without labels, those of the profile for --tasks.",
     ) = None,
-    profile: options.ProfileOption = None,
-    tasks: options.TasksOption = None,
-    fidelity: options.FidelityOption = "corrected",
     *,
+    grid: GridOptions,
     training: TrainingOptions,
     printed: PrintOptions,
 ) -> None:
@@ -42,6 +40,5 @@ def run(
       madbench run @table1 --profile full --device cuda --dry-run
     """
     labels, overrides = labels_and_overrides(words or [])
-    asked = split_list(tasks)
-    choices = {"profile": profile or "", "tasks": asked and tuple(asked), "fidelity": fidelity}
-    train_labels(labels, overrides, training, printed, **choices)
+    keys = grid.keys()
+    train_labels(labels, overrides, training, printed, **keys | {"tasks": keys["tasks"] and tuple(keys["tasks"])})

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import typer
 
 from madbench.cli import options
+from madbench.cli.options import GridOptions, TrainingOptions
 from madbench.cli.parameters import argument, option
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.training import train_grid
-from madbench.cli.words import labels_and_overrides, split_list
+from madbench.cli.words import labels_and_overrides
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
 from madbench.grid import is_grid_file, load_grid, parse_axes
@@ -39,11 +40,9 @@ def sweep(
         metavar="'LABEL KEY=VALUE'",
         show_default="the first label with the first values",
     ) = None,
-    profile: options.ProfileOption = None,
-    tasks: options.TasksOption = None,
-    fidelity: options.FidelityOption = "corrected",
     *,
-    training: options.TrainingOptions,
+    grid: GridOptions,
+    training: TrainingOptions,
     printed: PrintOptions,
 ) -> None:
     """Train a grid of labels and settings; compare it with a baseline.
@@ -79,10 +78,8 @@ def sweep(
     keys = {
         "mode": mode,
         "baseline": baseline and _baseline_of(baseline),
-        "profile": profile,
-        "tasks": split_list(tasks),
+        **grid.keys(),
         "seeds": parse_seeds(training.seeds),
-        "fidelity": fidelity,
         "budget": training.budget,
         "vary": parse_axes(vary or []),
     }

@@ -68,6 +68,12 @@ def test_every_verb_takes_the_usual_profile_of_the_main_suite_and_says_which(ver
     assert profile.default is None and main_suite().default in profile.show_default
 
 
+def test_sweep_has_the_options_of_run_and_those_of_a_grid():
+    names, helps = ({option.name: option.help for option in COMMANDS[verb].params} for verb in ("run", "sweep"))
+    assert helps.keys() - names.keys() == {"vary", "mode", "baseline"} and not names.keys() - helps.keys()
+    assert all(helps[name] == text for name, text in names.items() if name != "words")
+
+
 def test_importing_madbench_leaves_the_import_system_alone():
     program = "import sys; before = [*sys.meta_path], [*sys.path_hooks]; import madbench; madbench.parse('S')"
     assert printed(f"{program}; print(before == ([*sys.meta_path], [*sys.path_hooks]))") == "True\n"
