@@ -16,7 +16,7 @@ from madbench.mixers import build
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import suite_of
-from madbench.suites.language.suite import LANGUAGE, LanguageProfile, jobs, size
+from madbench.suites.language.suite import LANGUAGE, LanguageProfile, size
 from madbench.text.corpus import imagined_corpus
 
 DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
@@ -82,7 +82,7 @@ def test_the_wikitext_profile_has_the_parameters_of_table_3(label, positions, co
     """The paper: 110M of the first, and of 8 layers of the second 14M fewer than it says."""
     profile = LanguageProfile.load("wikitext", [f"model.positions={positions}"])
     corpus = types.SimpleNamespace(digest="none", padded_vocab_size=50304)
-    [job] = jobs([label], profile, corpus=corpus, budget="paper")
+    [job] = LANGUAGE.jobs([label], profile, corpus=corpus, budget="paper")
     assert size(job).parameters == count
     with torch.device("meta"):
         model = suite_of(job).Trial.build(job)

@@ -246,11 +246,6 @@ def plan(
     return planned_jobs
 
 
-def jobs(labels: Iterable[str], profile: InteractionProfile, **options: Any) -> list[Job]:
-    """The jobs of :func:`plan`. Also raises ``ConfigError`` for an override without effect on all of them."""
-    return plan(labels, profile, **options).checked()
-
-
 def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str, relu: bool) -> Job:
     family = family_of(label)
     if not profile.can_train(family):

@@ -125,11 +125,6 @@ def plan(
     return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
 
-def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> list[Job]:
-    """The jobs of :func:`plan`. Also raises ``ConfigError`` for an override without effect on all of them."""
-    return plan(labels, profile, **options).checked()
-
-
 def canonical(job: Job) -> Job:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
     model = replace(job.model, mlp_width=job.model.inner_width)
