@@ -184,7 +184,7 @@ def test_an_identity_that_our_operator_alone_misses_fails_here(monkeypatch):
 
 @pytest.mark.slow
 def test_an_identity_that_operator_and_loops_miss_contradicts_the_paper(monkeypatch):
-    monkeypatch.setattr("madbench.mixers.srg.boundaries.EPS", 1.0)  # the paper's side of the identity
+    monkeypatch.setattr("madbench.mixers.srg.theorems.boundaries.EPS", 1.0)  # the paper's side of the identity
     made = TheoremMeasure().decide(explicit_construction(), None)
     assert [*made.verdicts.values()] == ["contradicted"] and made.exit_code == 1
     (remark,) = made.remarks.values()
@@ -193,7 +193,7 @@ def test_an_identity_that_operator_and_loops_miss_contradicts_the_paper(monkeypa
 
 @pytest.mark.slow
 def test_an_identity_of_an_operator_that_differs_from_its_loops_fails_here(monkeypatch):
-    monkeypatch.setattr("madbench.mixers.srg.boundaries.EPS", 1.0)
+    monkeypatch.setattr("madbench.mixers.srg.theorems.boundaries.EPS", 1.0)
     monkeypatch.setattr("madbench.papers.theorems.failing_operators", lambda labels: dict.fromkeys(labels))
     made = TheoremMeasure().decide(explicit_construction(), None)
     assert [*made.verdicts.values()] == ["fails here"]
@@ -202,7 +202,7 @@ def test_an_identity_of_an_operator_that_differs_from_its_loops_fails_here(monke
 @pytest.mark.slow
 @pytest.mark.parametrize(("bound", "code"), [(1e-12, 0), (1.0, 1)])
 def test_a_theorem_whose_check_fails_does_not_exit_0(main, monkeypatch, tmp_path, bound, code):
-    monkeypatch.setattr("madbench.mixers.srg.boundaries.EPS", bound)
+    monkeypatch.setattr("madbench.mixers.srg.theorems.boundaries.EPS", bound)
     for module in ("cli.paper", "papers.theorems"):
         monkeypatch.setattr(f"madbench.{module}.failing_operators", lambda labels: {})
     made = main("paper", "hypermlp", "propositionI.2", "R-q-1o", "--results", tmp_path, "-f", "json")

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from madbench.mixers import Check, build, ordinary, path_checks
 from madbench.mixers.bfloat16_checks import NARROW, bfloat16_checks
-from madbench.mixers.cd import cases, lemmas
 from madbench.mixers.cd.grammar import PRESETS, Label
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONG, WIDTH, SampleMixers, relative
-from madbench.mixers.cd.table1 import closed_form, row_of
+from madbench.mixers.cd.theorems import cases, lemmas
+from madbench.mixers.cd.theorems.table1 import closed_form, row_of
 from madbench.mixers.checks import general_checks
 from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.residuals import ROUNDING

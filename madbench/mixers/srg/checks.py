@@ -10,8 +10,9 @@ from typing import Any
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks, sample
 from madbench.mixers.residuals import ROUNDING
-from madbench.mixers.srg import boundaries, cells, choices, kernel_regime, measures, pool, summaries, windows
+from madbench.mixers.srg import choices
 from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.theorems import boundaries, cells, kernel_regime, measures, pool, summaries, windows
 
 NOTICEABLE = 1e-3
 EXACT_NORM = 1e-5  # error of sums in float32

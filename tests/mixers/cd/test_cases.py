@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from madbench.labels import parse
-from madbench.mixers.cd import parts, zero_sets
+from madbench.mixers.cd import parts
 from madbench.mixers.cd.family import FAMILY
+from madbench.mixers.cd.theorems import zero_sets
 
 
 def check_of(label, name):
@@ -99,7 +100,7 @@ def test_a_weaker_mirror_does_not_bring_a_coefficient_back(monkeypatch):
 
 def test_a_longer_convolution_is_not_over_after_four_tokens(monkeypatch):
     check = check_of("cd:exp-sum-c", "V8 repeated token")
-    monkeypatch.setattr("madbench.mixers.cd.cases.CONV_TAPS", 1)
+    monkeypatch.setattr("madbench.mixers.cd.theorems.cases.CONV_TAPS", 1)
     assert not check.holds(check.run())
 
 

@@ -11,11 +11,12 @@ import torch
 
 from coefficient_labels import random_label
 from madbench.labels import parse
-from madbench.mixers.cd import forms, operator, parts, projections, zero_sets
+from madbench.mixers.cd import forms, operator, parts, projections
 from madbench.mixers.cd.family import FAMILY
 from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import SampleMixers
+from madbench.mixers.cd.theorems import zero_sets
 from madbench.mixers.checks import run_check, run_checks
 from madbench.mixers.srg import parts as srg_parts
 

@@ -7,9 +7,10 @@ import torch
 
 from madbench.labels import expand, family_of, parse
 from madbench.mixers import checks
-from madbench.mixers.srg import boundaries, dynamic_mlp, pool
+from madbench.mixers.srg import dynamic_mlp
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import SequenceMixing, lag_readout
+from madbench.mixers.srg.theorems import boundaries, pool
 from mixers.srg.equations import APPENDICES
 
 

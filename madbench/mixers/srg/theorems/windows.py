@@ -13,9 +13,9 @@ from torch import Tensor
 
 from madbench.mixers.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.mixers.srg.measures import WINDOW, dynamic_weights, row_of
 from madbench.mixers.srg.parts import SequenceMixing
-from madbench.mixers.srg.pool import pool
+from madbench.mixers.srg.theorems.measures import WINDOW, dynamic_weights, row_of
+from madbench.mixers.srg.theorems.pool import pool
 
 
 def _mixings(mixer: DynamicMLP) -> Iterator[SequenceMixing]:

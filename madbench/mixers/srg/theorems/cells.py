@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from madbench.mixers.residuals import difference, maximum
-from madbench.mixers.srg.boundaries import free_channels, freeze_gates
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.mixers.srg.measures import dynamic_weights
 from madbench.mixers.srg.parts import EPS
+from madbench.mixers.srg.theorems.boundaries import free_channels, freeze_gates
+from madbench.mixers.srg.theorems.measures import dynamic_weights
 
 POINTS = 17
 NEAR = 1e-6  # step of a finite difference

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from madbench.mixers import Check
 from madbench.mixers.residuals import ROUNDING, difference, maximum
-from madbench.mixers.srg import measures
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS, SequenceMixing
+from madbench.mixers.srg.theorems import measures
 
 SIGNAL, NOISE = 2, 5  # numbers of tokens
 ADDRESS, ASKS, IS_SIGNAL, IS_NOISE = range(4)  # channels of noisy recall

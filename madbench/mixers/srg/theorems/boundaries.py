@@ -8,9 +8,9 @@ from torch import Tensor
 
 from madbench.mixers.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.mixers.srg.measures import dynamic_weights
 from madbench.mixers.srg.parts import EPS, activate, lag_readout, newest_first
 from madbench.mixers.srg.reference import mixing_matrix
+from madbench.mixers.srg.theorems.measures import dynamic_weights
 
 STEP = 1e-4  # step of a central difference
 SHARPNESS = 1.5  # c of the warped halfspace

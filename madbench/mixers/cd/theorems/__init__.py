@@ -1,0 +1,1 @@
+"""The lemmas and table of the paper on coefficient dynamics, measured on a built mixer of the family."""
