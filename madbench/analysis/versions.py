@@ -18,6 +18,7 @@ from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.store.runs import Store
 from madbench.suites.code import listed_code, names_outside_code
+from madbench.suites.planning import mixer_identity
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,17 @@ class Versions:
             return by_version
         names = sorted(by_version, key=lambda name: self._rank(by_version[name]), reverse=True)
         return {name: by_version[name] for name in names}
+
+    def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs of the version that is shown: the one that would be trained now if it is there, else the first."""
+        versions = list(self.ordered(jobs).values())
+        return next(filter(self._is_installed, versions), versions[0]) if len(versions) > 1 else versions[0]
+
+    def _is_installed(self, jobs: Sequence[Job]) -> bool:
+        """True if the code of the jobs' label is here and is theirs. It is not asked of code that is never imported."""
+        job = jobs[0]
+        is_readable = not self.is_shown_as_stored(job.label)
+        return is_readable and mixer_identity(job.label, job.task, job.fidelity) == job.family
 
     def of_row(self, row: PlannedRow) -> PlannedRow:
         """The row with the stored jobs of one version of its label's code and of one version of each task's code."""

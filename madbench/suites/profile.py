@@ -158,6 +158,13 @@ class Profile:
         """The optimiser runs of the job's setting under this profile; the job's own if they are not known."""
         return [job.training]
 
+    def jobs_like(self, job: Job) -> list[Job]:
+        """The jobs that this profile trains of a job's label, code, task and seed, so that missing runs are known.
+
+        Empty if they are not known; a table then counts the stored runs only.
+        """
+        return []
+
     def job_words(self, job: Job) -> list[str]:
         """The overrides under which this profile trains, for the job's label and task, only this job."""
         return []
@@ -168,6 +175,11 @@ class Profile:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
         except ConfigError:  # the job's family does not have the setting
             return False
+
+    @property
+    def is_shipped(self) -> bool:
+        """True if it is a shipped profile without overrides."""
+        return not self.overrides and not self.source.endswith((".yaml", ".yml"))
 
     def why_unread(self, override: str, label: str) -> str:
         """The reason why an override of a mixer setting has no effect on the label; empty for any other override."""
