@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from madbench.errors import BudgetError, did_you_mean
 from madbench.jobs import Budget
+from madbench.labels.budgets import BUDGETS, BudgetRule
 from madbench.labels.protocol import Explanation
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Size:
     d_model: int  # width; the budget is 4 d_model^2
     n_head: int
     max_len: int  # longest sequence
-    budget: Budget = "strict"  # strict: all parameters count and the budget is enforced; paper: ranks of the paper
+    budget: Budget = "strict"  # the name of its :attr:`rule`
     layer: Layer = Layer()  # the default for labels whose family does not take the layer
 
     def __post_init__(self) -> None:
@@ -48,8 +49,13 @@ class Size:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise BudgetError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if self.budget not in get_args(Budget):
-            raise BudgetError(f"budget {self.budget!r} is unknown{did_you_mean(str(self.budget), get_args(Budget))}")
+        if self.budget not in BUDGETS:
+            raise BudgetError(f"budget {self.budget!r} is unknown{did_you_mean(str(self.budget), BUDGETS)}")
+
+    @property
+    def rule(self) -> BudgetRule:
+        """The budget as a value."""
+        return BUDGETS[self.budget]
 
 
 class Allocation(Protocol):

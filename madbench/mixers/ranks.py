@@ -63,7 +63,7 @@ class Payment:
 
 
 def match_budget(
-    room: Callable[[Mapping[str, int]], int],
+    room: Callable[[Mapping[str, int]], float],
     start: Mapping[str, int],
     sides: Mapping[str, Side],
     payments: Sequence[Payment],
@@ -73,20 +73,21 @@ def match_budget(
     """The ranks that meet the budget, or the smallest ones of the order of payment if nothing fits.
 
     Args:
-        room: what is left of the budget with these ranks; negative if it is exceeded. Affine in multiples of ``unit``.
+        room: what is left of the budget with these ranks; negative if it is exceeded. With all ranks but one fixed, it
+            is affine in multiples of ``unit`` of that rank.
         start: the initial ranks by name.
         sides: the admissible values of each rank.
         payments: the ranks that are reduced in this order, each only as far as needed.
         grows: the rank that uses what is left of the budget.
         unit: a step of a rank for which ``room`` is exact: the number of heads if widths of heads enter it.
     """
-    ranks, zero = dict(start), dict.fromkeys(start, 0)
-    nothing = room(zero)
+    ranks = dict(start)
 
     def change(name: str) -> int:
         """The largest change of a rank that keeps to the budget."""
-        price = nothing - room({**zero, name: unit})
-        return room(ranks) // price * unit
+        left = room(ranks)
+        price = left - room({**ranks, name: ranks[name] + unit})
+        return int(left // price) * unit
 
     for payment in payments:
         name = payment.rank
@@ -121,7 +122,7 @@ class RankAllocation:
     formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formulas and tensors.")
     total = property(lambda self: sum(self.terms.values()), doc="All parameters of the mixer.")
     target = property(lambda self: 4 * self.size.d_model**2 + self.terms.get("conv", 0), doc="The budget.")
-    slack = property(lambda self: self.target - self.total, doc="Unused parameters; negative when over budget.")
+    slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
     least_qk_width = property(lambda self: 2 if self.label.rope else 1, doc="The smallest d_qk of the label.")
 
@@ -197,7 +198,7 @@ class RankAllocation:
         ]
         ranks = {pays: sides[pays].floor(start), keeps: sides[keeps].floor(d)}
 
-        def room(ranks: Mapping[str, int]) -> int:
+        def room(ranks: Mapping[str, int]) -> float:
             return self._with(ranks).slack
 
         return self._with(match_budget(room, ranks, sides, payments, keeps, unit=self.size.n_head))

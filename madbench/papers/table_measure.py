@@ -6,7 +6,7 @@ import csv
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from madbench.config import key_of
 from madbench.errors import BudgetError
@@ -14,6 +14,7 @@ from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget
 from madbench.labels import expand
+from madbench.labels.budgets import BUDGETS
 from madbench.papers.claim_family import judge_item
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of, plots, row_of
 
@@ -32,7 +33,7 @@ class TableMeasure(PlainMeasure):
         return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        parts = [results, *filter(None, [stored_under_other_budget(results)])]
+        parts = [results, *stored_under_other_budgets(results)]
         table, (verdicts, remarks, command) = beside_published(request, parts), judge_item(request, results)
         heading = ""
         if verdicts and command:
@@ -40,16 +41,20 @@ class TableMeasure(PlainMeasure):
         return Made([table], verdicts, {"cells": table.records()}, plots(request, results), remarks, heading)
 
 
-def stored_under_other_budget(results: Results) -> Results | None:
-    """The stored results of the same rows under the other budget; None if there are none."""
+def stored_under_other_budgets(results: Results) -> list[Results]:
+    """The stored results of the same rows under each other budget. Empty if there are none."""
+    others = (_stored_under(results, budget) for budget in BUDGETS if budget != results.experiment.grid.budget)
+    return [stored for stored in others if stored]
+
+
+def _stored_under(results: Results, budget: Budget) -> Results | None:
     from madbench.analysis.scores import Results
 
     experiment = results.experiment
-    (other,) = {*get_args(Budget)} - {experiment.grid.budget}
-    if any(other not in suite.budgets for suite in experiment.suites):
+    if any(budget not in suite.budgets for suite in experiment.suites):
         return None
     corpora = [row.protocol.corpus.folder for row in experiment.rows if row.protocol.corpus]
-    grid, where = replace(experiment.grid, budget=other), {"device": experiment.device, "results": experiment.results}
+    grid, where = replace(experiment.grid, budget=budget), {"device": experiment.device, "results": experiment.results}
     try:
         planned = prepare(grid, corpus=corpora[0] if corpora else None, **where)
     except BudgetError:  # labels that have no ranks under it

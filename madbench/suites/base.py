@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import Label
+from madbench.labels.budgets import BUDGETS
 from madbench.mixers import Check
 from madbench.suites.columns import Average, Column
 from madbench.suites.corpora import CorpusSource, StoredCorpus
@@ -85,7 +86,7 @@ class Suite(abc.ABC):
     averages: ClassVar[Mapping[str, Average]] = MappingProxyType({})
     """Columns that are means over tasks, by name."""
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
-    budgets: ClassVar[tuple[Budget, ...]] = ("strict", "paper")
+    budgets: ClassVar[tuple[Budget, ...]] = tuple(BUDGETS)
     logged: ClassVar[tuple[str, ...]] = ()
     """Columns that every row of a run's curve must have. A stored run without them is damaged."""
     data_package: ClassVar[str] = "madbench.tasks"

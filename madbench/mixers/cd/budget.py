@@ -112,7 +112,7 @@ def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) 
     """
     d, heads = size.d_model, size.n_head
     unit = heads * (2 if label.rope else 1)
-    if label.over or size.budget == "paper":
+    if label.over or not size.rule.chooses_ranks:
         if d % unit or qk_rank % unit:
             what, rank = ("qk_rank", qk_rank) if d % unit == 0 else ("d_model", d)
             why = f"the {heads} heads{' times the pairs of RoPE' if label.rope else ''}"

@@ -73,7 +73,7 @@ def solve(label: Label, size: Size) -> LayerAllocation:
     rejects the size.
     """
     layer, d, heads = LAYERS[label.layer], size.d_model, size.n_head
-    is_over = label.over or size.budget == "paper"
+    is_over = label.over or not size.rule.chooses_ranks
     candidates = [layer.defaults(d, heads)] if is_over else layer.candidates(d, heads)
 
     def at(options: Options) -> LayerAllocation:

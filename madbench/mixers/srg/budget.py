@@ -96,7 +96,7 @@ class MlpAllocation:
     r_vo = property(lambda self: self.ranks["vo"])
     r = property(lambda self: self.ranks["mix"])
     total = property(lambda self: sum(self.terms.values()), doc="All parameters of the mixer.")
-    slack = property(lambda self: self.target - self.total, doc="Unused parameters; negative when over budget.")
+    slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
     query_heads = property(
         lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G and D."
@@ -174,12 +174,12 @@ def solve(
     """
     solver = _Solver(variant, size, mix_rank, rank_multiple, registers, adapter_rank, gates)
     solver.check()
-    if variant.over or (size.budget == "paper" and not variant.rank):
-        ranks = solver.start(1)
-    elif size.budget == "paper":
-        ranks = solver.start(4) if solver.room(solver.start(4)) >= 0 else solver.start(8)
-    else:
+    if size.rule.chooses_ranks and not variant.over:
         ranks = solver.match_budget()
+    elif variant.over or not variant.rank:
+        ranks = solver.start(1)
+    else:
+        ranks = solver.start(4) if solver.room(solver.start(4)) >= 0 else solver.start(8)
     return solver.allocate(ranks)
 
 
@@ -239,8 +239,8 @@ class _Solver:
         ranks = {name: ranks[name] for name in ("qk", "vo", "mix")}
         return MlpAllocation(self.variant, self.size, ranks, self.registers, self.adapter_rank, self.gates)
 
-    def room(self, ranks: Mapping[str, int]) -> int:
-        """Unused parameters of the budget; negative if it is exceeded. Affine in each rank."""
+    def room(self, ranks: Mapping[str, int]) -> float:
+        """What is left of the budget; negative if it is exceeded. Affine in each rank."""
         return self.allocate(ranks).slack
 
     def start(self, divisor: int) -> dict[str, int]:

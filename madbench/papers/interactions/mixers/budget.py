@@ -88,7 +88,7 @@ class InteractionAllocation(RankAllocation):
         if rank_multiple > d:
             raise BudgetError(f"{label}: rank_multiple {rank_multiple} exceeds d_model {d}")
         sides = self.sides(rank_multiple)
-        if label.over or self.size.budget == "paper":
+        if label.over or not self.size.rule.chooses_ranks:
             return replace(self, r_qk=sides["qk"].floor(d), r_vo=sides["vo"].floor(d))
         return self.match_budget(sides)
 

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from madbench.jobs import Budget
+from madbench.labels import budgets
+from madbench.labels.budgets import BUDGETS, BudgetRule
+from madbench.mixers import Size, solve
+from madbench.suites import suites
+
+
+def test_every_name_of_a_budget_has_a_rule_and_every_suite_knows_its_budgets():
+    assert tuple(BUDGETS) == get_args(Budget)
+    assert all(set(suite.budgets) <= set(BUDGETS) for suite in suites().values())
+    assert Size(16, 2, 8).rule == BUDGETS["strict"] and Size(16, 2, 8, "paper").rule == BUDGETS["paper"]
+
+
+def test_what_is_left_is_the_budget_without_the_parameters():
+    allocation = solve("G-c-q-12o", 64, 2, 32, "paper")
+    assert BUDGETS["paper"].room(allocation) == allocation.target - allocation.total == allocation.slack
+
+
+def flops_left(allocation):
+    """FLOPs per token of softmax attention without those of an allocation, at the longest input."""
+    d, length = allocation.size.d_model, allocation.size.max_len
+    return 8 * d * d + 2 * d * (length + 1) - allocation.flops_per_token(length)
+
+
+@pytest.mark.parametrize("label", ["R-c-q", "G-g-q-12o", "cd:softmax-g", "cd:gdn"])
+def test_a_budget_of_another_quantity_is_a_row_of_each_table(label, monkeypatch):
+    monkeypatch.setattr(budgets, "LEFT", budgets.LEFT | {"flops": flops_left})
+    monkeypatch.setitem(BUDGETS, "flops", BudgetRule("flops", "softmax attention", "all"))
+    allocation = solve(label, 96, 2, 128, "flops")
+    assert 0 <= flops_left(allocation) == allocation.slack
+    assert allocation.ranks != solve(label, 96, 2, 128).ranks
