@@ -4,7 +4,7 @@
 A table is marked by a comment before it: ``<!-- made: madbench table ... --results results/quick -->``, of the runs in
 ``results/measured/quick.tar.xz`` (``results/quick+evening``: in both archives), or ``<!-- copied: FILE "first words"
 -->`` from another page. While the site is built ``<!-- include: FILE -->`` and ``<!-- items: PAPER -->`` are put in,
-the items in place of the line below.
+the items in place of the line below, and ``<!-- operators -->``, the named operators from their own files.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def fill(text: str, page: Path) -> str:
     text = re.sub(r'<!-- include: (\S+?)(?: from "(.*?)")? -->', lambda match: _included(*match.groups()), text)
     text = re.sub(r"<!-- notebook: (\S+) -->", lambda match: notebook_page(ROOT / match[1]), text)
     text = re.sub(r"<!-- items: (\w+) -->\n.*", lambda match: _items(match[1]), text)
+    text = re.sub(r"<!-- operators -->\n.*", lambda match: _operators(), text)
     up = "../" * (len(page.parts) + 1)
     return re.sub(rf"\[([^\]]+)\]\((?:{re.escape(up)})[^)]*\)", r"\1", text)
 
@@ -76,6 +77,24 @@ def _items(name: str) -> str:
     )
     parts = [about, "\n".join(lines), *notes]
     return "\n\n".join(parts) + "\n"
+
+
+def _operators() -> str:
+    """Every named operator: equation, source, formulas of parameters and state, and its numbers at one size."""
+    from madbench.mixers import solve
+    from madbench.mixers.named.operators import OPERATORS
+
+    lines = [
+        "| Label | Layer | Recurrence | Parameters | State | Numbers at d 128, H 4: both, FLOPs per token | Paper |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, operator in OPERATORS.items():
+        found = solve(name, 128, 4, 128)
+        numbers = f"{found.total:,}; {found.ranks['state']:,}; {found.flops_per_token(128):,.0f}"
+        labels = ", ".join(f"`{text}`" for text in (name, *(f"{name}({argument})" for argument in operator.meanings)))
+        formulas = [f"`{text}`" for text in (operator.equation, operator.parameters, operator.state)]
+        lines.append("| " + " | ".join([labels, operator.title, *formulas, numbers, operator.source]) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _has_note(item) -> bool:

@@ -39,6 +39,7 @@ def problem_elsewhere(text: str) -> str | None:
         suggested = [label for label in named[near[0]] if near[0] not in own] if near else []
     if not suggested:
         return None
+    suggested.sort(key=lambda label: bool(_needs(label)))  # first those that train on any device
     where = f"{prefix}: has no" if is_family else "a label begins with its family; no"
     options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggested]
     what = f"{where} {show(name)!r}; did you mean {' or '.join(options)}? Named mixers: {_list_of_mixers()}"

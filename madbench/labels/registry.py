@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
+OF_NAMES = "named"  # family whose labels begin with the name of an operator, in any case, and have no prefix
 
 
 def families() -> tuple[str, ...]:
@@ -45,11 +46,6 @@ def loaded_families() -> dict[str, LoadedFamily]:
     return {name: family for name in families() if not isinstance(family := _load(name), LabelError)}
 
 
-def loadable_families() -> Iterator[LoadedFamily]:
-    """The families that can be loaded, each imported when it is asked for."""
-    return (family for name in families() if not isinstance(family := _load(name), LabelError))
-
-
 def broken_families() -> dict[str, str]:
     """The reasons why other families cannot be used, by name."""
     failed = {name: str(error) for name in families() if isinstance(error := _load(name), LabelError)}
@@ -64,7 +60,7 @@ def family_of(label: str | Label) -> LoadedFamily:
             raise LabelError(_installed().refused[name])
         hint = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
         raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
-    family = _load(name if colon else "")
+    family = _load(name if colon else _family_without_prefix(name))
     if isinstance(family, LabelError):
         raise LabelError(*family.args)
     return family
@@ -99,6 +95,21 @@ def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
 def mixer_names() -> tuple[str, ...]:
     """Names of mixers that are accepted without a prefix, in any case, such as ``HyperGLU``."""
     return tuple(getattr(family_of(""), "mixers", {}))
+
+
+def _family_without_prefix(text: str) -> str:
+    """The name of the family of a label without a prefix, which begins with a named operator or with a letter."""
+    typed = re.match("[A-Za-z0-9-]*", text)
+    return OF_NAMES if typed and _name_key(typed[0]) in _operator_names() else ""
+
+
+@functools.cache
+def _operator_names() -> frozenset[str]:
+    return frozenset(map(_name_key, getattr(_load(OF_NAMES), "mixers", ())))
+
+
+def _name_key(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
 
 
 @functools.cache

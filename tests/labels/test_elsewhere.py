@@ -10,14 +10,13 @@ from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.fla.layers import LAYERS
 
 NAMED = {
-    "cd:kda": "fla:kda",
+    "cd:kda": "KDA",
     "mamba3": "fla:mamba3",
     "cd:rwkv7": "fla:rwkv7",
     "cd:rwkv": "fla:rwkv7",
     "RetNet": "fla:retnet",
     "cd:gated_deltaproduct": "fla:gated-deltaproduct",
     "cd:kda!": "fla:kda!",
-    "gdn": "cd:gateddeltanet",
     "mamba2-cg": "cd:mamba2-cg",
     "fla:gdn-cg": "cd:gateddeltanet-cg",
     "foo:gla": "cd:gla",

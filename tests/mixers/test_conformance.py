@@ -26,6 +26,7 @@ LABELS = {
     "cd": ("cd:softmax", "cd:mlstm", "cd:gateddeltanet-c", "cd:softplus-sum-p", "cd:kexp-ss-sum"),
     "hfa": ("hfa:2w-p-q", "hfa:L2w-p-q", "hfa:C1+2"),
     "ha": ("ha:2+3us-p-q", "ha:4a", "ha:L3ua-p-q", "ha:C3s"),
+    "named": ("KDA", "GDN(neg)", "Mamba-2"),
     "fla": ("fla:gla", "fla:rwkv7"),
     "my": ("my:mean",),
 }

@@ -159,7 +159,7 @@ LAYERS: Mapping[str, Layer] = {
         "Yang et al. 2025, arXiv 2412.06464",
         _by_head,
         defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
-        counterpart="cd:gateddeltanet",
+        counterpart="GDN",
         most_key=256,
     ),
     "gated-deltaproduct": Layer(
@@ -189,7 +189,7 @@ LAYERS: Mapping[str, Layer] = {
         defaults=lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
         state=_of_ssm,
         note="The inner width is d.",
-        counterpart="cd:mamba2",
+        counterpart="Mamba-2",
         output="out_proj",
     ),
     "mamba3": Layer(
@@ -219,6 +219,7 @@ LAYERS: Mapping[str, Layer] = {
         "Kimi Linear 2025, arXiv 2510.26692",
         lambda d, heads: [{"num_heads": heads, "head_dim": w} for w in _steps(d, min(256, 2 * d // heads))],
         defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, d // heads)},
+        counterpart="KDA",
         most_key=256,
     ),
 }

@@ -1,0 +1,103 @@
+"""Costs of named layers, and the widths that match the parameters of softmax attention."""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from madbench.errors import BudgetError
+from madbench.mixers import Size
+from madbench.mixers.named.operator import Dims, Operator
+from madbench.mixers.named.operators import OPERATORS
+from madbench.mixers.named.parts import Taps, count
+
+
+@dataclass(frozen=True)
+class Label:
+    """A named operator with its arguments, at the budget, or with the library's own widths if ``over``."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    over: bool = False
+
+    @functools.cached_property
+    def operator(self) -> Operator:
+        """The operator with the label's arguments."""
+        return OPERATORS[self.name].with_arguments(self.arguments)
+
+    def __str__(self) -> str:
+        arguments = f"({', '.join(self.arguments)})" if self.arguments else ""
+        return f"{self.name}{arguments}{'!' if self.over else ''}"
+
+
+@dataclass(frozen=True)
+class NamedAllocation:
+    """The widths and the cost of a layer. Every count is exact for the built module."""
+
+    label: Label
+    size: Size
+    dims: Dims
+
+    operator = property(lambda self: self.label.operator, doc="The operator with the label's arguments.")
+    total = property(lambda self: sum(self.terms.values()), doc="All parameters of the layer.")
+    target = property(lambda self: 4 * self.size.d_model**2 + self.terms["conv"], doc="The budget, plus the taps.")
+    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+
+    @functools.cached_property
+    def terms(self) -> Mapping[str, int]:
+        """Parameters by part of the layer. ``conv`` are the taps of all convolutions."""
+        terms = {"conv": 0}
+        for name, part in self.operator.parts(self.dims).items():
+            if isinstance(part, Taps):
+                taps = count(Taps(part.channels))
+                terms["conv"] += taps
+                if part.bias:
+                    terms[name] = count(part) - taps
+            else:
+                terms[name] = count(part)
+        return terms
+
+    @property
+    def ranks(self) -> Mapping[str, int]:
+        """Key and value channels of all heads, and the numbers carried from token to token."""
+        dims, operator = self.dims, self.operator
+        return {"qk": dims.key_dim, "vo": dims.value_dim, "state": operator.carried(dims)}
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Key and value channels of one head."""
+        return {"qk": self.dims.key, "vo": self.dims.value}
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Approximate forward FLOPs per token. A multiply-add counts as two.
+
+        They are twice the parameters, plus 5 per number of the recurrent state: its decay, what is written, and the
+        read-out. A delta rule adds 4 for what is removed. Gates, activations and norms are not counted.
+        """
+        return 2.0 * self.total + (9 if self.operator.has_mirror else 5) * self.operator.recurrent(self.dims)
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
+        """Zero: the state has a fixed size."""
+        return 0.0
+
+
+@functools.cache
+def solve(label: Label, size: Size) -> NamedAllocation:
+    """The widest layer with at most 4 d^2 parameters plus taps. With ``!`` or budget ``paper`` the library's widths.
+
+    Raises ``BudgetError`` if no width fits.
+    """
+    operator, d, heads = label.operator, size.d_model, size.n_head
+    if label.over or size.budget == "paper":
+        return NamedAllocation(label, size, operator.library_dims(d, heads))
+    candidates = [NamedAllocation(label, size, dims) for dims in operator.candidates(d, heads)]
+    fitting = bisect_right(candidates, 0, key=lambda candidate: candidate.total - candidate.target)
+    if not fitting:
+        excess = candidates[0].total - candidates[0].target
+        raise BudgetError(
+            f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess:,} parameters over the budget "
+            f"of {4 * d * d:,}; use a larger d_model, fewer heads, or {Label(label.name, label.arguments, over=True)}"
+        )
+    return candidates[fitting - 1]

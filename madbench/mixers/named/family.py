@@ -1,0 +1,129 @@
+"""The family of named layers. Their labels have no prefix: KDA, GDN(neg), Mamba-2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from madbench.errors import LabelError, did_you_mean
+from madbench.labels import Explanation
+from madbench.labels.diagnosis import point_at
+from madbench.mixers import Check, ListedFamily, Size, Traits
+from madbench.mixers.named.budget import Label, NamedAllocation, solve
+from madbench.mixers.named.operators import OPERATORS
+
+if TYPE_CHECKING:
+    from madbench.mixers.named.layer import NamedLayer
+
+GROUPS = {f"{side}_conv1d": "mixer conv" for side in "qkv"} | {
+    "conv1d": "mixer conv", "g_proj": "mixer gates", "f_proj": "mixer gates", "a_proj": "mixer gates",
+    "b_proj": "mixer gates", "o_norm": "norms", "norm": "norms",
+}  # fmt: skip
+"""Groups of parameters, by part."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """These mixers have no settings besides label and size."""
+
+
+class NamedFamily(ListedFamily):
+    """See :class:`madbench.mixers.Family`."""
+
+    name = "named"
+    version = "1"
+    Settings = Settings
+    mixers: ClassVar = {name: name for name in OPERATORS}
+    description = "Published layers by name, with the parameters of flash-linear-attention's, on any device."
+    syntax = "NAME[(argument)][!]"
+    example = "GDN(neg)"
+
+    def labels(self) -> list[Label]:
+        """All operators without and with each argument, at the budget and with the library's dims."""
+        return [
+            Label(name, arguments, over)
+            for over in (False, True)
+            for name, operator in OPERATORS.items()
+            for arguments in ((), *((argument,) for argument in operator.meanings))
+        ]
+
+    def parse(self, text: str) -> Label:
+        """Parses ``NAME``, ``NAME(argument, ...)`` and ``NAME!``. The name may be in any case."""
+        match = re.fullmatch(r"(?:named:)?([A-Za-z0-9-]+?)(\(([^()]*)\))?(!?)", text)
+        name = next((name for name in OPERATORS if match and key_of(name) == key_of(match[1])), None)
+        if match is None or name is None:
+            at = re.match(r"(?:named:)?[A-Za-z0-9-]*", text)
+            typed = text.removeprefix("named:")[:60]
+            known = did_you_mean(re.split(r"[(!]", typed)[0], OPERATORS) or f"; expected one of {', '.join(OPERATORS)}"
+            is_known = any(key_of(each) == key_of(at[0].removeprefix("named:")) for each in OPERATORS)
+            hint = "expected (argument), ! or the end of the label" if is_known else f"no operator of this name{known}"
+            raise LabelError(point_at(text, at.end() if is_known else at.end() - len(at[0]), hint))
+        meanings = OPERATORS[name].meanings
+        arguments = [word.strip() for word in match[3].split(",")] if match[3] else []
+        for word in arguments:
+            if word not in meanings or arguments.count(word) > 1:
+                options = ", ".join(meanings) or "none"
+                hint = f"{name} has no argument {word!r}; its arguments: {options}"
+                hint = f"the argument {word!r} stands twice" if word in meanings else hint
+                raise LabelError(point_at(text, match.start(3), hint))
+        return Label(name, tuple(argument for argument in meanings if argument in arguments), bool(match[4]))
+
+    def factors(self, label: Label) -> dict[str, str]:
+        """The operator, its arguments, and whether its widths match the budget."""
+        budget = "over" if label.over else "matched"
+        return {"operator": label.name, "arguments": ", ".join(label.arguments), "budget": budget}
+
+    def explain(self, label: Label) -> list[Explanation]:
+        """The operator, its arguments, and differences from the library's layer."""
+        operator = label.operator
+        rows = [Explanation(label.name, operator.title, "", operator.equation, operator.source)]
+        for argument in label.arguments:
+            rows.append(Explanation(f"({argument})", argument, operator.meanings[argument], "", operator.source))
+        if label.over:
+            what = "The library's own widths, which exceed the budget. An upper bound."
+            rows.append(Explanation("!", "budget", what, "", "this label"))
+        what = (
+            f"The parameters of {operator.library}, with its names and its initialization. {operator.differs}".strip()
+        )
+        rows.append(Explanation("", "library", what, "", "flash-linear-attention 0.6"))
+        if operator.counterpart:
+            what = f"{operator.counterpart} has a recurrence of the same form, in the parts of coefficient dynamics."
+            rows.append(Explanation("", "counterpart", what, "", "madbench"))
+        return rows
+
+    def traits(self, label: Label) -> Traits:
+        """The traits of the layer."""
+        parts = label.operator.parts(solve(Label(label.name, label.arguments, over=True), Size(8, 1, 1)).dims)
+        return Traits(
+            outputs=(f"{label.operator.output}.weight",),
+            stacked_path="dense",
+            is_replayable=True,
+            groups={name: group for name, group in GROUPS.items() if name in parts},
+        )
+
+    def solve(self, label: Label, size: Size, settings: Settings) -> NamedAllocation:
+        return solve(label, size)
+
+    def build(self, allocation: NamedAllocation, settings: Any, path: str = "auto") -> NamedLayer:
+        from madbench.mixers.named.layer import NamedLayer
+
+        return NamedLayer(allocation, path)
+
+    def effective(self, allocation: NamedAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Empty: there are no settings."""
+        return {}
+
+    def checks(self, label: Label) -> Iterable[Check]:
+        from madbench.mixers.checks import general_checks
+
+        return general_checks(self, label)
+
+
+def key_of(name: str) -> str:
+    """The letters and digits of a name in lower case, by which names are compared."""
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+FAMILY = NamedFamily()

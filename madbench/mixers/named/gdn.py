@@ -1,0 +1,108 @@
+"""Gated DeltaNet: the delta rule with one decay per head (Yang et al. 2025, arXiv 2412.06464).
+
+    S_t = (I - beta_t k_t k_t^T) alpha_t S_(t-1) + beta_t k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
+
+S is (K, V) per head. q, k, v are convolved, SiLU is applied, and q and k are scaled to length 1.
+alpha_t = exp(-e^A softplus(w_a x_t + c)) in (0, 1), with A and c per head, and beta_t = sigmoid(w_b x_t), doubled by
+``neg`` (arXiv 2411.12537). The output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from madbench.mixers.named.layer import NamedLayer
+
+
+@dataclass(frozen=True)
+class GDN(Operator):
+    """See the docstring of this module."""
+
+    neg: bool = False
+
+    name: ClassVar = "GDN"
+    title: ClassVar = "Gated DeltaNet"
+    equation: ClassVar = "S_t = (I - beta_t k_t k_t^T) alpha_t S_(t-1) + beta_t k_t v_t^T"
+    source: ClassVar = "Yang et al. 2025, arXiv 2412.06464"
+    library: ClassVar = "GatedDeltaNet"
+    counterpart: ClassVar = "cd:gdn"
+    meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
+    parameters: ClassVar = "2*d*H*K + 3*d*H*V + 2*d*H + 2*H + W*(2*H*K + H*V) + V"
+    state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        key = max(1, d // (2 * heads))
+        return [Dims(d, heads, key, value) for value in width_steps(d, 2 * d // heads)]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        key = max(1, 3 * d // (4 * heads))
+        return Dims(d, heads, key, 2 * key)
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
+        return {
+            "A_log": Vector(heads, "rates from zero"),
+            "dt_bias": Vector(heads, "steps"),
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "a_proj": Linear(d, heads),
+            "b_proj": Linear(d, heads),
+            "q_conv1d": Taps(keys),
+            "k_conv1d": Taps(keys),
+            "v_conv1d": Taps(values),
+            "g_proj": Linear(d, values),
+            "o_norm": Gain(dims.value),
+            "o_proj": Linear(values, d),
+        }
+
+    def channels(self, dims: Dims) -> int:
+        return 2 * dims.key_dim + dims.value_dim
+
+    def rows(self, layer: NamedLayer, x: Tensor, windows: Tensor | None) -> Rows:
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        q, k, v, windows = ops.convolved_qkv(layer, x, windows)
+        with without_autocast(x):
+            log_alpha, _ = ops.log_decay(layer, ops.linear_in_float32(layer.a_proj, x), layer.dims.heads)
+            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), windows, None)
+
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from torch.nn.functional import silu
+
+        from madbench.mixers.named import ops
+
+        return ops.gated_norm(layer, y, silu(layer.g_proj(x)))
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for t, x_t in enumerate(x):
+            gates = p["g_proj.weight"] @ x_t
+            gates = gates * torch.sigmoid(gates)
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                step = loops.softplus(p["a_proj.weight"][h] @ x_t + p["dt_bias"][h])
+                alpha = torch.exp(-torch.exp(p["A_log"][h]) * step)
+                beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
+                query, written = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
+                error = v[t, of_value] - written @ (alpha * state[h])
+                state[h] = alpha * state[h] + beta * torch.outer(written, error)
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)

@@ -1,0 +1,110 @@
+"""Kimi Delta Attention: the gated delta rule with a decay per key channel (Kimi Linear, arXiv 2510.26692).
+
+    S_t = (I - beta_t k_t k_t^T) Diag(alpha_t) S_(t-1) + beta_t k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
+
+S is (K, V) per head. q, k, v are convolved, SiLU is applied, and q and k are scaled to length 1.
+alpha_t = exp(-e^A softplus(W_f2 W_f1 x_t + c)) in (0, 1)^K, with A per head, and beta_t = sigmoid(w_b x_t), doubled by
+``neg``. The output is W_o (RMSNorm(o_t) * sigmoid(W_g2 W_g1 x_t + b)), with a norm per head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from madbench.mixers.named.layer import NamedLayer
+
+
+@dataclass(frozen=True)
+class KDA(Operator):
+    """See the docstring of this module."""
+
+    neg: bool = False
+
+    name: ClassVar = "KDA"
+    title: ClassVar = "Kimi Delta Attention"
+    equation: ClassVar = "S_t = (I - beta_t k_t k_t^T) Diag(alpha_t) S_(t-1) + beta_t k_t v_t^T"
+    source: ClassVar = "Kimi Linear, arXiv 2510.26692"
+    library: ClassVar = "KimiDeltaAttention"
+    differs: ClassVar = "Kimi's checkpoints have no bias in the output gate."
+    counterpart: ClassVar = "cd:kda"
+    meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
+    parameters: ClassVar = "d*(2*H*K + 2*H*V) + d*V + V*H*K + d*V + V*H*V + H*V + d*H + H + H*K + V + W*(2*H*K + H*V)"
+    has_channel_decay: ClassVar = True
+    state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        """Keys and values of equal width, or values one step wider."""
+        steps = width_steps(d, min(256, 2 * d // heads))
+        pairs = ((width, width + wider) for width in steps for wider in (0, steps.step))
+        return [Dims(d, heads, key, value) for key, value in pairs]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
+        return {
+            "A_log": Vector(heads, "rates"),
+            "dt_bias": Vector(keys, "steps"),
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "q_conv1d": Taps(keys),
+            "k_conv1d": Taps(keys),
+            "v_conv1d": Taps(values),
+            "f_proj": (Linear(d, dims.value), Linear(dims.value, keys)),
+            "b_proj": Linear(d, heads),
+            "g_proj": (Linear(d, dims.value), Linear(dims.value, values, bias=True)),
+            "o_norm": Gain(dims.value),
+            "o_proj": Linear(values, d),
+        }
+
+    def channels(self, dims: Dims) -> int:
+        return 2 * dims.key_dim + dims.value_dim
+
+    def rows(self, layer: NamedLayer, x: Tensor, windows: Tensor | None) -> Rows:
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        q, k, v, windows = ops.convolved_qkv(layer, x, windows)
+        with without_autocast(x):
+            logits = ops.linear_in_float32(layer.f_proj[1], ops.linear_in_float32(layer.f_proj[0], x))
+            log_alpha, _ = ops.log_decay(layer, logits, layer.dims.heads)
+            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), windows, None)
+
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from madbench.mixers.named import ops
+
+        return ops.gated_norm(layer, y, layer.g_proj(x).sigmoid())
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for t, x_t in enumerate(x):
+            logits = p["f_proj.1.weight"] @ (p["f_proj.0.weight"] @ x_t) + p["dt_bias"]
+            gates = torch.sigmoid(p["g_proj.1.weight"] @ (p["g_proj.0.weight"] @ x_t) + p["g_proj.1.bias"])
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                alpha = torch.exp(-torch.exp(p["A_log"][h]) * loops.softplus(logits[of_key]))
+                beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
+                query, written = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
+                decayed = alpha[:, None] * state[h]
+                removed = torch.outer(written, written @ decayed)
+                state[h] = decayed - beta * removed + beta * torch.outer(written, v[t, of_value])
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)

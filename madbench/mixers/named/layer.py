@@ -1,0 +1,191 @@
+"""The module of every named operator: parameters with the library's names, and the paths that compute them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers.cd import forms, library
+from madbench.mixers.inputs import check_sequences
+from madbench.mixers.named.budget import NamedAllocation
+from madbench.mixers.named.parts import CONV_TAPS, Gain, Init, Linear, Part, Taps, Vector
+from madbench.mixers.precision import without_autocast
+from madbench.mixers.start import redraw_parts
+from madbench.mixers.tracing import is_symbolic
+
+INIT_STD = 0.02
+"""Initial standard deviation of linear maps and taps, as in the library's language models."""
+CHUNK_OF_HEADS = 64  # rows per block if the decay is one number per head
+CHUNK_OF_CHANNELS = 16  # rows per block if the decay is a number per channel, which costs a product per pair of rows
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
+
+    state: Tensor  # (B, H, K, V)
+    windows: Tensor  # (B, 3, channels) the last inputs of the convolutions
+
+
+class ConvTaps(nn.Module):
+    """The parameters of a depthwise convolution: ``weight`` (channels, 1, 4), and ``bias`` (channels,) or None."""
+
+    def __init__(self, part: Taps):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(part.channels, 1, CONV_TAPS))
+        self.bias = nn.Parameter(torch.empty(part.channels)) if part.bias else None
+
+
+class NormGain(nn.Module):
+    """The gain ``weight`` (width,) of a norm."""
+
+    def __init__(self, part: Gain):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(part.width))
+
+
+class NamedLayer(nn.Module):
+    """A layer of a named operator, (B, T, D) -> (B, T, D), causal.
+
+    Args:
+        allocation: label, size and widths, from :func:`madbench.mixers.named.budget.solve`.
+        path: ``auto``, or one of these paths. All compute the same function.
+
+            - ``reference``: loops in float64
+            - ``dense``: all pairs of tokens at once
+            - ``chunked``: blocks of ``chunk`` rows and a state between them, linear in T
+            - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits
+
+    Parameters: exactly ``allocation.total``, named as in the library's layer.
+    """
+
+    paths = ("auto", "reference", "dense", "chunked", "fla")
+
+    def __init__(self, allocation: NamedAllocation, path: str = "auto"):
+        if path not in self.paths:
+            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")
+        super().__init__()
+        self.allocation, self.path = allocation, path
+        self.operator, self.dims = allocation.operator, allocation.dims
+        self._inits: dict[str, Init] = {}
+        for name, part in self.operator.parts(self.dims).items():
+            if isinstance(part, Vector):
+                self.register_parameter(name, nn.Parameter(torch.empty(part.width)))
+                self._inits[name] = part.init
+            else:
+                self.add_module(name, _module(part))
+        self.chunk = CHUNK_OF_CHANNELS if self.operator.has_channel_decay else CHUNK_OF_HEADS
+        self._draw()
+
+    def reset_parameters(self) -> None:
+        """Initializes the parameters as the library's language models do. With one seed they equal a new layer's.
+
+        Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1. Vectors: see :func:`draw`.
+        """
+        redraw_parts(self)
+        self._draw()
+
+    @torch.no_grad()
+    def _draw(self) -> None:
+        for name, parameter in self.named_parameters():
+            if name in self._inits:
+                draw(parameter, self._inits[name])
+            elif name.endswith(".bias"):
+                parameter.zero_()
+            elif parameter.ndim == 1:
+                parameter.fill_(1)
+            else:
+                parameter.normal_(std=INIT_STD)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
+
+        Raises ``TrainingError`` for an x of another shape or of integers, and if T is 0.
+        """
+        check_sequences(x, self.allocation.label)
+        path = self.resolve_path(*x.shape[:2])
+        if path == "reference":
+            return self.reference(x).to(x.dtype)
+        dtype = library.arithmetic(x) if path == "fla" else None
+        rows = self.operator.rows(self, x, None)
+        d = rows.dynamics
+        with without_autocast(x):
+            if path == "fla":
+                y = library.combine(d, d.v, dtype, self.operator.has_mirror)
+            elif path == "chunked":
+                y, _ = forms.chunked(d, self.chunk, d.v)
+            else:
+                y = forms.scores(d).tril() @ d.v
+        return self.operator.read_out(self, y, x, rows)
+
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
+        parameters = {name: parameter.double() for name, parameter in self.named_parameters()}
+        if list(self.operator.parts(self.dims)) != [*dict.fromkeys(name.split(".")[0] for name in parameters)]:
+            raise TrainingError("path 'reference' reads parameters by name, and some were replaced; use another path")
+        outputs = [self.operator.loops(parameters, self.dims, sequence.double()) for sequence in x]
+        y = torch.stack(outputs) if outputs else x.double()
+        return y if rows is None else y[:, list(rows)]
+
+    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
+
+        Equals T calls of :meth:`step`. ``slide`` has no effect: the cache has a fixed size.
+        """
+        check_sequences(x, self.allocation.label)
+        rows = self.operator.rows(self, x, None)
+        with without_autocast(x):
+            y, state = forms.chunked(rows.dynamics, min(self.chunk, x.shape[1]), rows.dynamics.v)
+        return self.operator.read_out(self, y, x, rows), Cache(state, rows.windows)
+
+    def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
+        if x.dim() != 2:
+            shape = tuple(x.shape)
+            raise TrainingError(
+                f"{self.allocation.label}: a step takes one token of each sequence, (B, D), not {shape}"
+            )
+        row = x[:, None]
+        rows = self.operator.rows(self, row, cache.windows if cache else None)
+        d = rows.dynamics
+        with without_autocast(x):
+            written = d.k.mT @ d.v
+            state = forms.evolve(cache.state, d) + written if cache else written
+            y = d.q @ state
+        return self.operator.read_out(self, y, row, rows)[:, 0], Cache(state, rows.windows)
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """The path that :meth:`forward` takes for an input of this shape."""
+        if self.path != "auto":
+            return self.path
+        return "dense" if is_symbolic(batch, length) or length <= self.chunk else "chunked"
+
+
+def _module(part: Part) -> nn.Module:
+    if isinstance(part, tuple):
+        return nn.Sequential(*map(_module, part))
+    if isinstance(part, Linear):
+        return nn.Linear(part.inputs, part.outputs, bias=part.bias)
+    return ConvTaps(part) if isinstance(part, Taps) else NormGain(part)
+
+
+@torch.no_grad()
+def draw(parameter: Tensor, init: Init) -> None:
+    """Initializes a vector.
+
+    ``rates``: log of U(1, 16). ``rates from zero``: log of U(0, 16). ``steps``: the inverse softplus of numbers that
+    are log-uniform in [0.001, 0.1]. ``ones``: 1.
+    """
+    if init == "ones":
+        parameter.fill_(1)
+    elif init == "steps":
+        step = parameter.uniform_(math.log(0.001), math.log(0.1)).exp()
+        parameter.copy_(step + (-(-step).expm1()).log())
+    else:
+        least = 1.0 if init == "rates" else torch.finfo(parameter.dtype).tiny
+        parameter.uniform_(least, 16).log_()

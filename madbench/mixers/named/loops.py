@@ -1,0 +1,33 @@
+"""Steps of the definitions as loops over single rows. They share no code with the layers that they check."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def convolved(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
+    """SiLU of the causal convolution of x (T, C) with taps (C, 1, 4). The last tap applies to the current token."""
+    rows = []
+    for t in range(len(x)):
+        row = torch.zeros_like(x[t]) if bias is None else bias
+        for lag in range(taps.shape[-1]):
+            if lag <= t:
+                row = row + taps[:, 0, taps.shape[-1] - 1 - lag] * x[t - lag]
+        rows.append(row * torch.sigmoid(row))
+    return torch.stack(rows)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """ln(1 + e^x)."""
+    return torch.logaddexp(x, torch.zeros_like(x))
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / sqrt(|x|^2 + 1e-6) of one vector."""
+    return x / torch.sqrt((x * x).sum() + 1e-6)
+
+
+def normed(x: Tensor, gain: Tensor) -> Tensor:
+    """RMSNorm of one vector, with a gain."""
+    return x / torch.sqrt((x * x).mean() + 1e-5) * gain

@@ -1,0 +1,113 @@
+"""Mamba-2: a state-space model with one decay per head, and keys and queries shared by the heads (arXiv 2405.21060).
+
+    S_t = exp(Delta_t A) S_(t-1) + Delta_t B_t x_t^T,    y_t = S_t^T C_t + D x_t
+
+S is (N, P) per head: N is the state size, the width of B and C, and P the head's width of x. One linear map gives the
+gate z, x, B, C and Delta. x, B and C are convolved with a bias, and SiLU is applied. Delta_t = softplus(. + c) and
+A = -e^a, each per head. The output is W_o (RMSNorm(y_t * SiLU(z_t))), with one norm over all heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from madbench.mixers.named.layer import NamedLayer
+
+
+@dataclass(frozen=True)
+class Mamba2(Operator):
+    """See the docstring of this module. ``Dims.key`` is N, and ``Dims.value`` is P."""
+
+    name: ClassVar = "Mamba-2"
+    title: ClassVar = "Mamba-2"
+    equation: ClassVar = "S_t = exp(Delta_t A) S_(t-1) + Delta_t B_t x_t^T"
+    source: ClassVar = "Dao and Gu 2024, arXiv 2405.21060"
+    library: ClassVar = "Mamba2"
+    differs: ClassVar = "At the budget the inner width is d, and not 2 d."
+    counterpart: ClassVar = "cd:mamba2"
+    parameters: ClassVar = "d*(2*H*V + 2*K + H) + (W+1)*(H*V + 2*K) + 3*H + H*V + H*V*d"
+    state: ClassVar = "H*K*V + (W-1)*(H*V + 2*K)"
+    output: ClassVar = "out_proj"
+    has_mirror: ClassVar = False
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        width = max(1, d // heads)
+        return [Dims(d, heads, states, width) for states in width_steps(d, 2 * d)]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, 128, max(1, 2 * d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, heads, inner = dims.d, dims.heads, dims.value_dim
+        return {
+            "dt_bias": Vector(heads, "steps"),
+            "A_log": Vector(heads, "rates"),
+            "D": Vector(heads, "ones"),
+            "conv1d": Taps(self.channels(dims), bias=True),
+            "in_proj": Linear(d, inner + self.channels(dims) + heads),
+            "norm": Gain(inner),
+            "out_proj": Linear(inner, d),
+        }
+
+    def channels(self, dims: Dims) -> int:
+        return dims.value_dim + 2 * dims.key
+
+    def rows(self, layer: NamedLayer, x: Tensor, windows: Tensor | None) -> Rows:
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        dims, channels = layer.dims, self.channels(layer.dims)
+        z, inputs, logits = layer.in_proj(x).split((dims.value_dim, channels, dims.heads), dim=-1)
+        taps, bias = layer.conv1d.weight.squeeze(1), layer.conv1d.bias
+        mixed, windows = ops.convolve_silu(inputs, taps, bias, windows)
+        values, keys, queries = mixed.split((dims.value_dim, dims.key, dims.key), dim=-1)
+        with without_autocast(x):
+            log_decay, step = ops.log_decay(layer, ops.wide(logits), dims.heads)
+            q, k = (ops.wide_heads(side, 1).expand(-1, dims.heads, -1, -1) for side in (queries, keys))
+            v = ops.wide_heads(values, dims.heads)
+            return Rows(Dynamics(q, k * step, v, log_decay, None, None), windows, z)
+
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from torch.nn.functional import silu
+
+        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        with without_autocast(x):
+            y = y + layer.D.to(y.dtype)[:, None, None] * rows.dynamics.v
+            gated = y.transpose(1, 2).flatten(-2) * silu(rows.gate.to(y.dtype))
+            normed = ops.norm(gated, layer.norm.weight)
+        return layer.out_proj(normed.to(weight_of(layer.out_proj).dtype))
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, states, width = dims.heads, dims.key, dims.value
+        inner = heads * width
+        projected = x @ p["in_proj.weight"].T
+        mixed = loops.convolved(projected[:, inner:-heads], p["conv1d.weight"], p["conv1d.bias"])
+        state, rows = [x.new_zeros(states, width) for _ in range(heads)], []
+        for t in range(len(x)):
+            z, of_b, of_c = projected[t, :inner], mixed[t, inner : inner + states], mixed[t, inner + states :]
+            outputs = []
+            for h in range(heads):
+                x_t = mixed[t, h * width : (h + 1) * width]
+                delta = loops.softplus(projected[t, len(projected[t]) - heads + h] + p["dt_bias"][h])
+                decay = torch.exp(-delta * torch.exp(p["A_log"][h]))
+                state[h] = decay * state[h] + delta * torch.outer(of_b, x_t)
+                outputs.append(of_c @ state[h] + p["D"][h] * x_t)
+            gated = torch.cat(outputs) * z * torch.sigmoid(z)
+            rows.append(p["out_proj.weight"] @ loops.normed(gated, p["norm.weight"]))
+        return torch.stack(rows)

@@ -1,0 +1,131 @@
+"""The interface of a named operator: its facts, its parameters, its recurrence, and loops over its definition."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from madbench.mixers.named.parts import Part
+from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from madbench.mixers.cd.forms import Dynamics
+    from madbench.mixers.named.layer import NamedLayer
+
+WINDOW = 3
+"""Inputs of a convolution that are carried to the next token: all taps but the last."""
+
+
+@dataclass(frozen=True)
+class Dims:
+    """The widths of a layer."""
+
+    d: int  # width of the model
+    heads: int
+    key: int  # key channels per head
+    value: int  # value channels per head
+
+    key_dim = property(lambda self: self.heads * self.key, doc="Key channels of all heads.")
+    value_dim = property(lambda self: self.heads * self.value, doc="Value channels of all heads.")
+
+
+class Rows(NamedTuple):
+    """What the recurrence and the read-out of some rows need."""
+
+    dynamics: Dynamics
+    windows: Tensor  # (B, 3, channels) the last inputs of the convolutions
+    gate: Tensor | None  # gate of the read-out, if it is computed together with the other projections
+
+
+@dataclass(frozen=True)
+class Operator(ABC):
+    """A named operator. Its fields are the arguments that a label may have in parentheses.
+
+    A subclass stands in a file of its own, whose docstring has the equation in the symbols of the paper. Nothing of
+    torch is imported before a layer is built.
+    """
+
+    name: ClassVar[str]
+    """The name as people write it, such as ``Mamba-2``. A label may have it in any case."""
+    title: ClassVar[str]
+    equation: ClassVar[str]
+    """The recurrence in one line. S is (key, value), and q, k are columns."""
+    source: ClassVar[str]
+    library: ClassVar[str]
+    """The class of flash-linear-attention 0.6 with the same parameters."""
+    differs: ClassVar[str] = ""
+    """Differences from the library or from the authors' code. Empty if there are none."""
+    counterpart: ClassVar[str] = ""
+    """The label of coefficient dynamics whose recurrence has the same form. Empty if there is none."""
+    meanings: ClassVar[Mapping[str, str]] = {}
+    """The effect of each argument, by name."""
+    parameters: ClassVar[str]
+    """The number of parameters as an expression in d, H (heads), K, V (key and value channels per head) and W (4)."""
+    state: ClassVar[str]
+    """The numbers carried from token to token, as an expression in the same symbols."""
+    output: ClassVar[str] = "o_proj"
+    """The linear map that writes to the residual stream."""
+    has_mirror: ClassVar[bool] = True
+    """True if the state is also multiplied by I - beta k k^T."""
+    has_channel_decay: ClassVar[bool] = False
+    """True if each key channel has a decay of its own."""
+
+    @abstractmethod
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        """The widths that the budget chooses from, in ascending order of parameters."""
+
+    @abstractmethod
+    def library_dims(self, d: int, heads: int) -> Dims:
+        """The widths of the library's layer by default."""
+
+    @abstractmethod
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        """The parts of the layer, by the library's names."""
+
+    @abstractmethod
+    def channels(self, dims: Dims) -> int:
+        """The number of convolved channels."""
+
+    @abstractmethod
+    def rows(self, layer: NamedLayer, x: Tensor, windows: Tensor | None) -> Rows:
+        """The rows of x (B, T, D) as inputs of the recurrence. ``windows`` are the convolutions' inputs before x."""
+
+    @abstractmethod
+    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        """The output (B, T, D) from the states' read-outs y (B, H, T, V)."""
+
+    @abstractmethod
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        """The outputs (T, D) of one sequence x (T, D), by loops over the definition, in the precision of x.
+
+        ``p`` has the parameters by name. It shares no code with :meth:`rows` and :meth:`read_out`.
+        """
+
+    def carried(self, dims: Dims) -> int:
+        """The numbers carried from token to token: recurrent state and windows of convolutions."""
+        return self.recurrent(dims) + WINDOW * self.channels(dims)
+
+    def recurrent(self, dims: Dims) -> int:
+        """The numbers of the recurrent state."""
+        return dims.heads * dims.key * dims.value
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments that differ from their defaults, as a label has them."""
+        changed = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return tuple(name for name, value in changed if value)
+
+    @classmethod
+    def with_arguments(cls, names: tuple[str, ...]) -> Any:
+        """The operator with these arguments switched on."""
+        return cls(**dict.fromkeys(names, True))
+
+
+def width_steps(d: int, most: int) -> range:
+    """Dims of one head up to ``most``: multiples of 8 from d 256 up, which GPUs need for full speed, else any."""
+    step = WIDE_VO_STEP if d >= WIDE_MODEL else 1
+    return range(step, max(most, step) + 1, step)

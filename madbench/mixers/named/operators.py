@@ -1,0 +1,13 @@
+"""The named operators, each in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from madbench.mixers.named.gdn import GDN
+from madbench.mixers.named.kda import KDA
+from madbench.mixers.named.mamba2 import Mamba2
+from madbench.mixers.named.operator import Operator
+
+OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in (KDA, GDN, Mamba2)}
+"""All operators, by name."""

@@ -1,0 +1,93 @@
+"""Operations that several named operators share, in torch: convolutions, unit vectors, heads, decay and gated norm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madbench.mixers.cd.forms import Dynamics
+from madbench.mixers.cd.parts import softplus, split_heads
+from madbench.mixers.linear_maps import call_in_dtype_of_input, project, weight_of
+from madbench.mixers.named.operator import WINDOW
+from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.srg.short_conv import ConvolveInBlocks, convolve, pad_before
+from madbench.mixers.tracing import is_traced
+
+if TYPE_CHECKING:
+    from madbench.mixers.named.layer import NamedLayer
+
+UNIT_EPS = 1e-6  # added to the squared length of queries and keys
+NORM_EPS = 1e-5  # epsilon of the norm of the read-out
+
+
+def convolve_silu(x: Tensor, taps: Tensor, bias: Tensor | None, windows: Tensor | None) -> tuple[Tensor, Tensor]:
+    """SiLU of a causal convolution of x (B, T, C) with taps (C, 4), and the windows (B, 3, C) after x.
+
+    ``windows`` are the inputs before x, or None for zeros.
+    """
+    length = x.shape[1]
+    after = pad_before(x[:, -WINDOW:], windows)[:, -WINDOW:]
+    if windows is None and length > 1 and x.device.type == "cpu" and x.dtype == taps.dtype and not is_traced():
+        y = ConvolveInBlocks.apply(x, taps)
+    else:
+        y = convolve(x, taps, windows)
+    return F.silu(y if bias is None else y + bias), after
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / sqrt(|x|^2 + 1e-6) over the last axis."""
+    return x * (x.square().sum(-1, keepdim=True) + UNIT_EPS).rsqrt()
+
+
+def log_decay(layer: NamedLayer, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """log alpha = -e^A_log softplus(logits + dt_bias), and the softplus: (B, T, H n) -> (B, H, T, n) each.
+
+    ``A_log`` has one number per head, and ``dt_bias`` one per logit.
+    """
+    step = split_heads(softplus(logits + layer.dt_bias.to(logits.dtype)), heads)
+    return -layer.A_log.to(logits.dtype).exp().view(heads, 1, 1) * step, step
+
+
+def wide_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, T, H n) -> (B, H, T, n), in float32 or wider."""
+    return split_heads(wide(x), heads)
+
+
+def norm(y: Tensor, gain: Tensor) -> Tensor:
+    """RMSNorm over the last axis with a gain."""
+    return F.rms_norm(y, y.shape[-1:], gain.to(y.dtype), NORM_EPS)
+
+
+def linear_in_float32(layer: nn.Module, x: Tensor) -> Tensor:
+    """A linear map of x in float32 or wider, also under autocast: gates are never computed in 16 bits."""
+    return call_in_dtype_of_input(layer, wide(x))
+
+
+def convolved_qkv(layer: NamedLayer, x: Tensor, windows: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Convolved q, k and v (B, T, .) after SiLU, and the windows (B, 3, .) of their inputs."""
+    sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
+    taps = torch.cat([conv.weight.squeeze(1) for conv in (layer.q_conv1d, layer.k_conv1d, layer.v_conv1d)])
+    mixed, windows = convolve_silu(torch.cat(sides, dim=-1), taps, None, windows)
+    q, k, v = mixed.split([side.shape[-1] for side in sides], dim=-1)
+    return q, k, v, windows
+
+
+def delta_rule(layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, neg: bool) -> Dynamics:
+    """The recurrence of a gated delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K)."""
+    dims = layer.dims
+    q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
+    q, k = unit(q) * dims.key**-0.5, unit(k)
+    beta = linear_in_float32(layer.b_proj, x).transpose(1, 2).sigmoid()
+    beta = 2 * beta if neg else beta
+    return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta)
+
+
+def gated_norm(layer: NamedLayer, y: Tensor, gate: Tensor) -> Tensor:
+    """W_o of the norm per head of y (B, H, T, V), times the gate (B, T, H V)."""
+    with without_autocast(y):
+        normed = norm(y, layer.o_norm.weight).transpose(1, 2).flatten(-2)
+    dtype = weight_of(layer.o_proj).dtype
+    return layer.o_proj(normed.to(dtype) * gate.to(dtype))

@@ -1,0 +1,61 @@
+"""Declarations of a layer's parameters, which can be counted without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CONV_TAPS = 4
+"""Taps of every short convolution. The last tap applies to the current token."""
+
+Init = Literal["rates", "rates from zero", "steps", "ones"]
+"""The initial values of a vector, see :func:`madbench.mixers.named.layer.draw`."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear map with a weight (outputs, inputs)."""
+
+    inputs: int
+    outputs: int
+    bias: bool = False
+
+    count = property(lambda self: (self.inputs + self.bias) * self.outputs, doc="Number of parameters.")
+
+
+@dataclass(frozen=True)
+class Taps:
+    """A depthwise causal convolution with a weight (channels, 1, 4)."""
+
+    channels: int
+    bias: bool = False
+
+    count = property(lambda self: (CONV_TAPS + self.bias) * self.channels, doc="Number of parameters.")
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain of a norm over ``width`` channels, initially 1."""
+
+    width: int
+
+    count = property(lambda self: self.width, doc="Number of parameters.")
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A parameter of the layer itself, with one dimension."""
+
+    width: int
+    init: Init
+
+    count = property(lambda self: self.width, doc="Number of parameters.")
+
+
+Part = Linear | Taps | Gain | Vector | tuple[Linear, ...]
+"""A part of a layer. A tuple is a sequence of linear maps."""
+
+
+def count(part: Part) -> int:
+    """The number of parameters of a part."""
+    return sum(linear.count for linear in part) if isinstance(part, tuple) else part.count
