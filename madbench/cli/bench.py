@@ -25,7 +25,7 @@ from madbench.config import parse_seeds
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line
 from madbench.files import write_atomically
-from madbench.labels import expand
+from madbench.labels import check_code, expand
 from madbench.suites import main_suite
 from madbench.training.devices import device_name, resolve_device
 
@@ -120,6 +120,7 @@ def bench(
     if everything and named:
         raise ConfigError(f"{named[0]}: has no effect with --all; give one of the two")
     names, labels = list(PARTS) if everything else named or ["mixers"], expand(labels) or list(LABELS)
+    check_code(labels)
     flags = {"--peer": peer, "--paths": paths, "--d-model": d_model}
     flags |= {"--profile": profile} if profile != "full" else {}
     for flag, value in flags.items():

@@ -15,7 +15,7 @@ from madbench.cli.parameters import argument, option
 from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import print_json, tracked
 from madbench.errors import ConfigError
-from madbench.labels import expand
+from madbench.labels import check_code, expand
 from madbench.labels.names import typed_label
 from madbench.mixers.checks import CheckResult, run_checks
 from madbench.suites import checks_of
@@ -53,7 +53,9 @@ def verify(
     as_json = format == "json"
     if show_all and as_json:
         raise ConfigError("--all has no effect with -f json, which has every check")
-    outcomes_of = {label: run_checks(label, checks_of) for label in tracked(expand(labels), "checking")}
+    named = expand(labels)
+    check_code(named)
+    outcomes_of = {label: run_checks(label, checks_of) for label in tracked(named, "checking")}
     if as_json:
         print_json([{"label": label} | outcome.row for label, outcomes in outcomes_of.items() for outcome in outcomes])
     else:

@@ -10,6 +10,7 @@ as an entry point of the group ``madbench.families``. A set of labels is written
 from madbench.labels.family import Label
 from madbench.labels.parsing import (
     as_label,
+    check_code,
     diff,
     every_label,
     explain,
@@ -42,9 +43,9 @@ from madbench.labels.registry import (
 from madbench.labels.sets import LabelSet, available_sets, expand
 
 __all__ = [
-    "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "contrast_order", "diff",
-    "every_label", "expand", "explain", "factor_names", "factors", "factors_in", "factors_of_text", "families",
-    "family_identity", "family_of", "fault_of_name", "installed_families", "is_shown_as_stored", "label_code",
-    "label_identity", "levels", "loaded_families", "missing_package", "mixer_names", "parse", "text_of", "texts_of",
-    "reading_problem",
+    "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "check_code",
+    "contrast_order", "diff", "every_label", "expand", "explain", "factor_names", "factors", "factors_in",
+    "factors_of_text", "families", "family_identity", "family_of", "fault_of_name", "installed_families",
+    "is_shown_as_stored", "label_code", "label_identity", "levels", "loaded_families", "missing_package",
+    "mixer_names", "parse", "reading_problem", "text_of", "texts_of",
 ]  # fmt: skip

@@ -154,6 +154,12 @@ def label_identity(label: str | Label) -> str:
     return f"{family_identity(family)}+{own(as_label(label))}" if own else family_identity(family)
 
 
+def check_code(labels: Iterable[str | Label]) -> None:
+    """Raise ``LabelError`` for the first label whose code is not available here, before the others take time."""
+    for label in labels:
+        label_identity(label)
+
+
 def label_code(label: str | Label) -> dict[str, Any] | None:
     """The code listing of a label's mixer (:mod:`madbench.identity.listing`). None for a mixer of this package."""
     family = family_of(label)

@@ -291,6 +291,7 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
         (["decode", "--profile", "quick"], "no effect without the part training"),
         (["training", "--d-model", "16"], "no effect without the part mixers"),
         (["table5", "--lengths", "64,128"], "the part table5 has one length"),
+        (["mixers", "S", "my:gone.M"], "my:gone.M: no module 'gone'"),
     ],
 )
 def test_what_cannot_be_measured_is_an_error(words, message):

@@ -67,7 +67,9 @@ def test_an_installed_family_is_verified(invoke, install_example):
 
 
 @pytest.mark.parametrize("label", ["my:gone.Mixer", "my:madbench.Gone"])
-def test_a_module_that_is_not_here_is_an_error_of_the_label_and_no_failed_check(refuse, label):
+def test_a_module_that_is_not_here_is_an_error_of_the_label_and_no_failed_check(refuse, label, monkeypatch):
+    monkeypatch.setattr(SRGFamily, "checks", lambda self, label: pytest.fail("checked before the error was found"))
+    assert "gone" in refuse(verify, "S", label).lower()
     assert refuse(verify, label).startswith(f"{label}: " if "gone" in label else "my:madbench.Gone: madbench has no")
     with pytest.raises(LabelError):
         madbench.verify(label)
