@@ -162,11 +162,12 @@ def test_questions_of_madbench_complete_the_tasks_of_an_evaluation(complete):
 
 OPEN = {  # values that are a number, a path, a text or an id of the user's own
     "archive", "baseline", "batch", "called", "corpus", "d_model", "devices", "examples", "file", "files", "include",
-    "into", "lengths", "limit", "max_document", "max_failures", "max_len", "max_line", "max_total", "micro_batch",
-    "minutes", "mix_rank", "n_head", "name", "on", "output", "peer", "prompt", "protocol", "rank_multiple",
-    "registered", "rename", "repeats", "results", "seed", "seeds", "seq_len", "shots", "slots", "source", "sources",
-    "temperature", "tex_label", "text_key", "threads", "thresholds", "time_limit", "tokens", "top_k", "track_name",
-    "track_project", "true_gain", "trust", "validation", "vary", "windows", "within", "workers",
+    "into", "keep", "lengths", "limit", "max_document", "max_failures", "max_len", "max_line", "max_total",
+    "micro_batch", "minutes", "mix_rank", "n_head", "name", "on", "output", "pairs", "peer", "prompt", "protocol",
+    "rank_multiple", "registered", "rename", "repeats", "results", "seed", "seeds", "seq_len", "share", "shots",
+    "slots", "source", "sources", "temperature", "tex_label", "text_key", "threads", "thresholds", "time_limit",
+    "tokens", "top_k", "track_name", "track_project", "true_gain", "trust", "validation", "vary", "windows", "within",
+    "workers",
 }  # fmt: skip
 
 
