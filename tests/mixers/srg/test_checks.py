@@ -12,7 +12,10 @@ from madbench.labels import every_label, factors, family_of, parse
 from madbench.mixers import checks
 from madbench.mixers.srg import decoding, dynamic_mlp, parts, short_conv, tiled, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.grammar import LETTERS
 from madbench.mixers.srg.parts import SequenceMixing, lag_readout, rotate
+from madbench.mixers.srg.theorems import appendices, main_text
+from madbench.mixers.srg.theorems.statements import WORKED_OUT, Statements
 from mixers.srg.equations import APPENDICES
 
 
@@ -63,6 +66,25 @@ def test_a_statement_that_says_nothing_about_a_label_does_not_apply_and_says_why
     assert checks_of("R-q-1")["truncation"].is_difference and not checks_of("R-q-1o")["truncation"].is_difference
     assert "older scores" in checks_of("R-q-2o")["truncation"].reason
     assert checks_of("R-pg-q-1o")["truncation"].is_difference
+
+
+@pytest.mark.parametrize("label", ["R-k-q-12o", "D-p", "G-pcg-q-12"])
+def test_a_theorem_is_not_applicable_to_a_letter_that_it_was_not_worked_out_for(label):
+    """Checks of the operator apply to every letter."""
+    family, parsed = family_of(label), parse(label)
+    without = {row.letter: WORKED_OUT.replace(row.letter, "") for row in parsed.letters}
+    for letter, letters in without.items():
+        statements = Statements(family, parsed, letters)
+        found = [*main_text.checks(statements), *appendices.checks(statements)]
+        assert found and all(check.run is None for check in found)
+        assert any(f"it is not worked out for {letter!r} (" in check.reason for check in found)
+    every = checks_of(label)
+    assert all(every[name].run for name in ("parameters", "causality", "gradients", "steps", "prefill", "lengths"))
+    assert {check.name for check in found} < set(every)
+
+
+def test_letters_that_theorems_name_are_letters_of_the_grammar():
+    assert set(WORKED_OUT) <= {row.letter for row in LETTERS}
 
 
 def leak(monkeypatch):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -17,9 +17,9 @@ from torch import Tensor
 from madbench.mixers import Check
 from madbench.mixers.residuals import ROUNDING, difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS, SequenceMixing
 from madbench.mixers.srg.theorems import measures
+from madbench.mixers.srg.theorems.statements import Statements, why_unselected
 
 SIGNAL, NOISE = 2, 5  # numbers of tokens
 ADDRESS, ASKS, IS_SIGNAL, IS_NOISE = range(4)  # channels of noisy recall
@@ -29,10 +29,10 @@ PLACES, VALUES, QUESTIONS = (slice(start, start + n) for start, n in ((0, CONTEX
 HEADS_DRAWN = 20  # number of random heads
 
 
-def checks(
-    label: Variant, check: Callable[..., Check], differ: Callable[..., Check], no_selection: str
-) -> Iterable[Check]:
-    """The checks of a label, made by ``check`` and ``differ``. ``no_selection`` says why it selects no slots."""
+def checks(statements: Statements) -> Iterable[Check]:
+    """The checks of a label."""
+    label, check, differ = statements.label, statements.check, statements.differ
+    no_selection = why_unselected(label)
     wide = functools.partial(measures.with_ranks, qk=8 * label.query_heads(2))
     unless = no_selection or ("GLU has two scores per slot" if label.base == "G" else "")
     unless = unless or ("RoPE rotates the scores" if label.rope else "")

@@ -1,0 +1,60 @@
+"""The statements about a label, as checks, each with the letters for which it was worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from madbench.mixers import Check
+from madbench.mixers.checks import sample
+from madbench.mixers.residuals import ROUNDING
+from madbench.mixers.srg.grammar import Variant
+
+NOTICEABLE = 1e-3
+WITHIN = 1 + 1e-12  # largest ratio of a bounded quantity to its bound
+WORKED_OUT = "SRGDLpcgkaqv12o!"
+"""The letters for which the theorems were worked out, by the paper or in the files of this folder.
+
+They are written here and not taken from the grammar: nobody has asked yet what a theorem says of a new letter. Its
+labels have no theorems until the letter is added here, or to the ``letters`` of those checks that hold with it.
+"""
+
+
+@dataclass(frozen=True)
+class Statements:
+    """Makes the checks of a label."""
+
+    family: Any
+    label: Variant
+    letters: Collection[str] | None = WORKED_OUT
+    """The letters for which a check was worked out, if the check names no others. None for a check of every letter."""
+
+    def check(
+        self, name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING,
+        unless: str = "", make: Callable[..., Any] = sample, letters: Collection[str] | None = None,
+    ) -> Check:  # fmt: skip
+        """A check that ``measure`` of what ``make`` makes is at most ``tolerance``.
+
+        It is not applicable, with the reason, if there is a reason ``unless``, or if the label has a letter that is
+        not among ``letters``.
+        """
+        unless = unless or self._reason(self.letters if letters is None else letters)
+        run = None if unless else lambda: measure(*make(self.family, self.label))
+        return Check(name, what, source, run, tolerance, reason=unless)
+
+    def differ(self, *arguments: Any, tolerance: float = NOTICEABLE, **options: Any) -> Check:
+        """A check that the measure is above ``tolerance``."""
+        return replace(self.check(*arguments, tolerance, **options), is_difference=True)
+
+    def _reason(self, letters: Collection[str] | None) -> str:
+        rows = self.label.letters
+        others = [f"{row.letter!r} ({row.name})" for row in rows if letters is not None and row.letter not in letters]
+        return f"it is not worked out for {', '.join(others)}" if others else ""
+
+
+def why_unselected(label: Variant) -> str:
+    """The reason why the sign of a score selects no slots. Empty if it does."""
+    if label.has_softmax:
+        return "softmax weights every slot"
+    return "" if label.has_selection else "without a gate every slot is read"
