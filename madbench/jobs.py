@@ -60,7 +60,7 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values. :func:`madbench.suites.job_from_dict` restores the job."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"training": recorded_fields(self.training)}
 
     def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
         """A 63-bit seed for one source of randomness. The streams of one job seed are independent of each other."""
@@ -75,6 +75,19 @@ def identifying_fields(config: Any) -> dict[str, Any]:
         for field in dataclasses.fields(config)
         if (value := getattr(config, field.name)) != field.default or field.metadata.get("in_id_at_default", True)
     }
+
+
+def recorded_fields(config: Any) -> dict[str, Any]:
+    """The fields of a configuration as records spell them.
+
+    A class may name in ``recorded`` the fields that every record has, in order. Its other fields are recorded only if
+    they are not at their default, so that a record stays the same when the class gets a field.
+    """
+    values = dataclasses.asdict(config)
+    usual = {field.name: field.default for field in dataclasses.fields(config)}
+    names = getattr(config, "recorded", tuple(values))
+    others = [name for name, value in values.items() if name not in names and value != usual[name]]
+    return {name: values[name] for name in (*names, *others)}
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=identifying_fields)

@@ -38,6 +38,11 @@ LARGEST_COEFFICIENT = "largest_coefficient"
 class TrainingConfig(EpochTraining):
     """The optimizer run of a token task, which ends once the task is solved."""
 
+    recorded = (
+        "learning_rate", "weight_decay", "epochs", "batch_size", "warmup_steps", "min_learning_rate", "stop_accuracy",
+        "precision", "beta2",
+    )  # fmt: skip
+
     learning_rate: float = 5e-4
     """AdamW step size at the start, or at the end of the warm-up."""
     weight_decay: float = 0.0

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from madbench.config import check_at_least, check_numbers
 from madbench.errors import ConfigError
@@ -68,6 +68,9 @@ class Training:
     The fields and defaults of a suite's class enter the ids of its runs. A field that a suite did not have from the
     start enters an id only if it is not at its default (``NOT_AT_DEFAULT``).
     """
+
+    recorded: ClassVar[tuple[str, ...]]
+    """The fields in every record of the suite, in order (:func:`madbench.jobs.recorded_fields`). It never changes."""
 
     learning_rate: float = 1e-3
     """AdamW's step size at the end of the warm-up."""

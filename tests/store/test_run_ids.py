@@ -39,6 +39,17 @@ def test_a_configuration_has_the_id_of_its_archived_run(archive):
     assert digest_of([job.id for job in jobs_of(archive)]) == ARCHIVED[archive]["ids"]
 
 
+@pytest.mark.parametrize("archive", ARCHIVED)
+def test_a_configuration_is_written_as_in_its_archived_record(archive):
+    """Although suites share a class of training, each record keeps the names and the order of its suite."""
+    stored = [ARCHIVED[archive]["configs"][run[0]]["training"] for run in ARCHIVED[archive]["runs"] for _ in run[3]]
+    for job, training in zip(jobs_of(archive), stored):
+        written = job.to_dict()["training"]
+        later = {"mad": {"beta2"}, "language": {"lr_decay_steps"}}.get(job.suite, set())  # than some archives
+        assert [name for name in written if name in training or name not in later] == list(training)
+        assert training.items() <= written.items()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("archive", ARCHIVED)
 def test_the_archives_hold_these_runs(archive):

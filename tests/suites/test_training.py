@@ -53,6 +53,14 @@ def test_a_setting_that_the_shared_class_brought_to_a_suite_enters_no_id_at_its_
         assert {field.name for field in of_suite if field.metadata != NOT_AT_DEFAULT} == set(names.split()), name
 
 
+def test_a_record_has_a_setting_that_the_shared_class_brought_only_if_it_is_not_at_its_default():
+    for suite in suites().values():
+        kind, job = suite.Profile.Training, mad_job()
+        usual, changed = (replace(job, suite=suite.name, training=kind(lr_decay_steps=steps)) for steps in (0, 7))
+        assert tuple(usual.to_dict()["training"]) == kind.recorded
+        assert changed.to_dict()["training"] == usual.to_dict()["training"] | {"lr_decay_steps": 7}
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

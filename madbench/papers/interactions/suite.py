@@ -69,6 +69,10 @@ class InteractionModelConfig:
 class InteractionTraining(Training):
     """The optimizer run of an interactions job, on batches drawn with replacement."""
 
+    recorded = (
+        "learning_rate", "weight_decay", "steps", "batch_size", "precision",
+    )  # fmt: skip
+
     learning_rate: float = 0.02
     """AdamW's step size at the start, or at the end of the warm-up."""
     weight_decay: float = 0.0

@@ -43,6 +43,11 @@ TASK = "language_model"
 class LanguageTraining(Training):
     """One run of the nanoGPT recipe. The defaults are the paper's."""
 
+    recorded = (
+        "steps", "tokens_per_step", "learning_rate", "min_learning_rate", "lr_decay_steps", "warmup_steps",
+        "weight_decay", "beta1", "beta2", "grad_clip", "eval_every", "eval_sequences", "precision",
+    )  # fmt: skip
+
     learning_rate: float = 6e-4
     """Peak step size, reached after the warm-up."""
     weight_decay: float = 0.1

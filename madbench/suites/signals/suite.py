@@ -34,6 +34,10 @@ TASKS = ("digits", "forecasting")
 class SignalTraining(EpochTraining):
     """The optimizer run of a signals job. The cosine ends at zero unless ``min_learning_rate`` is set."""
 
+    recorded = (
+        "learning_rate", "weight_decay", "epochs", "batch_size", "warmup_steps", "precision",
+    )  # fmt: skip
+
     learning_rate: float = 3e-3
     """AdamW's step size at the end of the warm-up."""
     warmup_steps: int = 0
