@@ -274,7 +274,7 @@ def lines(labels: np.ndarray, tables: int, seed: int) -> Iterator[str]:
         cells += [", ".join(_share(power(labels, n, k, min(tables, 60), method, seed)) for k in (1, 7)) for n in (3, 5)]
         yield f"| {method}{' with Holm' if method == 'Welch' else ''} | {' | '.join(cells)} |"
     yield ""
-    yield f"| Planted kind | {' | '.join(f'{n}:{m}' for n, m in SIZES)} |"
+    yield f"| Kind of seeds | {' | '.join(f'{n}:{m}' for n, m in SIZES)} |"
     yield "| --- |" + " ---: |" * len(SIZES)
     for name, draw in KINDS.items():
         cells = []

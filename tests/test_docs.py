@@ -207,6 +207,18 @@ def test_every_page_is_two_clicks_from_the_readme():
     assert TEXTS.keys() - first - second - {"README.md", "docs/pages/index.md", "docs/pages/changelog.md"} == set()
 
 
+DEFINITION = re.compile(r"^\| ([a-z]+) \| (.+) \|$", re.MULTILINE)
+NOUNS = "label family mixer task setting suite profile protocol job run record column row claim item"
+
+
+def test_the_glossary_defines_each_core_noun_in_one_sentence():
+    definitions = dict(DEFINITION.findall((ROOT / "docs/pages/glossary.md").read_text()))
+    assert " ".join(definitions) == NOUNS
+    for noun, text in definitions.items():
+        assert text.endswith(".") and text.count(". ") == 0 and len(text.split()) <= 30, noun
+    assert all("(glossary.md)" in (ROOT / f"docs/pages/{page}.md").read_text() for page in ("index", "architecture"))
+
+
 @pytest.mark.parametrize("name", ["hypermlp", "coefficients", "interactions"])
 def test_every_row_of_a_paper_s_items_has_five_cells(name):
     """A title such as "|T| = c" adds none."""
