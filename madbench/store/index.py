@@ -1,13 +1,14 @@
 """A cache of what tables need of many runs: jobs, statuses, metrics, details and errors, but no curves.
 
-Beside them stand plain columns of what a run belongs to (:mod:`madbench.store.columns`).
+It also holds plain columns that say what a run belongs to (:mod:`madbench.store.columns`). They are written when a
+store of many runs is first read, and from then on whenever a run is stored.
 
-The folders of runs are the truth. ``<root>/index/runs.sqlite`` can be deleted at any time; where it is absent, damaged,
-locked, foreign or of another version the files are read, and it is written anew where that is possible.
+The folders of runs are the truth. ``<root>/index/runs.sqlite`` can be deleted at any time. If it is missing, damaged,
+locked, foreign or of another version, the files are read, and it is written anew if that is possible.
 
-A row was read from the files of its run, with their checksums verified, and holds for as long as all of them are the
-very ones that were read: same inode, size, and times of change to the nanosecond. Times are compared for equality only,
-so the clock may jump. A digest over the row and the version of its writer covers every value that is given back.
+A row was read from the files of its run, with their checksums verified. It holds as long as all of them are the files
+that were read: same inode, size, and times of change to the nanosecond. Times are compared for equality only, so the
+clock may jump. A digest over the row and the version of its writer covers every value that is returned.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class RunIndex:
         self.runs = root / "runs"
         self.path = root / "index" / "runs.sqlite"
         self.columns: dict[str, RunColumns] = {}
-        """The columns of the runs that were looked up in the index."""
+        """The columns of the runs that were looked up in the index, or added to it."""
+        self._unsettled: list[str] = []
+        """Runs that this process stored, to be added once they cannot change unseen any more."""
 
     def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
         """What is in the folders ``names``: from the index where that holds, else as ``read`` gives it.
@@ -66,14 +69,33 @@ class RunIndex:
         runs = self._indexed(signatures)
         unknown = [name for name in names if name not in runs]
         runs |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
-        readable = {name: run for name in unknown if signatures[name] and isinstance(run := runs[name], tuple)}
+        self._add({name: run for name in unknown if isinstance(run := runs[name], tuple)}, signatures)
+        return {name: runs[name] for name in names}
+
+    def add(self, name: str, read: Callable[[str], Found]) -> None:
+        """Adds a run that was just stored. A store without an index gets one when it is first read.
+
+        A run that could still change unseen, within the present tick of the clock, is added with the next one.
+        """
+        if self.path.is_file():
+            names = [*self._unsettled, name]
+            signatures = {each: signature(f"{self.runs}/{each}") for each in names}
+            runs = {each: run for each in names if isinstance(run := read(each), tuple)}
+            settled = self._add(runs, signatures)
+            self._unsettled = [each for each in runs if each not in settled]
+
+    def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
+        """Writes the rows of runs that were read after their signatures were. Returns the names of these runs."""
+        readable = [name for name in runs if signatures[name]]
         with suppress(OSError):
             tick = present_tick(self.path.parent) if readable else ""  # later, what changed now would look unchanged
             unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled = [name for name in unchanged if tick not in signatures[name].split()]
             version = _version() if settled else ""
-            self._write([_row(version, name, signatures[name], *readable[name]) for name in settled])
-        return {name: runs[name] for name in names}
+            self.columns |= {name: columns.columns_of(runs[name][0]) for name in settled}
+            self._write([_row(version, name, signatures[name], *runs[name], self.columns[name]) for name in settled])
+            return settled
+        return []
 
     def problems(self, names: Collection[str]) -> list[str]:
         """What is damaged in the index of the runs ``names``, and what to do."""
@@ -165,11 +187,11 @@ def _version() -> str:
     return f"{VERSION} {columns.stamp()}"
 
 
-def _row(version: str, name: str, signed: str, job: Job, record: Record) -> tuple[str | int, ...]:
+def _row(version: str, name: str, signed: str, job: Job, record: Record, plain: RunColumns) -> tuple[str | int, ...]:
     fields = job.to_dict()
     label, seed = fields.pop("label"), fields.pop("seed")
     content = json.dumps([label, seed, record.status, plain_numbers(record.metrics), record.details, record.error])
-    row = (name, signed, json.dumps(fields), content, *vars(columns.columns_of(job)).values())
+    row = (name, signed, json.dumps(fields), content, *vars(plain).values())
     return *row, _digest(version, row)
 
 

@@ -287,6 +287,7 @@ class Store:
         is_wanted = (replace and record.status != "failed") or not self.has(job)
         if is_wanted:
             self._install(job, record)
+            self._index.add(job.id, self._try)
         if not is_wanted or record.status != "failed":
             with explain_os_errors(self._work / job.id):
                 _empty(self._work / job.id)

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def index_of(store: Store) -> Path:
 
 def indexed(store: Store) -> set[str]:
     """The names of the runs in the index."""
-    with sqlite3.connect(index_of(store)) as index:
+    with closing(sqlite3.connect(index_of(store))) as index:  # a writer whose connection is the last one ends the log
         return {name for (name,) in index.execute("SELECT name FROM runs")}
 
 
@@ -112,6 +113,29 @@ def test_an_indexed_record_is_the_stored_one_to_the_type(runs):
         looked_up = [(run.job, exactly(run.record)) for run in store.runs(with_curves=False)]
         assert looked_up == stored and names == []
         assert [job.id for job, _ in looked_up] == sorted(make_job(seed).id for seed in range(len(runs)))
+
+
+def test_a_run_joins_the_index_when_it_is_stored(store, monkeypatch):
+    """If there is an index; with its columns, and once its files cannot change unseen any more."""
+    new = make_job(7)
+    answers(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_index, "present_tick", lambda folder: str(curve_of(store, new).stat().st_ctime_ns))
+        store.finish(new, RECORDS[1])
+        assert new.id not in indexed(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_index, "present_tick", lambda folder: "")
+        store.finish(make_job(8), RECORDS[1])
+    assert {new.id, make_job(8).id} < indexed(store)
+    monkeypatch.setattr(run_index, "present_tick", lambda folder: "")
+    store.finish(new, RECORDS[2], replace=True)
+    names = reads(monkeypatch)
+    found = {run.job.id: run.record for run in Store(store.root).runs(with_curves=False)}
+    assert names == [] and found[new.id].metrics == RECORDS[2].metrics
+
+
+def curve_of(store: Store, job) -> Path:
+    return store.root / "runs" / job.id / "curve.csv"
 
 
 def test_a_run_written_in_the_present_tick_is_not_yet_trusted(store, monkeypatch):
