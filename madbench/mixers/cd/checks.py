@@ -1,7 +1,7 @@
-"""The claims of the paper as checks on the built mixer of a label: the budget, and V1 to V16.
+"""The checks of a built mixer: the budget, the computed forms and the numerics; and the paper's statements.
 
-Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates have their initial values.
-This file has the checks of the computed forms; ``lemmas`` has those of the lemmas.
+Checks have the numbers V1 to V16. Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d),
+gates have their initial values. The paper's statements are in the folder ``theorems``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,20 @@ from torch import Tensor
 
 from madbench.mixers import Check, build, ordinary, path_checks
 from madbench.mixers.bfloat16_checks import NARROW, bfloat16_checks
-from madbench.mixers.cd.grammar import PRESETS, Label
+from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONG, WIDTH, SampleMixers, relative
-from madbench.mixers.cd.theorems import cases, lemmas
-from madbench.mixers.cd.theorems.table1 import closed_form, row_of
+from madbench.mixers.cd.sample_mixers import (
+    CHECK_SEEDS,
+    HEADS,
+    LENGTH,
+    LONG,
+    LONGER,
+    WIDTH,
+    SampleMixers,
+    is_positive,
+    relative,
+)
+from madbench.mixers.cd.theorems import statements
 from madbench.mixers.checks import general_checks
 from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.residuals import ROUNDING
@@ -33,8 +42,6 @@ UNEVEN_ROUNDING = 1e-6  # tolerance for labels that divide by sums of terms of b
 CPU = replace(path_checks.CPU, tolerance=1e-10)
 FAR = 300  # tokens; bfloat16 has no odd positions beyond 256
 FAR_ROWS = range(253, FAR, 4)
-FIRST_LEMMA = 7
-"""Number of the lemma on the first preset. The lemmas on the others follow in the order of Table 1."""
 PRODUCTS = {"bmm", "baddbmm"}
 """Products of gates, states and scores. They are in float32 under autocast, unlike the linear maps."""
 UNEVEN = "a sum of terms of both signs is only as exact as the largest term"
@@ -42,10 +49,10 @@ OVERFLOW = "exp of a growing score leaves the range of float64"
 
 
 def checks(family: Any, label: Label) -> Iterable[Check]:
-    """All checks of a label, in the order of their numbers."""
+    """All checks of a label: those of the mixer, and those of the paper's statements."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name == "parameters")
-    parts = (_forms, _ordinary, _table1, _state, lemmas.checks, cases.checks, _softmax_attention, _numerics)
+    parts = (_forms, _ordinary, _state, statements.checks, _softmax_attention, _numerics)
     for check in itertools.chain.from_iterable(part(samples) for part in parts):
         if check.run and _is_beyond_float64(label, check.name):
             check = replace(check, reason=OVERFLOW)
@@ -55,7 +62,7 @@ def checks(family: Any, label: Label) -> Iterable[Check]:
 def _is_beyond_float64(label: Label, check: str) -> bool:
     """True if the quantities that a check compares become infinite within its tokens."""
     if check.startswith("V11"):
-        return label.norm not in ("sum", "max") and _growth(label, lemmas.LONGER) > FLOAT64_EXPONENT
+        return label.norm not in ("sum", "max") and _growth(label, LONGER) > FLOAT64_EXPONENT
     return check.startswith(("V2", "V8", "gradients")) and _leaves_float64(label, LENGTH)
 
 
@@ -151,19 +158,6 @@ def _far_rows(make: path_checks.Make) -> path_checks.Residual:
     )
 
 
-def _table1(samples: SampleMixers) -> Iterator[Check]:
-    preset = row_of(samples.label)
-
-    def measure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        return relative(mixer(x)[0], closed_form(preset, mixer.state_dict(), HEADS, x[0]))
-
-    statement = "The mixer equals its row of Table 1, coded as in the paper that the row cites."
-    source, reason = "Table 1", "this label is not a row of Table 1"
-    if preset:
-        source, reason = f"Lemma {FIRST_LEMMA + [*PRESETS].index(preset)}, Table 1, {preset}", ""
-    yield Check("V3 Table 1", statement, source, samples.largest(measure), 1e-11, reason=reason)
-
-
 def _state(samples: SampleMixers) -> Iterator[Check]:
     """The check V4 on the growth of the decoding cache."""
 
@@ -253,7 +247,7 @@ def _numerics(samples: SampleMixers) -> Iterator[Check]:
 
 def _is_as_exact_as_a_term(label: Label) -> bool:
     """True if rows are divided by a sum of terms of one sign, or not divided."""
-    return lemmas.is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
+    return is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
 
 
 def _leaves_float32(label: Label) -> str:

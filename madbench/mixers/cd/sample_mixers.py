@@ -14,7 +14,7 @@ from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.random_state import kept_random_state
 
-WIDTH, HEADS, LENGTH, LONG, CHECK_SEEDS = 32, 2, 16, 1024, (0, 1, 2)
+WIDTH, HEADS, LENGTH, LONGER, LONG, CHECK_SEEDS = 32, 2, 16, 64, 1024, (0, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class SampleMixers:
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
         """Returns a function for the smallest measured number, for things that must differ for every seed."""
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
+
+
+def is_positive(label: Label) -> bool:
+    """True if no coefficient is negative: phi >= 0, or features >= 0 with A >= 0."""
+    return not label.mirror if label.is_kernel else label.readout != "id"
 
 
 def relative(actual: Tensor, expected: Tensor) -> Tensor:

@@ -11,12 +11,12 @@ import torch
 
 from coefficient_labels import random_label
 from madbench.labels import parse
-from madbench.mixers.cd import forms, operator, parts, projections
+from madbench.mixers.cd import forms, grammar, operator, parts, projections
 from madbench.mixers.cd.family import FAMILY
 from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import SampleMixers
-from madbench.mixers.cd.theorems import zero_sets
+from madbench.mixers.cd.theorems import statements, zero_sets
 from madbench.mixers.checks import run_check, run_checks
 from madbench.mixers.srg import parts as srg_parts
 
@@ -50,6 +50,14 @@ def test_every_check_of_a_gated_label_passes(label, left_out):
 def test_a_residual_is_no_number_where_that_of_one_seed_is_none(find, place):
     of_seeds = iter(torch.tensor([math.nan if seed == place else 0.0 for seed in range(3)]))
     assert math.isnan(find(SampleMixers(FAMILY, parse("cd:id")), lambda mixer, x: next(of_seeds))())
+
+
+def test_a_statement_of_the_paper_is_not_applicable_to_a_word_that_it_was_not_worked_out_for(monkeypatch):
+    assert not [*filter(statements.why_not_worked_out, map(parse, ("cd:exp-0.95hk1-bz-wx-pcug!", "cd:krelu-bz-v")))]
+    monkeypatch.setitem(grammar.OPTIONS, "readout", (*grammar.READOUTS, "cube"))
+    found = [*statements.checks(SampleMixers(FAMILY, grammar.Label("cube", norm="sum")))]
+    assert len(found) > 10
+    assert {(check.run, check.reason) for check in found} == {(None, "it is not worked out for readout 'cube'")}
 
 
 @pytest.mark.parametrize("name", PRESETS)

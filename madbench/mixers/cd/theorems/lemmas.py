@@ -14,18 +14,12 @@ from madbench.mixers import Check
 from madbench.mixers.cd import forms, parts
 from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label, rescaled, twin
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, SampleMixers, relative
+from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONGER, SampleMixers, is_positive, relative
 from madbench.mixers.cd.theorems import zero_sets
 
 NEAR_ZERO = 0.001
 KEY_WIDTHS = (8, 32, 128)
-LONGER = 64
 GRID = 200_000  # number of quantiles of a normal score; even, so that 0 is not among them
-
-
-def is_positive(label: Label) -> bool:
-    """True if no coefficient is negative: phi >= 0, or features >= 0 with A >= 0."""
-    return not label.mirror if label.is_kernel else label.readout != "id"
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:

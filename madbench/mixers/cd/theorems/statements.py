@@ -1,0 +1,73 @@
+"""The statements of the paper on coefficient dynamics as checks of a label, and the words that they assume."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+from torch import Tensor
+
+from madbench.mixers import Check
+from madbench.mixers.cd.grammar import PRESETS, Label
+from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.cd.sample_mixers import HEADS, SampleMixers, relative
+from madbench.mixers.cd.theorems import cases, lemmas
+from madbench.mixers.cd.theorems.table1 import closed_form, row_of
+
+WORKED_OUT = {
+    "readout": ("exp", "relu", "softplus", "elu", "sigmoid", "id", "krelu", "kelu", "ksoftplus", "kexp"),
+    "gate": ("ss", "sg", "sm", "se", "dg", "dm"),
+    "mirror": ("hk1", "hk2", "hkr", "hz1", "hz2", "hzr"),
+    "scaling": ("b1", "bz", "bzn", "bd", "bdn", "bw", "bwn", "bi", "bin", "bu", "bun"),
+    "norm": ("sum", "max", "pow", "wx"),
+    "rope": (True,),
+    "conv": (True,),
+    "unit": (True,),
+    "output": ("g", "o"),
+    "rank": ("v",),
+    "over": (True,),
+}
+"""The values of a label's fields for which the statements were worked out, besides constant gates and absent values.
+
+They are written here and not taken from the grammar: nobody has asked yet what a lemma says of a new word. Its labels
+have no statements of the paper until the word is added here.
+"""
+FIRST_LEMMA = 7
+"""Number of the lemma on the first preset. The lemmas on the others follow in the order of Table 1."""
+
+
+def checks(samples: SampleMixers) -> Iterator[Check]:
+    """The checks of Table 1, of the lemmas, and of cases beside them.
+
+    None is applicable to a label with a word that they do not know. Those shown are then the checks of softmax.
+    """
+    if not (reason := why_not_worked_out(samples.label)):
+        yield from itertools.chain(_table1(samples), lemmas.checks(samples), cases.checks(samples))
+        return
+    for check in checks(replace(samples, label=Label("exp", norm="sum"))):
+        yield replace(check, reason=reason)
+
+
+def why_not_worked_out(label: Label) -> str:
+    """The reason why the statements say nothing of a label. Empty if they do."""
+    words = ((field.name, getattr(label, field.name)) for field in fields(label))
+    unknown = [
+        f"{name} {word!r}"
+        for name, word in words
+        if word and word not in WORKED_OUT.get(name, ()) and not (name == "gate" and label.is_constant)
+    ]
+    return f"it is not worked out for {', '.join(unknown)}" if unknown else ""
+
+
+def _table1(samples: SampleMixers) -> Iterator[Check]:
+    preset = row_of(samples.label)
+
+    def measure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        return relative(mixer(x)[0], closed_form(preset, mixer.state_dict(), HEADS, x[0]))
+
+    statement = "The mixer equals its row of Table 1, coded as in the paper that the row cites."
+    source, reason = "Table 1", "this label is not a row of Table 1"
+    if preset:
+        source, reason = f"Lemma {FIRST_LEMMA + [*PRESETS].index(preset)}, Table 1, {preset}", ""
+    yield Check("V3 Table 1", statement, source, samples.largest(measure), 1e-11, reason=reason)
