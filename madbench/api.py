@@ -31,8 +31,8 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 
-from madbench.analysis.claims import load_claims
-from madbench.analysis.findings import findings as judge_claims
+from madbench.analysis.claims import claims_on, load_claims
+from madbench.analysis.findings import findings_by_paper
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import Width
 from madbench.analysis.notebook import NotebookProgress
@@ -462,17 +462,19 @@ def findings(
     corpus: str | None = None,
     results: Path | str = "results",
     names: Mapping[str, str] | None = None,
-    claims: Path | str = "hypermlp",
+    claims: Path | str | None = None,
     unscaled: bool = False,
 ) -> pd.DataFrame:
-    """Claims against the stored runs, a row a claim and quantity: a paper's, or those of a file.
+    """Claims against the stored runs: one row per claim and quantity.
 
-    ``unscaled`` leaves lines that are shares of published accuracies in the paper's points.
+    Args:
+        claims: a file of claims or the name of a paper. Default: every paper with claims on the stored labels.
+        unscaled: True keeps lines that are shares of published accuracies in the paper's points.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     found = selection.select()
-    own, scales = load_claims(claims), not unscaled
-    judged = judge_claims(found.scores, claims=own, scales=scales, chosen_on=found.chosen_on)
+    asked = claims_on(found.scores.label.unique()) if claims is None else {"": load_claims(claims)}
+    judged = findings_by_paper(found.scores, asked, scales=not unscaled, chosen_on=found.chosen_on)
     return ShownFrame.of(findings_table(judged))
 
 

@@ -60,7 +60,8 @@ class GridFile:
     claims: tuple[str, ...] = ()
     """Names of the claims that the runs decide, for madbench register."""
     claims_from: str = ""
-    """Source of these claims: a YAML file, relative to the folder of the grid, or a paper. Default: hypermlp."""
+    """Source of these claims: a YAML file, relative to the folder of the grid, or a paper.
+    Default: the paper that has these claims."""
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from pathlib import Path
 
 from madbench.analysis.agreement import Agreement
 from madbench.analysis.audit import ColumnAudit, agreement_text, audit, outcome_column
-from madbench.analysis.claims import published_gain
-from madbench.analysis.findings import Finding, choice_note, findings, test_claim
+from madbench.analysis.claims import claims_on
+from madbench.analysis.findings import Finding, choice_note, findings_by_paper, test_claim
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.inference import LEVEL, Sample, combination
+from madbench.analysis.lines import published_gain
 from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, seeds_needed
 from madbench.analysis.quantities import difference_text, heading, is_average, p_text, parts_of, signed
 from madbench.analysis.registration import EXPLORATORY, Registration, load_registration, registered_findings
@@ -234,7 +235,8 @@ def further_verdicts(evidence: Evidence, name: str) -> str:
     if name not in evidence.stores:
         raise MadbenchError(f"block 'verdicts {name}': expected one of {', '.join(evidence.stores)}")
     results = evidence.results(name)
-    rows = [row for row in findings(results.scores, chosen_on=results.chosen_on) if not row.missing]
+    claims = claims_on(results.scores.label.unique())
+    rows = [row for row in findings_by_paper(results.scores, claims, chosen_on=results.chosen_on) if not row.missing]
     return findings_table(rows).of_origin(results.origin()).to_markdown().strip()
 
 

@@ -1,45 +1,46 @@
 """Claims as data: sentences of a paper or a user, each with the pairs of labels that decide it, and its line.
 
-Everything is a gain: points of accuracy, nats per token of loss or steps that are saved, so that more is better. A
-claim draws a line. "gain" expects more than 0, more than ``by`` in the units of the column, or more than ``reach`` of
-the published gain; "no loss" more than minus the margin; "no gain" less than the margin; "equal" both. So a "no
-difference" is never read off a large p-value. The margin is ``within``, in the units of the column; a claim about
-published labels may leave it out: then it is :data:`MARGIN_SHARE` of what the first of :data:`MARGIN_LABELS` gains over
-the second in the HyperMLP paper's table.
+Everything is a gain: points of accuracy, nats per token of loss, or saved steps, so that more is better. A claim draws
+a line. "gain" expects more than 0, more than ``by`` in the units of the column, or more than ``reach`` of the published
+gain. "no loss" expects more than minus the margin, "no gain" less than the margin, and "equal" both. So a claim of no
+difference is never read off a large p-value. The margin is ``within``, in the units of the column. A claim about
+published labels may leave it out. Then it is a share of a published gain
+(:class:`madbench.analysis.references.Reference`).
 
-Lines that are shares of published numbers scale with the profile. On losses and steps with the stored ones: 0.022 nats
-a BPE token are not 0.022 nats a byte. On accuracies with the way from a heuristic to a perfect score, what there is to
-learn: a line of half of that way in the paper's table is half of that way here. It depends on tasks and sizes alone, so
-a line is the same whatever is stored. If a task's heuristic is not known, the line is in the paper's points. Numbers
-behind ``by`` and ``within`` are in this profile's units, and never scaled.
+Lines that are shares of published numbers scale with the profile. Losses and steps scale with the stored ones: 0.022
+nats per BPE token are not 0.022 nats per byte. Accuracies scale with the distance from a heuristic to a perfect score:
+a line of half of that distance in the published table is half of that distance here. It depends on tasks and sizes
+alone, so a line is the same whatever is stored. If a task's heuristic is not known, the line is in the paper's points.
+``by`` and ``within`` are in the units of the stored runs and are never scaled.
 
-A file of claims (:func:`load_claims`) has them under ``claims``, and beside them what :class:`ClaimsFile` names;
-:mod:`madbench.analysis.claim_sentences` makes claims of sentences.
+A file of claims (:func:`load_claims`) is a :class:`ClaimsFile`. :mod:`madbench.analysis.claim_sentences` makes claims
+of sentences.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from madbench.analysis.contrasts import Pair, find_pairs
-from madbench.analysis.quantities import averages_of, column, parts_of
+from madbench.analysis.quantities import column
+from madbench.analysis.references import Reference, find_reference
 from madbench.config import PAPERS, from_mapping, read_yaml
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand, parse
-from madbench.labels.plugins import entry_point_name, find_installed, resolve, wrap_load_errors
+from madbench.labels.paper_folders import installed, paper_folders
+from madbench.labels.plugins import entry_point_name, resolve, wrap_load_errors
 from madbench.suites import default_headline
-from madbench.suites.published import published_scores
+from madbench.suites.published import published_by_paper
 
 Expectation = Literal["gain", "no loss", "no gain", "equal"]
+FILE = "claims.yaml"
+"""The file of a paper's claims, by whose name they are found without loading the paper."""
 Terms = list[tuple[float, str]]
 """A weighted sum of labels' means."""
 
@@ -76,14 +77,21 @@ class Claim:
     quantities: tuple[str, ...] = ()
     """Columns, each with a verdict of its own; without any, those of the file."""
     note: str = ""  # where the paper's text and its table disagree, and what the pairs leave out
+    published_by: str = ""
+    """The paper whose published numbers its line is a share of. Default: the first one with numbers of its labels."""
 
     def expectation(self, quantity: str) -> Expectation:
         """What the claim expects on ``quantity``."""
         return self.expects_on.get(quantity, self.expects)
 
     @property
+    def reference(self) -> Reference:
+        """The published numbers that its line is a share of."""
+        return find_reference(self.published_by, self.labels(range(len(self.pairs))))
+
+    @property
     def uses_published_gains(self) -> bool:
-        """Whether a line is a share of a gain in the HyperMLP paper's table."""
+        """True if a line is a share of a published gain."""
         has_margin = any(self.expectation(name) != "gain" for name in self.quantities)
         return bool(self.reach) or (has_margin and not self.within)
 
@@ -133,54 +141,94 @@ def _collected(terms: Terms) -> Terms:
 
 @dataclass(frozen=True)
 class ClaimsFile:
-    """What a file of claims holds."""
+    """A file of claims."""
 
     claims: tuple[Claim, ...]
     quantities: tuple[str, ...] = ()
-    """Of a claim that says none; without any, the columns by which the suites that are trained by default compare."""
-    margin_share: float = 0.0
-    """What a "no difference" may hide where it says no ``within``: this share of a published gain."""
-    margin_labels: tuple[str, ...] = ()
-    """The label with that gain and the one without."""
-    heuristics: dict[str, float] = field(default_factory=dict)
-    """By task, what a heuristic scores at the size of the published numbers, in the column's units."""
-    by_task: str = ""
-    """The group of claims that are about one task each."""
+    """Columns of a claim that names none. Default: the columns by which the suites that are trained by default compare.
+    """
     not_isolated: str = ""
-    """What the author claims, and no two labels isolate."""
+    """What the author claims and no two labels isolate."""
+    retells: str = ""
+    """The paper whose claims these are in other words. They are judged only if they are asked for by name."""
 
-    def with_quantities(self) -> tuple[Claim, ...]:
-        """The claims, each with columns."""
+    def with_quantities(self, paper: str = "") -> tuple[Claim, ...]:
+        """The claims, each with columns, and with the published numbers of ``paper`` unless it names another paper."""
         own = self.quantities or default_headline()
-        return tuple(claim if claim.quantities else replace(claim, quantities=own) for claim in self.claims)
+        return tuple(
+            replace(claim, quantities=claim.quantities or own, published_by=claim.published_by or paper)
+            for claim in self.claims
+        )
 
 
 def load_claims(source: str | Path) -> tuple[Claim, ...]:
-    """The claims of a YAML file, or those of a paper by its name, such as ``hypermlp``.
+    """The claims of a YAML file, or those of a paper by its name.
 
-    Raises ``ConfigError`` for a file that is not there or has none, for a key or a column that is unknown, for a claim
-    without labels, and for one that needs a published number that there is not.
+    Raises ``ConfigError`` for a file that does not exist or has no claims, for an unknown key or column, for a claim
+    without labels, and for a claim that needs a published number that does not exist.
     """
+    return load_claims_file(source).claims
+
+
+def load_claims_file(source: str | Path) -> ClaimsFile:
+    """The file with the claims that :func:`load_claims` returns."""
     path = _path_of(source)
-    claims = from_mapping(ClaimsFile, read_yaml(path), str(path)).with_quantities()
+    file = from_mapping(ClaimsFile, read_yaml(path), str(path))
+    paper = file.retells or _paper_of(path)
+    claims = file.with_quantities(paper if paper in published_by_paper() else "")
     if not claims:
         raise ConfigError(f"{path}: holds no claims; madbench new claim 'A > B on TASK' --output {path} adds one")
     names = [claim.name for claim in claims]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{path}: claims: {name!r} is there twice; give each claim a name of its own")
-    return tuple(complete(claim, f"{path}: claims: {claim.name}") for claim in claims)
+    complete_claims = tuple(complete(claim, f"{path}: claims: {claim.name}") for claim in claims)
+    return replace(file, claims=complete_claims)
+
+
+def claims_by_paper() -> dict[str, tuple[Claim, ...]]:
+    """The claims of every paper, by its name, without papers that retell the claims of another.
+
+    An installed paper whose file is wrong is left out; ``madbench ls papers`` says what is wrong.
+    """
+    papers = {}
+    for name, folder in paper_folders().items():
+        try:
+            file = load_claims_file(name) if (folder / FILE).is_file() else None
+        except ConfigError:
+            if folder.parent == PAPERS:
+                raise
+            continue
+        if file and not file.retells:
+            papers[name] = file.claims
+    return papers
+
+
+def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
+    """The claims of the papers with a pair of these labels, by the paper's name. Without such a pair: of all papers."""
+    papers, own = claims_by_paper(), set(labels)
+    found = {
+        name: claims
+        for name, claims in papers.items()
+        if any(own.issuperset(pair) for claim in claims for pair in claim.pairs)
+    }
+    return found or papers
+
+
+def _paper_of(path: Path) -> str:
+    """The name of the paper whose folder holds the file; empty if there is none."""
+    return next((name for name, folder in paper_folders().items() if folder.resolve() == path.parent.resolve()), "")
 
 
 def _path_of(source: str | Path) -> Path:
     if isinstance(source, Path) or source.endswith((".yaml", ".yml")):
         return Path(source)
-    papers = {path.parent.name: path for path in sorted(PAPERS.glob("*/claims.yaml"))}
-    points = find_installed("madbench.papers", "paper", dict.fromkeys(papers, ""), lambda name: "").points
+    papers = {name: path for name, folder in paper_folders().items() if (path := folder / FILE).is_file()}
+    points = installed().points
     if source in papers:
         return papers[source]
     if source not in points:
-        names = [*papers, *points]
+        names = list(dict.fromkeys([*papers, *points]))
         raise ConfigError(
             f"--claims {source}: neither a YAML file nor a paper with a file of claims ({', '.join(names)})"
             f"{did_you_mean(source, names)}"
@@ -197,7 +245,7 @@ def _path_of(source: str | Path) -> Path:
 
 
 def complete(claim: Claim, where: str) -> Claim:
-    """``claim`` with pairs and title from its contrast, checked; ``where`` opens the messages."""
+    """Check ``claim`` and add pairs and title from its contrast. Error messages begin with ``where``."""
     if bool(claim.contrast) == bool(claim.pairs):
         raise ConfigError(f"{where}: expected either pairs or a contrast such as 'A > B'")
     try:
@@ -225,17 +273,19 @@ def complete(claim: Claim, where: str) -> Claim:
             f"{where}: within has no effect on a claim of a gain; write by, or '>=' or '~' for no difference"
         )
     if claim.uses_published_gains:
-        unknown = [label for label in claim.labels(range(len(claim.pairs))) if label not in published_gains()]
-        if unknown:
+        reference = claim.reference
+        known = reference.gains if claim.reach or reference.margin_labels else ()
+        if unknown := [label for label in claim.labels(range(len(claim.pairs))) if label not in known]:
             needs = "reach is a share of published gains" if claim.reach else "a claim of no difference needs within"
             raise ConfigError(f"{where}: {needs}, and there are none of {', '.join(unknown)}")
     return claim
 
 
 def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
-    """The pairs of ``A > B``, ``A >= B``, ``A ~ B`` or ``A = B``, labels or sets, or of ``FACTOR in LABELS``; the sign.
+    """The pairs of a contrast and its sign: of ``A > B``, ``A >= B``, ``A ~ B``, ``A = B`` or ``FACTOR in LABELS``.
 
-    A factor has the pairs of these labels that differ in it alone; the label that has it stands first.
+    A and B are labels or sets. A factor has the pairs of these labels that differ in it alone. The label that has the
+    factor is the first of its pair.
     """
     if match := re.fullmatch(r"(\S+) in (.+)", contrast.strip()):
         factor, labels = match[1], expand(match[2].split())
@@ -256,74 +306,3 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
     if not pairs:
         raise ConfigError(f"{contrast!r}: a label is not compared with itself")
     return pairs, match[2]
-
-
-_PATH = PAPERS / "hypermlp" / "claims.yaml"
-HYPERMLP = from_mapping(ClaimsFile, read_yaml(_PATH), str(_PATH))
-CLAIMS = HYPERMLP.with_quantities()
-"""Those of the HyperMLP paper, which are judged where no others are asked for."""
-MARGIN_SHARE = HYPERMLP.margin_share
-"""Of the published gain of sequence mixing: what a "no difference" may hide."""
-MARGIN_LABELS = HYPERMLP.margin_labels
-"""With sequence mixing and without."""
-
-
-def orientation(quantity: str) -> float:
-    """-1 where less is better."""
-    return -1.0 if column(quantity).better == "lower" else 1.0
-
-
-@functools.cache
-def published_gains() -> dict[str, dict[str, float]]:
-    """The paper's table by label and quantity, with a minus where less is better; steps not reached are left out."""
-    return {
-        label: {name: orientation(name) * value for name, value in row.items()}
-        for label, row in published_scores().items()
-    }
-
-
-def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
-    """The smallest gain of these pairs in the paper's table; NaN where the table lacks a number."""
-    table = published_gains()
-    sums = [
-        sum(weight * table.get(label, {}).get(quantity, float("nan")) for weight, label in terms)
-        for terms in claim.gains(cases).values()
-    ]
-    return round(float(np.min(sums)), 9)
-
-
-def margin(quantity: str) -> float:
-    """The gain that a "no difference" of the HyperMLP paper may hide in its table: points, nats per token, or steps."""
-    table, published = published_gains(), next(iter(averages_of(quantity)), quantity)
-    first, second = (table[label][published] for label in MARGIN_LABELS)
-    return MARGIN_SHARE * (first - second)
-
-
-def published_way(quantity: str) -> float:
-    """The way from the heuristic to a perfect score at the size of the HyperMLP paper's table; NaN where unknown."""
-    parts = parts_of(quantity) or (quantity,)
-    return float(np.mean([100.0 - HYPERMLP.heuristics.get(name, math.nan) for name in parts]))
-
-
-def line_of(
-    claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float], way: float = math.nan
-) -> float:
-    """The gain that separates the claim from its contrary.
-
-    ``means`` are the stored means by label; shares of published losses and steps are scaled by theirs over the
-    published ones. ``way`` is that from the heuristic to the ceiling of the stored runs, by which shares of published
-    accuracies are scaled; NaN leaves them in the paper's points.
-    """
-    expectation = claim.expectation(quantity)
-    if claim.by or claim.within:
-        return claim.by or (claim.within if expectation == "no gain" else -claim.within)
-    if expectation == "gain":
-        line = claim.reach * published_gain(claim, quantity, cases) if claim.reach else 0.0
-    else:
-        line = margin(quantity) if expectation == "no gain" else -margin(quantity)
-    if orientation(quantity) < 0 and line:
-        baselines = [claim.pairs[case][1] for case in cases]
-        ratios = [means[x] / abs(published_gains()[x].get(quantity, float("nan"))) for x in baselines if x in means]
-        line *= float(np.mean(ratios)) if ratios else 1.0
-    scale = way / published_way(quantity)
-    return line if math.isnan(scale) else line * scale

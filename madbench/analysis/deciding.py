@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from madbench.analysis import claims, inference
+from madbench.analysis import inference
 from madbench.analysis.baselines import BASELINES, HEURISTIC, baseline_values
-from madbench.analysis.claims import MARGIN_LABELS, Claim, line_of
+from madbench.analysis.claims import Claim
+from madbench.analysis.lines import line_of
 from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.analysis.scores import columns_of
 from madbench.experiment import Experiment
@@ -17,7 +18,6 @@ from madbench.jobs import Job, mapping_text
 from madbench.suites import columns as suite_columns
 from madbench.suites import suite_of
 from madbench.suites.base import Suite
-from madbench.suites.published import published_scores
 from madbench.suites.scoring import scoring_of
 
 TEST = {"name": inference.TEST, "version": inference.VERSION}
@@ -41,8 +41,12 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
     for job in made.jobs:
         settings.setdefault(job.task, {})[mapping_text(job.setting)] = job
     shares = {task: scoring_of(_suite(of_task)).solved_share(task) for task, of_task in settings.items()}
-    labels = [*(label for claim in frozen for label in claim.labels(range(len(claim.pairs)))), *MARGIN_LABELS]
-    numbers_of = {label: published_scores().get(label, {}) for label in dict.fromkeys(labels)}
+    references = [claim.reference for claim in frozen]
+    numbers_of = {
+        label: reference.scores.get(label, {})
+        for claim, reference in zip(frozen, references)
+        for label in (*claim.labels(range(len(claim.pairs))), *reference.margin_labels)
+    }
     heuristics = baseline_values(HEURISTIC, made.jobs, averages=False)
     columns = {name: column(name) for name in (*names, *(task for task in settings if task not in names))}
     values = {
@@ -51,7 +55,7 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
         "correction": "Holm, over all registered claims and quantities",
         "least_seeds": inference.LEAST_SEEDS,
         "unlearned_share": inference.UNLEARNED_SHARE,
-        "margin_share": claims.MARGIN_SHARE,
+        "margin_share": max((reference.margin_share for reference in references), default=0.0),
         "last_evaluations": suite_columns.LAST_EVALUATIONS,
         "quantities": judged,
         "columns": {

@@ -24,7 +24,7 @@ from typing import Literal
 
 import pandas as pd
 
-from madbench.analysis.claims import CLAIMS, Claim, Terms, line_of, orientation, published_gain
+from madbench.analysis.claims import Claim, Terms
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.inference import (
     BOTH_SOLVE,
@@ -36,7 +36,9 @@ from madbench.analysis.inference import (
     combination,
     holm,
 )
+from madbench.analysis.lines import line_of, published_gain
 from madbench.analysis.quantities import column, p_text, signed, suite_of_column
+from madbench.analysis.references import orientation
 from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
 from madbench.suites import main_suite, suites
@@ -74,6 +76,7 @@ class Finding:
     published_line: float = math.nan  # the line in the paper's points, where it is scaled to the profile
     marks: tuple[str, ...] = ()  # of a registration: what makes the verdict weaker than a confirmed one
     chosen_on: str = ""  # the set of labels by whose published order the settings of the runs were chosen, if any
+    paper: str = ""  # the paper whose claim it is, if claims of papers were judged
 
     @property
     def n(self) -> int:
@@ -154,7 +157,8 @@ def findings(
     scores: pd.DataFrame | None = None,
     quantities: Collection[str] | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
-    claims: Sequence[Claim] = CLAIMS,
+    *,
+    claims: Sequence[Claim],
     scales: bool = True,
     lines: Lines = MappingProxyType({}),
     chosen_on: Mapping[str, str] = MappingProxyType({}),
@@ -197,6 +201,26 @@ def findings(
         for (claim, quantity), test, p_holm, line in zip(asked, tests, adjusted, fixed)
     ]
     return [replace(row, chosen_on=chosen_on.get(row.suite, "")) if row.pairs else row for row in rows]
+
+
+def findings_by_paper(
+    scores: pd.DataFrame | None,
+    claims: Mapping[str, Sequence[Claim]],
+    quantities: Collection[str] | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
+    scales: bool = True,
+    chosen_on: Mapping[str, str] = MappingProxyType({}),
+) -> list[Finding]:
+    """The findings of several papers. The correction for many tests is over the claims of one paper alone.
+
+    ``claims`` are those of each paper, by its name. The other arguments are those of :func:`findings`.
+    """
+    common = {"scales": scales, "chosen_on": chosen_on}
+    return [
+        replace(row, paper=paper)
+        for paper, own in claims.items()
+        for row in findings(scores, quantities, options, claims=own, **common)
+    ]
 
 
 def choice_note(sets: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The findings on one screen, and everything about one of them."""
+"""The table of findings, and the explanation of one claim."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
-from madbench.analysis.claims import HYPERMLP, MARGIN_LABELS, MARGIN_SHARE, margin, orientation, published_gain
-from madbench.analysis.findings import ASKED_SEEDS, Finding, choice_note
+from madbench.analysis.findings import ASKED_SEEDS, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
+from madbench.analysis.lines import published_gain
 from madbench.analysis.marked_text import MINUS
-from madbench.analysis.quantities import column, difference_text, heading, p_text, signed, unit
+from madbench.analysis.quantities import averages_of, column, difference_text, heading, p_text, signed, unit
+from madbench.analysis.references import Reference, orientation
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.config import seed_list
 
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 _STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "not enough data": "dim"}
 _LEAST_WHY = 16  # columns
 CHOSEN = "§"
-"""The sign beside a verdict from settings that were chosen by the published order of labels."""
+"""The sign of a verdict that rests on settings chosen by the published order of labels."""
 
 
 class FindingsTable(Listing):
-    """Rows of :class:`madbench.analysis.findings.Finding` under the heading of their group."""
+    """Rows of :class:`madbench.analysis.findings.Finding` below the headings of their paper and group."""
 
     def to_rich(self, width: int, has_styles: bool = True) -> Table:
-        """One line a finding; where the terminal is too narrow for it, without the reasons."""
+        """The table with one line per finding, without the reasons if the terminal is too narrow."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -48,30 +49,46 @@ class FindingsTable(Listing):
         return table
 
 
-def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
-    """The table of ``rows``; sentences about the protocols begin its notes, which count the results left out."""
-    published = "Published: Table 1, one seed; *: against the claim. " if _are_published(rows) else ""
-    caption = (
-        f"Gain, more is better: accuracy in points, loss saved in nats per token. {published}"
-        "Ours: of the pairs of labels that isolate the claim, with a 95% interval."
-    )
-    if choice := choice_note(row.chosen_on for row in rows):
-        caption += f" {CHOSEN}: {choice}, so the verdict is no evidence for that order."
+def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
+    """The table of ``rows``. Sentences about the protocols begin its notes, which count the results left out."""
+    papers = dict.fromkeys(row.paper for row in rows)
     headings, lines = ["Claim", "Published", "Ours", "n", "Verdict", "Why"], []
     for last, row in zip([None, *rows], rows):
-        if last is None or row.claim.group != last.claim.group:
-            where = "the task" if row.claim.group == HYPERMLP.by_task else heading(row.quantity)
+        is_new_paper = last is None or row.paper != last.paper
+        if is_new_paper and len(papers) > 1:
+            lines.append([f"Paper {row.paper}", "", "", "", "", ""])
+        if is_new_paper or row.claim.group != last.claim.group:
+            where = "the task" if _is_by_task(row, rows) else heading(row.quantity)
             lines.append([f"{row.claim.group}: {where}", "", "", "", "", ""])
         is_same = last is not None and last.claim is row.claim
         title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
         why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
         lines.append([title, _published(row), _ours(row), str(row.n or ""), _verdict(row), why])
+    caption = (
+        f"Gain, more is better: accuracy in points, loss saved in nats per token. {_published_caption(rows)}"
+        "Ours: mean over the pairs of labels that isolate the claim, with its 95% interval."
+    )
     notes = " ".join([*protocol, *_notes(rows, left_out)])
-    return FindingsTable(rows, headings, lines, [*map(_record, rows)], caption, notes, "tab:findings", "%s")
+    return FindingsTable(list(rows), headings, lines, [*map(_record, rows)], caption, notes, "tab:findings", "%s")
+
+
+def _is_by_task(row: Finding, rows: Sequence[Finding]) -> bool:
+    """True if the claims of the row's group are each about one column, and not all about the same one."""
+    group = row.paper, row.claim.group
+    columns = {other.claim.quantities for other in rows if (other.paper, other.claim.group) == group}
+    return len(columns) > 1 and all(len(names) == 1 for names in columns)
+
+
+def _published_caption(rows: Sequence[Finding]) -> str:
+    """The sentence on the column of published gains. Empty if there are none."""
+    titles = dict.fromkeys(
+        row.claim.reference.title for row in rows if not math.isnan(row.published) and row.claim.reference.title
+    )
+    return f"Published: {'; '.join(titles)}; *: against the claim. " if titles else ""
 
 
 def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
-    """What there is to know about the claim that ``rows`` are findings of: a heading and a text each."""
+    """The explanation of the claim of ``rows``: pairs of a heading and a text."""
     claim = rows[0].claim
     sides = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}
     sides["equal"] = "and a loss, both below the margin"
@@ -114,7 +131,7 @@ def _verdict(row: Finding) -> str:
 
 
 def _bare(cell: str) -> str:
-    """A cell without sign and marks."""
+    """The verdict of a cell, without sign and marks."""
     return cell.partition(" (")[0].removesuffix(f" {CHOSEN}")
 
 
@@ -130,11 +147,6 @@ def _why(row: Finding) -> str:
         return row.detail
     at_line = "at the line" if row.is_at_line else ""
     return ", ".join(filter(None, [f"p {p_text(row.p_holm)}", at_line, row.detail]))
-
-
-def _are_published(rows: Sequence[Finding]) -> bool:
-    """Whether one of the claims is about numbers of the paper's table; so it is without any."""
-    return not rows or any(not math.isnan(row.published) for row in rows)
 
 
 def _signed(value: float, quantity: str) -> str:
@@ -160,45 +172,63 @@ def _interval(row: Finding) -> str:
 
 
 def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
-    """How the rows are to be read, and what would give more of them a verdict."""
-    has_losses = any(orientation(row.quantity) < 0 for row in rows)
-    margins = " or ".join(map(_margin, (name for name in HYPERMLP.quantities if orientation(name) > 0 or has_losses)))
-    tested = max((row.tested for row in rows), default=0)
-    lines = "0, or of what the claim asks for beside it: --explain NAME."
-    if not rows or any(row.claim.uses_published_gains for row in rows):
-        lines = (
-            "0; for 'large' and 'collapse' of half of the published gain, for 'not essential' of minus, for 'hardly' of"
-            f" plus the margin: {margins}, {MARGIN_SHARE:.0%} of what {' gains over '.join(MARGIN_LABELS)} in Table 1."
+    """Sentences on how to read the rows, and commands that train what is missing."""
+    texts = []
+    if scaled := next((row for row in rows if not math.isnan(row.published_line)), None):
+        texts.append(
+            "Lines that are shares of published accuracies are scaled by the distance from the heuristic to a perfect"
+            f" score, on {heading(scaled.quantity)} by {scaled.line / scaled.published_line:.2f}. --unscaled keeps the"
+            " paper's points."
         )
-    scaled = next((row for row in rows if not math.isnan(row.published_line)), None)
-    scaling = (
-        "Shares of published accuracies are shares of the way from a heuristic to the ceiling, times"
-        f" {scaled.line / scaled.published_line:.2f} on {heading(scaled.quantity)} here: --unscaled leaves them in the"
-        " paper's points."
-        if scaled
-        else ""
-    )
+    texts += [
+        "Ours: mean over seeds and pairs. ±: half-width of its 95% confidence interval, or [low, high] if some seeds"
+        " solve the task. In brackets: no interval.",
+        f"Verdict: the gain is on this side of the line, with p of at most {LEVEL}, Holm-corrected for {_tests(rows)}."
+        " The line is 0 unless the claim asks for more (--explain NAME).",
+        *_margins(rows),
+        "Not testable: neither label has learned the task, or both solve it. A verdict needs at least"
+        f" {LEAST_SEEDS} seeds.",
+    ]
+    if chosen := dict.fromkeys(f"@{row.chosen_on}" for row in rows if row.chosen_on):
+        texts.append(f"{CHOSEN}: no evidence for the published order of {', '.join(chosen)}.")
     return [
-        *filter(None, [scaling]),
-        "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve"
-        " the task; in brackets: no interval.",
-        f"Verdict: p of at most {LEVEL} after Holm over {tested} tests that the gain is on this side of {lines}",
-        "Not testable: neither label has learned the task, or both solve it. No verdict of fewer than "
-        f"{LEAST_SEEDS} seeds.",
+        *texts,
         *left_out_sentences(left_out),
-        f"--explain NAME: {', '.join(dict.fromkeys(row.claim.name for row in rows))}.",
+        f"--explain NAME shows one claim: {', '.join(dict.fromkeys(row.claim.name for row in rows))}.",
         *(f"What is not stored: {command}" for command in open_commands(rows)),
     ]
 
 
-def _margin(quantity: str) -> str:
-    """``3.6 points``; of a loss, that it is the published one's."""
-    text = f"{margin(quantity):.{column(quantity).digits}f} {unit(quantity).replace('_', ' ')}"
-    return text if orientation(quantity) > 0 else f"{text} of the paper's loss, in proportion to the stored one"
+def _tests(rows: Sequence[Finding]) -> str:
+    """``33 tests``; for several papers ``33 tests (hypermlp) and 9 tests (interactions)``."""
+    counts = {row.paper: row.tested for row in rows} or {"": 0}
+    texts = {paper: f"{count} test{'s' if count != 1 else ''}" for paper, count in counts.items()}
+    return " and ".join(f"{text} ({paper})" if len(texts) > 1 else text for paper, text in texts.items())
+
+
+def _margins(rows: Sequence[Finding]) -> list[str]:
+    """A sentence per paper on the margins of its claims of no difference, if they are shares of a published gain."""
+    margins: dict[str, tuple[Reference, dict[str, None]]] = {}
+    for row in rows:
+        if row.claim.expectation(row.quantity) != "gain" and not row.claim.within:
+            reference = row.claim.reference
+            _, names = margins.setdefault(reference.paper, (reference, {}))
+            names[next(iter(averages_of(row.quantity)), row.quantity)] = None
+    return [
+        f"A claim of no difference has a margin of {' or '.join(_margin(reference, name) for name in names)}:"
+        f" {reference.margin_share:.0%} of the published gain of {' over '.join(reference.margin_labels)}."
+        for reference, names in margins.values()
+    ]
+
+
+def _margin(reference: Reference, quantity: str) -> str:
+    """``3.6 points``. For a loss also that the margin scales with the stored loss."""
+    text = f"{reference.margin(quantity):.{column(quantity).digits}f} {unit(quantity).replace('_', ' ')}"
+    return text if orientation(quantity) > 0 else f"{text} (in proportion to the stored loss)"
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
-    """One command a suite for all of ``rows`` that have too few seeds, or one for both where that trains both."""
+    """The commands that train the missing seeds of ``rows``: one per suite, or one if it trains those of all suites."""
     commands: dict[str, str] = {}
     for suite in dict.fromkeys(row.suite for row in rows):
         if small := [row for row in rows if row.n < LEAST_SEEDS and row.suite == suite]:
@@ -212,7 +242,8 @@ def open_commands(rows: Sequence[Finding]) -> list[str]:
 
 def _record(row: Finding) -> dict[str, Any]:
     claim = row.claim
-    identity = {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}
+    identity = {"paper": row.paper} if row.paper else {}
+    identity |= {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}
     identity |= {"source": claim.source, "factors": " ".join(claim.factors), "quantity": row.quantity}
     identity |= {"unit": unit(row.quantity), "expects": claim.expectation(row.quantity)}
     names = (

@@ -8,15 +8,17 @@ and for a given gain come from the same formula, so a larger gain never needs mo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from scipy.special import nctdtr, stdtrit
 
-from madbench.analysis.claims import Claim, published_gain
+from madbench.analysis.claims import Claim
 from madbench.analysis.findings import ClaimTest, test_claim
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Terms, planned_terms
+from madbench.analysis.lines import published_gain
 from madbench.analysis.quantities import heading, signed
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
@@ -29,7 +31,7 @@ ENOUGH_POWER = 0.8
 
 def power_table(
     scores: pd.DataFrame,
-    claims: Sequence[Claim],
+    claims: Mapping[str, Sequence[Claim]],
     protocol: Sequence[str] = (),
     tracked: Callable[[list[Any]], Iterable[Any]] = iter,
     true_gain: float | None = None,
@@ -45,21 +47,23 @@ def power_table(
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`).
-        claims: the claims to decide.
+        claims: the claims of each paper, by its name. The level is divided by the number of tests of the paper.
         protocol: sentences about the protocols, which begin the notes.
         tracked: iterates over the claims, for example with a progress bar.
         true_gain: the true gain for which power is computed; by default :func:`default_gain`.
     """
     samples = samples_of(scores)
     tests = [
-        (claim, quantity, test)
-        for claim in claims
+        (paper, claim, quantity, test)
+        for paper, own in claims.items()
+        for claim in own
         for quantity in claim.quantities
         if (test := test_claim(claim, quantity, samples.get(quantity, {}))).gains
     ]
-    level = LEVEL / max(1, len(tests))
+    counts = Counter(paper for paper, *_ in tests)
     lines, records = [], []
-    for claim, quantity, test in tracked(tests):
+    for paper, claim, quantity, test in tracked(tests):
+        level = LEVEL / counts[paper]
         name, smallest = test.smallest
         terms = {key: [(w, samples[quantity][x]) for w, x in of] for key, of in claim.gains(test.cases).items()}
         is_testable = smallest.n < LEAST_SEEDS or not test.detail or not math.isnan(test.p)
@@ -68,7 +72,8 @@ def power_table(
             seeds, probability = seeds_needed(terms[name], smallest.estimate - test.line, level)
         numbers = [signed(smallest.estimate, quantity), signed(test.line, quantity), str(smallest.n)]
         line = [claim.title, heading(quantity), *numbers, *_texts(seeds, probability)]
-        record = {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
+        record = {"paper": paper} if paper else {}
+        record |= {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
         record |= {"line": test.line, "n": smallest.n, "seeds": seeds, "probability": probability}
         stated = default_gain(claim, quantity, test) if true_gain is None else true_gain
         of_gains = []
@@ -84,10 +89,14 @@ def power_table(
         else:
             lines.append([*line, "", "", ""])
             lines += [[*names, *line[3:5], "", "", *texts] for names, texts in of_gains]
+    levels = " and ".join(
+        f"{LEVEL / count:.2g}, that of the first of {count} test{'s' if count != 1 else ''}"
+        + (f" ({paper})," if len(counts) > 1 else "")
+        for paper, count in counts.items()
+    )
     caption = (
         f"Seeds: the number per label with a power of at least {ENOUGH_POWER:.0%} if the true gain is the measured one."
-        f" Seeds for it: the same for the given true gain. The level is {level:.2g}, that of the first of {len(tests)}"
-        " tests in Holm's method."
+        f" Seeds for it: the same for the given true gain. The level is {levels} in Holm's method."
     )
     if not tests:
         caption = "No claim has a complete stored seed of each of its labels; madbench findings names the missing runs."

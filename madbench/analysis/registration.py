@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.analysis import findings
-from madbench.analysis.claims import Claim, load_claims
+from madbench.analysis.claims import Claim, claims_by_paper, load_claims
 from madbench.analysis.deciding import TEST, changes, deciding_values
 from madbench.analysis.findings import PROVISIONAL, Finding
 from madbench.analysis.quantities import heading
@@ -40,8 +40,8 @@ OTHER_TEST = "registered with another test"
 """The mark of each verdict of such a registration."""
 MOST_CHANGES = 5
 """The most changed values that a sentence names."""
-_WORDING = ("title", "sentence", "source", "theory", "group", "note")
-"""The keys of a claim that do not affect a verdict."""
+_WORDING = ("title", "sentence", "source", "theory", "group", "note", "published_by")
+"""The keys of a claim that do not affect a verdict. The published numbers themselves are registered."""
 _PROBLEMS = {
     "failed": "failed (madbench sweep --retry)",
     "damaged": "cannot be read (madbench validate --store)",
@@ -70,21 +70,21 @@ class Registration:
     """The name and the version of the test of the claims. Empty in form 2."""
     analysis: str = ""
     """In form 2 a hash of the code that tested the claims."""
-    claims_from: str = "hypermlp"
-    """The file or the paper of the claims."""
+    claims_from: str = ""
+    """The file or the paper of the claims. Empty in older registrations of a paper's claims."""
     code: dict[str, Any] = field(default_factory=dict)
     """Stand-ins for code outside of this package, by label (:class:`StoredCode`), as that code may be edited."""
 
 
-def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[Registration, Experiment, Path]:
+def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registration, Experiment, Path]:
     """Freeze the grid in the YAML file ``path``, and write the registration beside it.
 
     The file has the keys of a grid and the key ``claims``: names of claims of the paper or the file ``claims_from``.
     By default these are all claims whose labels and tasks are in the grid. The key ``claims_from`` of the grid names a
-    file of claims relative to the folder of the grid. The registration is written to that folder and keeps the name.
+    paper, or a file of claims relative to the folder of the grid. By default it is the paper that has these claims.
 
-    Raises ``ConfigError`` for a registration that exists, for a claim that the labels or tasks cannot decide, and in
-    the cases of :func:`madbench.experiment.prepare`.
+    Raises ``ConfigError`` for a registration that exists, for a claim that the labels or tasks cannot decide, if
+    several papers have these claims, and in the cases of :func:`madbench.experiment.prepare`.
     """
     mapping = read_yaml(path)
     target = path.with_name(path.stem + SUFFIX)
@@ -93,14 +93,13 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
     made = _prepared(mapping, results, str(path))
     mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
     grid = from_mapping(GridFile, mapping, str(path))
-    if grid.claims_from and claims_from not in ("hypermlp", grid.claims_from):
+    if grid.claims_from and claims_from not in ("", grid.claims_from):
         raise ConfigError(f"{path}: claims_from: {grid.claims_from}, and --claims {claims_from}; give one of both")
-    claims = load_claims(_beside(path, grid.claims_from) if grid.claims_from else claims_from)
-    claims_from, named = grid.claims_from or claims_from, grid.claims
+    named = grid.claims
+    claims_from = grid.claims_from or claims_from or _paper_with(named, made, str(path))
+    claims = load_claims(_beside(path, claims_from) if grid.claims_from else claims_from)
     if unknown := [name for name in named if name not in {claim.name for claim in claims}]:
-        remedy = (
-            f"these are the claims of {claims_from}; for those of a file of yours write claims_from: FILE.yaml there"
-        )
+        remedy = f"these are the claims of {claims_from}; for claims in a file of yours write claims_from: FILE.yaml"
         hint = did_you_mean(unknown[0], [claim.name for claim in claims])
         raise ConfigError(f"{path}: claims: no claim {unknown[0]!r}{hint}; {remedy}")
     frozen = _claims(named, claims, made, str(path))
@@ -116,8 +115,7 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
         "thresholds": deciding_values(frozen, made),
         "test": TEST,
     }
-    if claims_from != "hypermlp":
-        content["claims_from"] = claims_from
+    content["claims_from"] = claims_from
     if code := codes_of(made.jobs):
         content["code"] = {label: asdict(each) for label, each in code.items()}
     content["id"] = content_id(content)
@@ -300,7 +298,11 @@ def changed_claims(registration: Registration) -> list[str]:
 def _present_claims(registration: Registration) -> tuple[Claim, ...]:
     """The present claims of the registered file or paper. Empty if it cannot be read."""
     try:
-        return load_claims(registration.claims_from)
+        if registration.claims_from:
+            return load_claims(registration.claims_from)
+        names = {claim.name for claim in registration.claims}
+        shared = {paper: len(names & {claim.name for claim in own}) for paper, own in claims_by_paper().items()}
+        return load_claims(max(shared, key=shared.__getitem__))
     except ConfigError:
         return ()
 
@@ -354,8 +356,45 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
     return prepare(expand_grid(from_mapping(GridFile, mapping, where), where), results=results)
 
 
+def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
+    """The paper with the named claims, or without names the paper with a claim on the labels and tasks of a grid."""
+    papers = claims_by_paper()
+    if names:
+        known = {claim.name for claims in papers.values() for claim in claims}
+        found = [paper for paper, claims in papers.items() if {claim.name for claim in claims}.issuperset(names)]
+        found = [paper for paper in found if not _problems(papers[paper], made).keys() & set(names)] or found
+        if unknown := [name for name in names if name not in known]:
+            raise ConfigError(
+                f"{where}: claims: no claim {unknown[0]!r}{did_you_mean(unknown[0], known)}; for claims in a file of"
+                " yours write claims_from: FILE.yaml"
+            )
+    else:
+        found = [paper for paper, claims in papers.items() if len(_problems(claims, made)) < len(claims)]
+    if len(found) > 1 or (names and not found):
+        which = "several papers have these claims" if found else "no paper has all of these claims"
+        raise ConfigError(f"{where}: claims: {which}; write claims_from: PAPER, one of {', '.join(found or papers)}")
+    if not found:
+        raise ConfigError(f"{where}: {_NONE}")
+    return found[0]
+
+
 def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:
-    """The named claims. By default every claim whose labels and one of whose quantities are in the experiment."""
+    """The claims with these names. Without names: the claims whose labels and one of whose columns a grid has."""
+    problems = _problems(claims, made)
+    for name in names:
+        if name in problems:
+            raise ConfigError(f"{where}: claims: {name} {problems[name]}")
+    chosen = [claim for claim in claims if (claim.name in names if names else claim.name not in problems)]
+    if not chosen:
+        raise ConfigError(f"{where}: {_NONE}")
+    return chosen
+
+
+_NONE = "no claim has all its labels and a task here; madbench findings lists claims and labels"
+
+
+def _problems(claims: Sequence[Claim], made: Experiment) -> dict[str, str]:
+    """The reasons why a grid cannot decide claims, by the claim's name."""
     columns, rows = columns_of(made), {row.name for row in made.rows}
     problems = {}
     for claim in claims:
@@ -370,12 +409,4 @@ def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, whe
         elif not any(name in columns for name in claim.quantities):
             headings = " or ".join(map(heading, claim.quantities))
             problems[claim.name] = f"is about {headings}, which these tasks do not give; change tasks"
-    for name in names:
-        if name in problems:
-            raise ConfigError(f"{where}: claims: {name} {problems[name]}")
-    chosen = [claim for claim in claims if (claim.name in names if names else claim.name not in problems)]
-    if not chosen:
-        raise ConfigError(
-            f"{where}: no claim has all its labels and a task here; madbench findings lists claims and labels"
-        )
-    return chosen
+    return problems

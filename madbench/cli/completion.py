@@ -180,10 +180,11 @@ def _paper_profiles(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the claims of the file or paper that ``--claims`` names."""
-    from madbench.analysis.claims import load_claims
+    """Names of the claims of the file or paper that ``--claims`` names, or else of all papers."""
+    from madbench.analysis.claims import claims_by_paper, load_claims
 
-    claims = load_claims(ctx.params.get("claims") or "hypermlp")
+    source = ctx.params.get("claims")
+    claims = load_claims(source) if source else [claim for own in claims_by_paper().values() for claim in own]
     return _next_in_list(incomplete, [claim.name for claim in claims])
 
 

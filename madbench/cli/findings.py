@@ -1,11 +1,10 @@
-"""``madbench findings``: claims against the stored runs, and how many seeds they need."""
+"""``madbench findings``: claims against the stored runs, and the number of seeds that they need."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ from madbench.suites import suites
 from madbench.suites.addressing import own_overrides
 
 if TYPE_CHECKING:
-    from madbench.analysis.claims import Claim
     from madbench.analysis.findings import Finding
     from madbench.analysis.scores import Results
     from madbench.analysis.stored import Selection
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 def findings(
     words: StoredWordsArgument = None,
-    claims: options.ClaimsOption = "hypermlp",
+    claims: options.ClaimsOption = None,
     explain: option(
         str | None, "Everything about one claim, such as lag; all: every claim.", metavar="CLAIM", completes="CLAIM"
     ) = None,
@@ -65,29 +63,28 @@ def findings(
     stored: StoredOptions,
     printed: PrintOptions,
 ) -> None:
-    """Judge a paper's claims, or your own, by the stored runs.
+    """Judge the claims of papers, or your own, by the stored runs.
 
-    Each claim has the pairs of labels that isolate it, the published number, ours
-    with an interval over seeds, and a verdict: supported, contradicted or not
-    enough data. Missing results are listed with their command. The
-    paper's claims are about S/R/G labels and the six MAD tasks; madbench new
-    claim writes your own, about any label and column. Protocols are never mixed,
-    as in madbench table. Thresholds that are shares of published accuracies
-    are scaled to the profile, by the distance from a heuristic to a perfect score
-    here and in the paper; --unscaled keeps the paper's points.
+    Each claim has the pairs of labels that isolate it, the published gain, ours
+    with an interval over seeds, and a verdict: supported, contradicted, not
+    testable or not enough data. Missing results are listed with their command.
+    Without --claims each paper with claims on the stored labels has a section,
+    and the correction for many tests is within the section. madbench new claim
+    writes your own claims, about any label and column. Protocols are never
+    mixed, as in madbench table. Thresholds that are shares of published
+    accuracies are scaled to the profile, by the distance from a heuristic to a
+    perfect score; --unscaled keeps the paper's points.
 
-    --power: the number of seeds with which a gain is found beyond the threshold
+    --power: the number of seeds with which a gain beyond the threshold is found
     with a probability of 80%, if the true gain is the measured one, and if it is
-    --true-gain. Seeds scatter as the test takes the stored ones to do, at the
-    level that Holm's method leaves the first of as many tests. It needs two
-    stored seeds of every label. The default of --true-gain is no difference for
-    a claim of none, twice the threshold for a claim of a gain, and the published
-    gain if the threshold is 0. At the threshold itself power is half the level.
+    --true-gain. It uses the variance of the stored seeds, needs two seeds of
+    every label, and divides the level by the number of tests. Default of
+    --true-gain: no difference for a claim of no difference, twice the threshold
+    for a claim of a gain, and the published gain if the threshold is 0.
 
     --registered FILE judges what madbench register wrote. Verdicts are
-    provisional until every run has a result. How many runs ended after the
-    registration stands in the column of the verdict; values that changed since
-    are named.
+    provisional until every run has a result. The verdict says how many runs
+    ended after the registration, and the caption names values that changed.
 
     [bold]Examples[/bold]
 
@@ -100,8 +97,8 @@ def findings(
       madbench findings --power --claim lag,mixing
       madbench findings --power -t selective_copying -f json
     """
-    from madbench.analysis.claims import load_claims
-    from madbench.analysis.findings import findings as judge_claims
+    from madbench.analysis.claims import claims_on, load_claims
+    from madbench.analysis.findings import findings_by_paper
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.samples import count_left_out
 
@@ -113,38 +110,41 @@ def findings(
     if true_gain is not None and not power:
         raise ConfigError(f"--true-gain {true_gain:g}: has no effect without --power")
     if power:
-        print_power(load_claims(claims), claim, stored.selection(words), printed, true_gain)
+        print_power(claims, claim, stored.selection(words), printed, true_gain)
         return
     if registered is not None:
         if explain is not None:
             raise ConfigError(f"--explain {explain}: has no effect with --registered")
         if unscaled:
             raise ConfigError("--unscaled: has no effect with --registered, which has its own lines")
-        if claims != "hypermlp":
+        if claims is not None:
             raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
         print_registered(words, registered, stored, printed)
         return
-    asked, selection = load_claims(claims), stored.selection(words)
+    asked, selection = None if claims is None else {"": load_claims(claims)}, stored.selection(words)
+    results, left_out, sentences = _stored_results(selection), 0, []
+    if asked is None:
+        asked = claims_on(results.scores.label.unique() if results else ())
     quantities = None
     if selection.tasks is not None:
         quantities = asked_columns(selection)
-        quantities += [name for claim in asked for name in claim.quantities if _is_detail(selection, name)]
-    results, left_out, sentences = _stored_results(selection), 0, []
+        named = (name for own in asked.values() for claim in own for name in claim.quantities)
+        quantities += [name for name in named if _is_detail(selection, name)]
     if results:
         left_out, sentences = count_left_out(results.scores), results.sentences()
         profiles = {row.protocol.suite.name: row.protocol.profile for row in results.experiment.rows}
         sentences += dict.fromkeys(
-            f"The {profile.noun} is not comparable with the paper: verdicts are about this {profile.noun}."
+            f"The {profile.noun} is not comparable with the paper: verdicts hold for this {profile.noun} only."
             for profile in profiles.values()
             if not profile.comparable_with_paper
         )
-    rows = judge_claims(
+    rows = findings_by_paper(
         results and results.scores,
+        asked,
         quantities,
         _command_options(selection, results),
-        asked,
         not unscaled,
-        chosen_on=results.chosen_on if results else {},
+        results.chosen_on if results else {},
     )
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
@@ -152,21 +152,22 @@ def findings(
             raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
         if printed.format == "terminal":
-            _print_explanations(rows, explain == "all" and claims == "hypermlp")
+            sources = [claims] if claims else list(asked)
+            _print_explanations(rows, sources if explain == "all" else [])
             return
     table = findings_table(rows, sentences, left_out)
     print_text_table(table.of_origin(results.origin() if results else ""), printed)
 
 
 def asked_columns(selection: Selection) -> list[str]:
-    """The columns of the tasks that were asked for, and the steps to losses that claims are about."""
+    """The columns of the requested tasks, and the steps to losses of which claims speak."""
     tasks_by_suite = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
     names = [column.name for suite, tasks in tasks_by_suite if tasks for column in suite.columns(tasks)]
     return names + [name for suite, tasks in tasks_by_suite if tasks for name in suite.claimed_columns]
 
 
 def _is_detail(selection: Selection, name: str) -> bool:
-    """Whether a column is neither a task nor an average, of a suite whose tasks were asked for."""
+    """True if a column of a suite with requested tasks is neither a task nor an average."""
     from madbench.analysis.quantities import is_average, suite_of_column
 
     suite = suite_of_column(name)
@@ -175,7 +176,7 @@ def _is_detail(selection: Selection, name: str) -> bool:
 
 
 def _stored_results(selection: Selection) -> Results | None:
-    """The stored results of all suites; None where the default folder is not there yet."""
+    """The stored results of all suites. None if the default folder does not exist yet."""
     if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
         return None
     rows, missing = selection.available()
@@ -189,7 +190,7 @@ def _stored_results(selection: Selection) -> Results | None:
 
 
 def _command_options(selection: Selection, results: Results | None) -> dict[str, str]:
-    """The options with which ``madbench run`` trains under the protocol of each suite, by name of the suite."""
+    """The options with which ``madbench run`` trains under the protocol of each suite, by the suite's name."""
     profile = selection.profile or selection.leading.default
     overrides = own_overrides(selection.overrides, selection.leading, selection.leading)
     selection.leading.Profile.load(profile, overrides)  # which has to be one, with runs or without
@@ -201,43 +202,51 @@ def _command_options(selection: Selection, results: Results | None) -> dict[str,
     return {name: shlex.join(of_suite) for name, of_suite in words.items()}
 
 
-def _print_explanations(rows: list[Finding], is_all: bool) -> None:
-    from madbench.analysis.claims import HYPERMLP
+def _print_explanations(rows: list[Finding], sources: list[str]) -> None:
+    """Print each claim, and what the papers or files ``sources`` claim and no two labels isolate."""
+    from madbench.analysis.claims import load_claims_file
     from madbench.analysis.findings_table import explanation
 
     console = Console(highlight=False)
     for i, (claim, rows_of_claim) in enumerate(itertools.groupby(rows, key=lambda row: row.claim)):
-        if i > 0:
+        if i:
             console.print()
         console.print(f"{claim.name}: {claim.title}", style="bold", markup=False)
         table = Table.grid(Column(no_wrap=True, style="dim"), Column(overflow="fold"), padding=(0, 2))
         for heading, text in explanation(list(rows_of_claim)):
             table.add_row(Text(heading), Text(text))
         console.print(table)
-    if is_all:
-        console.print(
-            f"\nNot listed, as no two labels of the paper isolate them: {HYPERMLP.not_isolated}.", markup=False
-        )
+    for source in sources:
+        if text := load_claims_file(source).not_isolated:
+            console.print(f"\nNot listed, as no two labels isolate them ({source}): {text}.", markup=False)
 
 
 def print_power(
-    every: Sequence[Claim],
+    source: str | None,
     only: list[str] | None,
     selection: Selection,
     printed: PrintOptions,
     true_gain: float | None = None,
 ) -> None:
-    """Prints how many seeds the claims need, or those of the names ``only``, from the spread of the stored seeds."""
+    """Print how many seeds claims need, from the variance of the stored seeds.
+
+    ``source`` is the file or the paper of the claims. Default: the papers with claims on the stored labels. ``only``
+    are names of claims. Default: all claims.
+    """
+    from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
     from madbench.analysis.power import power_table
 
-    claim_names = [claim.name for claim in every]
-    names = split_list(only, "--claim", "claim") or claim_names
-    for name in names:
-        if name not in claim_names:
-            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, claim_names)}")
+    asked = split_list(only, "--claim", "claim") or []
+    papers = {"": load_claims(source)} if source else claims_by_paper()
+    known = [claim.name for own in papers.values() for claim in own]
+    for name in asked:
+        if name not in known:
+            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known)}")
     stored = selection.select()
-    asked = [claim for claim in every if claim.name in names]
+    if not source:
+        papers = claims_on(stored.scores.label.unique())
+    chosen = {paper: [claim for claim in own if claim.name in (asked or known)] for paper, own in papers.items()}
     table = power_table(
-        stored.scores, asked, stored.sentences(), functools.partial(tracked, description="simulating"), true_gain
+        stored.scores, chosen, stored.sentences(), functools.partial(tracked, description="simulating"), true_gain
     )
     print_text_table(table, printed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
 import math
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 from madbench.cli.options import RESULTS, open_stored, warn
 from madbench.cli.printing import quantity
 from madbench.cli.words import labels_and_overrides
-from madbench.config import PAPERS, from_mapping, read_yaml
+from madbench.config import from_mapping, read_yaml
 from madbench.errors import FamilyError
 from madbench.execute.journal import read_sweeps
 from madbench.labels import (
@@ -29,10 +28,11 @@ from madbench.labels import (
 from madbench.mixers.my import sources
 from madbench.papers import loaded_papers
 from madbench.store.runs import Run
-from madbench.suites import broken_suites, find_suite, suites
+from madbench.suites import broken_suites, find_suite, main_suite, suites
 from madbench.suites.changes import setting_change
 from madbench.suites.code import run_code
 from madbench.suites.profile import field_names
+from madbench.suites.published import published_scores
 from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]
@@ -41,8 +41,8 @@ MOST_ENDED = 3
 
 
 def _labels(specs: list[str]) -> Rows:
-    with open(PAPERS / "hypermlp" / "table1.csv", newline="", encoding="utf-8") as file:
-        published = {row["label"]: float(row["mad_average"]) for row in csv.DictReader(file)}
+    average = next(iter(main_suite().averages))
+    published = {label: numbers.get(average) for label, numbers in published_scores().items()}
     meaning = {label: ", ".join(row.name for row in explain(parse(label))) for label in expand(specs)}
     return [{"label": label, "published": published.get(label), "meaning": text} for label, text in meaning.items()]
 
@@ -160,7 +160,7 @@ def _stored_runs(results: Path | None) -> list[Run]:
     return runs
 
 
-_PUBLISHED = "published: MAD average of the paper's Table 1, in percent"
+_PUBLISHED = "published: average over the MAD tasks in a paper's table, in percent"
 _SYNTAX = "[ ]: may be absent, |: or; madbench explain EXAMPLE says what its letters mean"
 
 

@@ -66,9 +66,10 @@ BaselinesOption = option(
 )
 ResultsOption = option(Path, "Folder of the run store.")
 ClaimsOption = option(
-    str,
+    str | None,
     "File of claims (madbench new claim writes one), or the paper whose claims to take.",
     "--claims",
+    show_default="every paper with claims on these labels",
     metavar="FILE.yaml|PAPER",
     completes="PAPER",
 )

@@ -13,7 +13,7 @@ from madbench.config import seed_list
 
 def register(
     file: argument(Path, "FILE.yaml", "A grid, as for madbench sweep, with the key claims."),
-    claims: options.ClaimsOption = "hypermlp",
+    claims: options.ClaimsOption = None,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
     """Freeze claims and a grid before the runs exist.
@@ -38,7 +38,7 @@ def register(
     """
     from madbench.analysis import registration
 
-    frozen, experiment, path = registration.register(file, results, claims)
+    frozen, experiment, path = registration.register(file, results, claims or "")
     names, seeds = ", ".join(claim.name for claim in frozen.claims), seed_list(experiment.grid.seeds)
     print(f"{path}: {names}; {counted(len(frozen.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
     print(f"hash {frozen.id}; keep the file where its date can be shown, such as in version control")

@@ -27,7 +27,7 @@ def report(
     stored: StoredOptions,
     named: NameOptions,
     output: output_option("The file to write.", show_default="report.html in the results") = None,
-    claims: options.ClaimsOption = "hypermlp",
+    claims: options.ClaimsOption = None,
     spread: options.SpreadOption = "interval",
     baselines: options.BaselinesOption = False,
     open_it: option(bool, "Show it in the browser.", "--open") = False,
@@ -58,7 +58,7 @@ def report(
     """
     written = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if archive:
-        chosen = {"labels": words, "--claims": claims != "hypermlp", "--baselines": baselines}
+        chosen = {"labels": words, "--claims": claims is not None, "--baselines": baselines}
         path = output or Path("leaderboard.html")
         _write(path, _leaderboard(archive, chosen, stored, spread, written), counted(len(archive), "archive"))
         _open(path, open_it)
@@ -66,7 +66,8 @@ def report(
     from madbench.analysis.claims import load_claims
     from madbench.report.page import report_page
 
-    asked, selection = load_claims(claims), stored.selection(words)
+    asked = None if claims is None else {"": load_claims(claims)}
+    selection = stored.selection(words)
     selected = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
         page = report_page(selected, selection.labels, asked, shows=spread, shows_baselines=baselines)

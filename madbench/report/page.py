@@ -19,12 +19,12 @@ from pandas.util import hash_pandas_object
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.cells import Shows
-from madbench.analysis.claims import CLAIMS, Claim
+from madbench.analysis.claims import Claim, claims_on
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures import figure_names, fonts
 from madbench.analysis.figures.files import NothingToDrawError, svg
 from madbench.analysis.figures.registry import drawing_of, figure_frame
-from madbench.analysis.findings import VERDICTS, findings
+from madbench.analysis.findings import VERDICTS, findings_by_paper
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE
 from madbench.analysis.quantities import difference_text, is_average, parts_of, title
@@ -82,12 +82,13 @@ class Page:
 def report_page(
     results: Results,
     labels: Sequence[str] = (),
-    claims: Sequence[Claim] = CLAIMS,
+    claims: Mapping[str, Sequence[Claim]] | None = None,
     shows: Shows = "interval",
     shows_baselines: bool = False,
 ) -> Page:
-    """The report of ``results`` and ``claims``; ``labels`` were asked for, without any all that are stored.
+    """The report of ``results``. ``labels`` were asked for; if there are none, all stored labels.
 
+    ``claims`` are those of each paper, by its name. Default: the papers of whose claims a pair of labels is stored.
     ``shows`` and ``shows_baselines`` are those of :func:`madbench.analysis.tables.result_table`.
     """
     store = results.store
@@ -98,7 +99,8 @@ def report_page(
     runs = _reported_runs(results, rows, records)
     effects = attribution_table(results.scores).of_origin(results.origin())
     options = {suite: shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
-    found = findings(results.scores, options=options, claims=claims, chosen_on=results.chosen_on)
+    claims = claims_on(results.scores.label.unique()) if claims is None else claims
+    found = findings_by_paper(results.scores, claims, options=options, chosen_on=results.chosen_on)
     judged = findings_table(found).of_origin(results.origin())
     table = result_table(results, shows=shows, shows_baselines=shows_baselines)
     figures, no_figures = _figures(results)
@@ -168,7 +170,7 @@ def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
     parts = [_best(table) for table in tables]
     decided = [f"{verdicts[name]} {name}" for name in ("supported", "contradicted") if verdicts.get(name)]
     if decided:
-        parts.append(f"verdicts on the paper's claims: {' and '.join(decided)}")
+        parts.append(f"verdicts on claims: {' and '.join(decided)}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 

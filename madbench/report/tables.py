@@ -212,25 +212,29 @@ def _size(job: Job) -> tuple[str, int, int, int]:
 
 
 class PageClaim(NamedTuple):
-    """A claim and what is found of it."""
+    """A claim and its findings."""
 
     claim: Claim
+    id: str
+    """Its name, and before it that of its paper if the claim of another paper has this name."""
     group: str
     """Heading of the group of claims that begins with this one, else empty."""
     findings: list[tuple[Finding, list[str]]]
-    """One a quantity, with its cells: title, published, ours, n, verdict, why."""
+    """One finding per quantity, with its cells: title, published, ours, n, verdict, why."""
 
 
 def page_claims(table: FindingsTable) -> list[PageClaim]:
     """The claims of ``table``."""
-    rows, claims, group = iter(table.rows), [], ""
+    rows, claims, headings = iter(table.rows), [], []
     for texts in table.text_rows()[1]:
         if not any(texts[1:]):
-            group = texts[0]
+            headings.append(texts[0])
             continue
         row = next(rows)
-        if group or claims[-1].claim is not row.claim:
-            claims.append(PageClaim(row.claim, group, []))
-            group = ""
+        if headings or claims[-1].claim is not row.claim:
+            is_taken = any(claim.id == row.claim.name for claim in claims)
+            name = f"{row.paper}-{row.claim.name}" if is_taken else row.claim.name
+            claims.append(PageClaim(row.claim, name, ", ".join(headings), []))
+            headings = []
         claims[-1].findings.append((row, texts))
     return claims

@@ -1,53 +1,146 @@
-"""Numbers published in papers, by label, for comparison. Importing this does not import pandas."""
+"""Numbers that papers publish, by label, for comparison. Importing this does not import pandas.
+
+A paper's folder may hold ``published.yaml``: its tables of published numbers, and what claims need to know of them.
+"""
 
 from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from madbench.config import PAPERS
-from madbench.suites.language.suite import LOSS, PERPLEXITIES, STEPS
-from madbench.suites.mad.suite import AVERAGE, MAD_TASKS
+from madbench.config import PAPERS, from_mapping, read_yaml
+from madbench.errors import ConfigError
+from madbench.labels.paper_folders import paper_folders
 from madbench.suites.protocol import Protocol
-from madbench.tasks import settings_class
 
-EVALUATION_STEPS = 500
-"""Steps between two evaluations in the paper, which counts evaluations."""
+FILE = "published.yaml"
+Scores = dict[str, dict[str, float]]
+"""Numbers by label and column."""
 
 
-@functools.cache
-def published_scores() -> dict[str, dict[str, float]]:
-    """Table 1 of the HyperMLP paper by label and column: accuracy in percent, ``mad_average``, L5 and steps to losses.
+@dataclass(frozen=True)
+class PublishedTable:
+    """A CSV file with one row per label.
 
-    The paper counts evaluations, one every :data:`EVALUATION_STEPS` steps.
+    Rows with ``profile`` and ``overrides`` belong to that profile with these overrides. Other rows belong to the
+    profiles that are comparable with the paper.
     """
-    columns = {task: settings_class(task).published_column for task in MAD_TASKS} | {AVERAGE: AVERAGE}
-    with open(PAPERS / "hypermlp" / "table1.csv", newline="", encoding="utf-8") as file:
-        return {
-            row["label"]: {name: float(row[column]) for name, column in columns.items()}
-            | {LOSS: float(row["nanogpt_loss_l5"])}
-            | {name: EVALUATION_STEPS * int(value) for name, value in row.items() if name.startswith(STEPS) and value}
-            for row in csv.DictReader(file)
-        }
+
+    file: str
+    """The CSV file, beside ``published.yaml``."""
+    title: str
+    """Its name in captions, such as "Table 1, one seed"."""
+    columns: dict[str, str]
+    """Column of our tables to column of the CSV file."""
+    factors: dict[str, float] = field(default_factory=dict)
+    """Column of our tables to the factor by which the published number is multiplied, such as steps per evaluation."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published numbers of a paper: the content of its ``published.yaml``."""
+
+    tables: tuple[PublishedTable, ...]
+    margin_share: float = 0.0
+    """The share of a published gain that a claim of no difference may hide, if it states no ``within``."""
+    margin_labels: tuple[str, ...] = ()
+    """The label with that gain, and the label without it."""
+    heuristics: dict[str, float] = field(default_factory=dict)
+    """Task to the score of its heuristic at the size of the published numbers, in the column's units."""
+
+    def rows(self, folder: Path) -> Iterator[tuple[str, dict[str, str], dict[str, float]]]:
+        """Each row's label, its texts and its numbers by our column. Empty cells are left out."""
+        for table in self.tables:
+            with open(folder / table.file, newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    cells = {name: row[theirs] for name, theirs in table.columns.items() if row[theirs]}
+                    yield row["label"], row, {name: table.factors.get(name, 1) * float(x) for name, x in cells.items()}
+
+
+def read_published(folder: Path) -> Published:
+    """The published numbers in a paper's folder, empty if it has none.
+
+    Raises ``ConfigError`` for what is wrong in them.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return Published(())
+    published = from_mapping(Published, read_yaml(path), str(path))
+    for table in published.tables:
+        try:
+            with open(folder / table.file, newline="", encoding="utf-8") as file:
+                header = next(csv.reader(file), [])
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: {table.file}: cannot be read: {error}") from None
+        for name in ("label", *table.columns.values()):
+            if name not in header:
+                raise ConfigError(f"{path}: {table.file} has no column {name!r}; its columns: {', '.join(header)}")
+    try:
+        list(published.rows(folder))
+    except ValueError as error:
+        raise ConfigError(f"{path}: expected numbers: {error}") from None
+    return published
 
 
 @functools.cache
-def published_perplexities(profile: str, overrides: tuple[str, ...] = ()) -> dict[str, float]:
-    """The published perplexities of the models that a profile with these changes trains, by label."""
-    perplexities: dict[str, float] = {}
-    for path in sorted(PAPERS.glob("*/*.csv")):
-        with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            for row in reader if "perplexity" in (reader.fieldnames or ()) else ():
-                if row.get("profile") == profile and tuple(row["overrides"].split()) == overrides:
-                    perplexities[row["label"]] = float(row["perplexity"])
-    return perplexities
+def published_by_paper() -> Mapping[str, tuple[Path, Published]]:
+    """The folder and the published numbers of every paper that has some.
+
+    An installed paper whose file is wrong is left out; ``madbench ls papers`` says what is wrong.
+    """
+    found = {}
+    for name, folder in paper_folders().items():
+        try:
+            published = read_published(folder)
+        except ConfigError:
+            if folder.parent == PAPERS:
+                raise
+            continue
+        if published.tables:
+            found[name] = folder, published
+    return found
+
+
+@functools.cache
+def paper_scores(paper: str) -> Scores:
+    """The published numbers of a paper that belong to no profile of their own."""
+    folder, published = published_by_paper()[paper]
+    return _merged((label, numbers) for label, row, numbers in published.rows(folder) if not row.get("profile"))
+
+
+@functools.cache
+def published_scores() -> Scores:
+    """The published numbers of all papers that belong to no profile of their own."""
+    return _merged(item for paper in published_by_paper() for item in paper_scores(paper).items())
+
+
+@functools.cache
+def profile_scores(profile: str, overrides: tuple[str, ...] = ()) -> Scores:
+    """The published numbers of the models that a profile trains with these overrides."""
+    return _merged(
+        (label, numbers)
+        for folder, published in published_by_paper().values()
+        for label, row, numbers in published.rows(folder)
+        if row.get("profile") == profile and tuple((row.get("overrides") or "").split()) == overrides
+    )
 
 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
-    """The published numbers of the row ``name`` by column: only those of the protocol's size, or all with
-    ``shows_always``.
+    """The published numbers of the row ``name`` by column.
+
+    Only numbers of the protocol's size, or all with ``shows_always``.
     """
-    numbers = dict(published_scores().get(name, {})) if protocol.profile.comparable_with_paper or shows_always else {}
-    perplexities = published_perplexities(protocol.profile_name, protocol.overrides)
-    return numbers | ({PERPLEXITIES[0]: perplexities[name]} if name in perplexities else {})
+    is_shown = protocol.profile.comparable_with_paper or shows_always
+    own = profile_scores(protocol.profile_name, protocol.overrides)
+    return (published_scores().get(name, {}) if is_shown else {}) | own.get(name, {})
+
+
+def _merged(rows: Iterable[tuple[str, dict[str, float]]]) -> Scores:
+    """The numbers of each label. If several rows have a column, the first one counts."""
+    scores: Scores = {}
+    for label, numbers in rows:
+        scores[label] = numbers | scores.get(label, {})
+    return scores

@@ -47,16 +47,14 @@ class CheckedExample:
 class TaskSetting(abc.ABC):
     """One task at one difficulty. A task is a subclass that adds fields, a heading, a title and roles.
 
-    ``heading`` is the heading of its column in tables, and ``title`` the title of its plots. ``published_column`` is
-    its column in Table 1 of the HyperMLP paper. ``roles`` maps each role of an input position to a letter. ``model`` is
-    the model that answers: from the answer's own position, or from the vector of the last position. ``suite`` is the
-    name of the suite that trains it; the main suite if empty.
+    ``heading`` is the heading of its column in tables, and ``title`` the title of its plots. ``roles`` maps
+    each role of an input position to a letter. ``model`` is the model that answers: from the answer's own position, or
+    from the vector of the last position. ``suite`` is the name of the suite that trains it; the main suite if empty.
     """
 
     heading: ClassVar[str]
     title: ClassVar[str]
     roles: ClassVar[Mapping[str, str]]
-    published_column: ClassVar[str | None] = None
     model: ClassVar[Literal["language_model", "autoencoder"]] = "language_model"
     solved_share: ClassVar[float] = 0.9
     suite: ClassVar[str] = ""

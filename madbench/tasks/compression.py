@@ -13,7 +13,7 @@ from madbench.tasks.base import CheckedExample, TaskSetting
 class Compression(TaskSetting):
     """T - 1 uniform ids of 0..V-2, then the compression id V-1; the target is the whole input."""
 
-    heading, title, published_column = "Compr.", "compression", "compression"
+    heading, title = "Compr.", "compression"
     roles: ClassVar = {"token": "t", "compress": "C"}
     model = "autoencoder"
 

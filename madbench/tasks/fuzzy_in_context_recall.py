@@ -30,7 +30,7 @@ class FuzzyInContextRecall(TaskSetting):
     sequences at the baseline).
     """
 
-    heading, title, published_column = "Fuzzy recall", "fuzzy recall", "fuzzy_in_context_recall"
+    heading, title = "Fuzzy recall", "fuzzy recall"
     roles = InContextRecall.roles | {"pad": "_"}
 
     max_key_size: int

@@ -23,7 +23,7 @@ class InContextRecall(TaskSetting):
     keys shown before. The shift by one leaves T - 1 positions.
     """
 
-    heading, title, published_column = "In-ctx recall", "in-context recall", "in_context_recall"
+    heading, title = "In-ctx recall", "in-context recall"
     roles: ClassVar = {"key": "k", "value": "v", "probe key": "K", "probe value": "V"}
 
     def __post_init__(self):
@@ -111,7 +111,7 @@ class NoisyInContextRecall(InContextRecall):
     noise; training targets are all next tokens, including noise.
     """
 
-    heading, title, published_column = "Noisy recall", "noisy recall", "noisy_in_context_recall"
+    heading, title = "Noisy recall", "noisy recall"
     roles = InContextRecall.roles | {"noise": "n"}
 
     noise_vocab_size: int

@@ -20,7 +20,7 @@ class Memorization(TaskSetting):
     and for every seed. A key that is not in the training data cannot be answered, so the ceiling may be below 1.
     """
 
-    heading, title, published_column = "Memor.", "memorization", "memorization"
+    heading, title = "Memor.", "memorization"
     roles: ClassVar = {"key": "k", "insert": "i"}
 
     def __post_init__(self):

@@ -17,7 +17,7 @@ class SelectiveCopying(TaskSetting):
     before the copy id. Targets are the n ids, in order, at the last n positions.
     """
 
-    heading, title, published_column = "Sel. copy", "selective copying", "selective_copying"
+    heading, title = "Sel. copy", "selective copying"
     roles: ClassVar = {"token": "t", "blank": ".", "copy": "C"}
 
     num_tokens_to_copy: int

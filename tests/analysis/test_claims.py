@@ -1,19 +1,27 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pandas as pd
 import pytest
 
-from madbench.analysis.claims import CLAIMS, HYPERMLP, line_of, load_claims, margin, published_gain, published_gains
+from hypermlp_claims import BY_NAME, CLAIMS, REFERENCE
+from madbench.analysis import findings as core
+from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
+from madbench.analysis.findings import findings_by_paper
+from madbench.analysis.findings_table import findings_table
+from madbench.analysis.lines import line_of, published_gain
 from madbench.labels import diff, parse
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
+from score_frames import lost, scored
 
-BY_NAME = {claim.name: claim for claim in CLAIMS}
 RIVALS = {"conv": ("conv",), "RoPE": ("rope",), "GLU": ("base",)}
 
 
 def gain(given: str, without: str, quantity: str = MAD_AVERAGE) -> float:
-    return published_gains()[given][quantity] - published_gains()[without][quantity]
+    return REFERENCE.gains[given][quantity] - REFERENCE.gains[without][quantity]
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
@@ -24,13 +32,13 @@ def test_a_pair_differs_in_the_stated_factors_alone_and_is_in_the_papers_table(c
     for factor, pairs in claim.rivals.items():
         assert len(pairs) == len(claim.pairs)
         assert {diff(parse(given), parse(without)) for given, without in pairs} == {RIVALS[factor]}
-    assert {label for pair in claim.pairs for label in pair} <= set(published_gains())
+    assert {label for pair in claim.pairs for label in pair} <= set(REFERENCE.gains)
     assert len(claim.title) <= 32
 
 
 def test_names_are_unique_and_every_task_has_its_prediction():
     assert len(BY_NAME) == len(CLAIMS)
-    predicted = {claim.quantities[0]: claim.expects for claim in CLAIMS if claim.group == HYPERMLP.by_task}
+    predicted = {claim.quantities[0]: claim.expects for claim in CLAIMS if claim.group == "Appendix I.3"}
     assert set(predicted) == set(MAD_TASKS)
     assert {task for task, expects in predicted.items() if expects == "no gain"} == {
         "in_context_recall",
@@ -52,7 +60,7 @@ def test_the_published_gains_are_those_that_the_text_names():
 def test_where_a_note_says_that_the_table_is_against_the_text_it_is():
     assert gain("R", "S") == pytest.approx(-6.38)
     assert min(gain("S-p", "S"), gain("S-c", "S")) > 21 > gain(*BY_NAME["mixing"].pairs[0])
-    assert published_gains()["R-2!"][MAD_AVERAGE] == 80.16 and parse("R-2!").layout == "position"
+    assert REFERENCE.gains["R-2!"][MAD_AVERAGE] == 80.16 and parse("R-2!").layout == "position"
     for quantity in (MAD_AVERAGE, LOSS):
         s, r = (gain(*pair, quantity) for pair in BY_NAME["rank"].pairs)
         assert s > 0 > r
@@ -63,26 +71,26 @@ def test_where_a_note_says_that_the_table_is_against_the_text_it_is():
     assert all(gain(*pair, LOSS) > 0 for pair in BY_NAME["glu"].pairs)
     assert gain("S-pc", "R-g-q-12o", "memorization") > 0
     assert [round(gain(*pair, "memorization"), 1) for pair in BY_NAME["memorization"].pairs] == [17.3, 9.3]
-    noisy = [published_gains()[label]["noisy_in_context_recall"] for pair in BY_NAME["mixing"].pairs for label in pair]
+    noisy = [REFERENCE.gains[label]["noisy_in_context_recall"] for pair in BY_NAME["mixing"].pairs for label in pair]
     assert set(noisy) == {99.99}
 
 
 def test_lines_are_zero_a_margin_or_a_share_of_the_published_gain():
-    means = {label: row[MAD_AVERAGE] for label, row in published_gains().items()}
+    means = {label: row[MAD_AVERAGE] for label, row in REFERENCE.gains.items()}
     lines = {name: line_of(claim, MAD_AVERAGE, [0], means) for name, claim in BY_NAME.items()}
-    assert margin(MAD_AVERAGE) == margin("compression") == pytest.approx(14.23 / 4)
+    assert REFERENCE.margin(MAD_AVERAGE) == REFERENCE.margin("compression") == pytest.approx(14.23 / 4)
     assert lines["conv"] == lines["both-1"] == 0
-    assert lines["softmax"] == lines["glu"] == -margin(MAD_AVERAGE)
+    assert lines["softmax"] == lines["glu"] == -REFERENCE.margin(MAD_AVERAGE)
     assert lines["mixing"] == pytest.approx(14.23 / 2) and lines["lag"] == pytest.approx((81.82 - 46.27) / 2)
-    assert line_of(BY_NAME["memorization"], "memorization", [0], {}) == margin("memorization")
+    assert line_of(BY_NAME["memorization"], "memorization", [0], {}) == REFERENCE.margin("memorization")
 
 
 def test_lines_on_losses_scale_with_the_stored_losses():
     softmax = BY_NAME["softmax"]
-    published = -published_gains()["S-pc"][LOSS]
-    assert line_of(softmax, LOSS, [0], {"S-pc": published}) == -margin(LOSS)
-    assert line_of(softmax, LOSS, [0], {"S-pc": published / 3}) == pytest.approx(-margin(LOSS) / 3)
-    assert line_of(softmax, LOSS, [0], {}) == -margin(LOSS)
+    published = -REFERENCE.gains["S-pc"][LOSS]
+    assert line_of(softmax, LOSS, [0], {"S-pc": published}) == -REFERENCE.margin(LOSS)
+    assert line_of(softmax, LOSS, [0], {"S-pc": published / 3}) == pytest.approx(-REFERENCE.margin(LOSS) / 3)
+    assert line_of(softmax, LOSS, [0], {}) == -REFERENCE.margin(LOSS)
     assert BY_NAME["glu"].expectation(LOSS) == "gain" and line_of(BY_NAME["glu"], LOSS, [0], {}) == 0
 
 
@@ -111,3 +119,34 @@ def test_a_claim_of_every_pair_has_a_gain_a_pair():
 @pytest.mark.parametrize("paper", ["hypermlp", "interactions", "talk"])
 def test_every_paper_that_has_claims_gives_them_by_its_name(paper):
     assert load_claims(paper)
+
+
+def test_the_claims_of_a_paper_that_retells_another_are_judged_by_its_published_numbers_and_only_if_asked_for():
+    assert list(claims_by_paper()) == ["hypermlp", "interactions"]
+    assert {claim.reference.paper for claim in load_claims("talk")} == {"hypermlp"}
+    assert {claim.published_by for claim in CLAIMS} == {"hypermlp"}
+
+
+def test_the_default_claims_are_those_of_the_papers_with_a_stored_pair():
+    assert list(claims_on(["R-12o!", "R-12!", "ha:3"])) == ["hypermlp"]
+    assert list(claims_on(["ha:3", "S", "R-12!"])) == ["interactions"]
+    assert list(claims_on(["S", "S-p"])) == list(claims_on([])) == list(claims_by_paper())
+
+
+def test_the_correction_for_many_claims_stays_within_a_paper():
+    tasks = scored({"R-12o!": [57.0, 59.0, 55.0], "R-12!": [50.0, 54.0, 51.0]}, MAD_TASKS)
+    losses = lost({"ha:3": [3.0, 3.02, 3.01], "S": [3.02, 3.05, 3.03]}, column="perplexity")
+    scores = pd.concat([tasks, losses], ignore_index=True)
+    both = findings_by_paper(scores, claims_by_paper())
+    for paper, claims in claims_by_paper().items():
+        alone = core.findings(scores, claims=claims)
+        assert [repr(replace(row, paper="")) for row in both if row.paper == paper] == [*map(repr, alone)]
+    tested = {row.paper: row.tested for row in both if row.pairs}
+    assert tested == {"hypermlp": 1, "interactions": 1}
+    table = findings_table(both)
+    assert [line[0] for line in table.text_rows()[1] if line[0].startswith("Paper")] == [
+        "Paper hypermlp",
+        "Paper interactions",
+    ]
+    assert "Holm-corrected for 1 test (hypermlp) and 1 test (interactions)." in table.notes
+    assert {record["paper"] for record in table.records()} == set(tested)

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from madbench.analysis.claims import CLAIMS, margin, published_gains
-from madbench.analysis.findings import Finding, findings
+from hypermlp_claims import BY_NAME, CLAIMS, REFERENCE, findings
+from madbench.analysis.findings import Finding
 from madbench.analysis.inference import BOTH_SOLVE, LEVEL, NEITHER_LEARNED, difference
 from madbench.analysis.samples import samples_of
 from madbench.suites.language.suite import LOSS
@@ -18,7 +18,6 @@ from madbench.suites.mad.suite import MAD_TASKS
 from madbench.suites.scoring import COLUMNS, mean_over
 from score_frames import lost, scored
 
-BY_NAME = {claim.name: claim for claim in CLAIMS}
 LABELS = list(dict.fromkeys(label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))))
 COLLAPSE = {"R-12o!": [57.0, 59.0, 55.0], "R-12!": [9.0, 9.5, 8.5]}
 
@@ -141,7 +140,7 @@ def test_where_every_pair_has_to_hold_all_have_to_be_there_and_the_worst_decides
 def test_a_difference_is_excluded_by_the_margin_and_not_by_a_large_p():
     noisy = {"R-pc": [50.0, 60.0, 40.0], "S-pc": [50.0, 45.0, 55.0]}
     softmax = of(findings(averaged(noisy)), "softmax")
-    assert softmax.line == -margin(MAD_AVERAGE) and softmax.verdict == "not enough data"
+    assert softmax.line == -REFERENCE.margin(MAD_AVERAGE) and softmax.verdict == "not enough data"
     for close in ([50.0, 50.2, 50.1], [50.0, 50.2, 49.9]):  # above and below
         softmax = of(findings(averaged({"R-pc": close * 2, "S-pc": [50.1, 50.3, 49.8] * 2})), "softmax")
         assert (softmax.verdict, softmax.detail) == ("supported", "equal within the margin")
@@ -153,9 +152,9 @@ def test_a_difference_is_excluded_by_the_margin_and_not_by_a_large_p():
     better = {"R-pc": [60.0, 60.2, 60.1], "S-pc": [50.1, 50.3, 49.9]}
     softmax = of(findings(averaged(better)), "softmax")
     assert (softmax.verdict, softmax.detail) == ("supported", "better")
-    published = published_gains()
+    published = REFERENCE.gains
     gained = published["R-cg-q-12o"][MAD_AVERAGE] - published["R-cg-q"][MAD_AVERAGE]
-    assert margin(MAD_AVERAGE) == margin("compression") == pytest.approx(gained / 4)
+    assert REFERENCE.margin(MAD_AVERAGE) == REFERENCE.margin("compression") == pytest.approx(gained / 4)
 
 
 def test_a_solved_task_has_nothing_to_gain_and_an_unlearned_one_says_nothing():
@@ -231,10 +230,10 @@ def no_differences(label: str, quantity: str) -> float:
 
 def on_the_line(label: str, quantity: str) -> float:
     """Means for which "no loss" and "no gain" are false by nothing, and no MAD average gains anything."""
-    line = margin(quantity) if label.startswith("S") else 0.0
+    line = REFERENCE.margin(quantity) if label.startswith("S") else 0.0
     if label.endswith("cg-q-12o"):
         signs = {"memorization": 1, "in_context_recall": 1, "compression": -1, "fuzzy_in_context_recall": -1}
-        line += signs.get(quantity, 0) * margin(quantity)
+        line += signs.get(quantity, 0) * REFERENCE.margin(quantity)
     return line
 
 
@@ -277,7 +276,7 @@ def test_planted_nulls_are_rarely_decided_in_many_stores(means):
 
 @pytest.mark.slow
 def test_planted_effects_and_planted_equivalence_are_found():
-    gains = published_gains()
+    gains = REFERENCE.gains
 
     def published(label: str, quantity: str) -> float:
         return gains[label][quantity] + (3 if quantity == LOSS else -50) if label.endswith(("q", "12o")) else 0.0

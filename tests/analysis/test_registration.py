@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from madbench.analysis import claims, deciding, findings, inference, registration, samples, scores
+from hypermlp_claims import CLAIMS, REFERENCE
+from madbench.analysis import claims, deciding, findings, inference, references, registration, samples, scores
 from madbench.analysis.baselines import HEURISTIC, baseline_values
-from madbench.analysis.claims import CLAIMS, published_gains
 from madbench.analysis.deciding import changes, deciding_values
 from madbench.analysis.inference import holm, variance
 from madbench.analysis.quantities import column
@@ -115,7 +115,7 @@ def forget():
     """``forget()``: empties what is remembered of the published table; again at the end."""
 
     def call():
-        for cached in (published_scores, published_gains):
+        for cached in (published.published_by_paper, published.paper_scores, published_scores, references.references):
             cached.cache_clear()
 
     yield call
@@ -124,7 +124,7 @@ def forget():
 
 def with_column(monkeypatch, name: str, **changes):
     """Changes the column ``name`` wherever it is looked up."""
-    for module in (deciding, samples, claims):
+    for module in (deciding, samples, references):
         monkeypatch.setattr(
             module, "column", lambda asked: replace(column(asked), **changes) if asked == name else column(asked)
         )
@@ -134,8 +134,7 @@ def with_published(monkeypatch, forget, label: str, name: str, value: float):
     changed = {one: dict(row) for one, row in published_scores().items()}
     changed[label][name] = value
     forget()
-    for module in (deciding, claims):
-        monkeypatch.setattr(module, "published_scores", lambda: changed)
+    monkeypatch.setattr(references, "paper_scores", lambda paper: changed)
 
 
 @pytest.mark.slow
@@ -151,7 +150,9 @@ CHANGES = {
     "level": lambda patch, forget: patch.setattr(inference, "LEVEL", 0.1),
     "least_seeds": lambda patch, forget: patch.setattr(inference, "LEAST_SEEDS", 2),
     "unlearned_share": lambda patch, forget: patch.setattr(inference, "UNLEARNED_SHARE", 0.04),
-    "margin_share": lambda patch, forget: patch.setattr(claims, "MARGIN_SHARE", 0.3),
+    "margin_share": lambda patch, forget: patch.setattr(
+        claims, "find_reference", lambda *_: replace(REFERENCE, margin_share=0.3)
+    ),
     "last_evaluations": lambda patch, forget: patch.setattr(suite_columns, "LAST_EVALUATIONS", 4),
     "solved_share.compression": lambda patch, forget: patch.setattr(settings_class("compression"), "solved_share", 0.5),
     "chance.memorization": lambda patch, forget: patch.setattr(
@@ -188,17 +189,16 @@ def test_a_value_that_changed_makes_verdicts_provisional(name, judged, monkeypat
 
 @pytest.mark.slow
 def test_a_published_file_that_was_edited_is_noticed(judged, loaded, monkeypatch, forget, tmp_path):
-    folder = tmp_path / "papers"
-    (folder / "hypermlp").mkdir(parents=True)
-    text = (published.PAPERS / "hypermlp" / "table1.csv").read_text(encoding="utf-8")
-    (folder / "hypermlp" / "table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
+    folder = shutil.copytree(published.PAPERS / "hypermlp", tmp_path / "papers" / "hypermlp")
+    text = (folder / "table1.csv").read_text(encoding="utf-8")
+    (folder / "table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
     assert text.count("46.27") == 1
-    monkeypatch.setattr(published, "PAPERS", folder)
+    monkeypatch.setattr(published, "paper_folders", lambda: {"hypermlp": folder})
     forget()
     said, verdicts = judged()
     assert "published.R-12!.mad_average 46.27, now 26.27" in said
     ways = [100 - value for value in baseline_values(HEURISTIC, loaded[1].jobs, averages=False).values()]
-    scale = sum(ways) / 6 / claims.published_way(MAD_AVERAGE)  # of what the paper's labels had to learn
+    scale = sum(ways) / 6 / REFERENCE.way(MAD_AVERAGE)  # of what the paper's labels had to learn
     lines = [float(line) for line in re.search(r"lines\.lag\.mad_average (\S+), now ([^\s;]+)[;.]", said).groups()]
     assert lines == pytest.approx([(81.82 - of_r + 78.52 - 46.18) / 2 / 2 * scale for of_r in (46.27, 26.27)])
     assert verdicts == ["supported (provisional)"]
@@ -242,7 +242,7 @@ def test_what_a_registration_names_beside_them(path, tmp_path):
     assert found.thresholds["chance"]["compression"] == pytest.approx(100 / 16)
     assert found.thresholds["heuristic"]["compression"] == pytest.approx(25.24, abs=0.01)
     assert all({*found.thresholds[name]} <= {*MAD_TASKS} for name in ("chance", "heuristic"))  # averages follow
-    assert set(found.thresholds["published"]) == {*LABELS, *claims.MARGIN_LABELS}
+    assert set(found.thresholds["published"]) == {*LABELS, *REFERENCE.margin_labels}
 
 
 def test_chance_is_the_mean_over_the_settings_of_a_task(tmp_path):
@@ -308,7 +308,7 @@ def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_regi
         assert judged and set(found.thresholds["lines"][claim.name]) == set(judged) <= set(claim.quantities)
         for label in claim.labels(range(len(claim.pairs))):
             assert set(judged) <= set(found.thresholds["published"][label])
-    assert found.thresholds["lines"]["softmax"][LOSS] == pytest.approx(-claims.margin(LOSS))
+    assert found.thresholds["lines"]["softmax"][LOSS] == pytest.approx(-REFERENCE.margin(LOSS))
     assert not changed_values(found, made)
     json.dumps(deciding_values(found.claims, made), allow_nan=False)
 

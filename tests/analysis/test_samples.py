@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hypermlp_claims import findings
 from madbench.analysis import quantities, samples
 from madbench.analysis.attribution import attribution_table
 from madbench.analysis.cells import Cell, cells_of, with_marks
 from madbench.analysis.comparison import comparison_table
-from madbench.analysis.findings import findings
 from madbench.analysis.inference import Sample, Scale
 from madbench.analysis.quantities import column
 from madbench.analysis.samples import sample_of, samples_of

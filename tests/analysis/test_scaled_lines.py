@@ -9,15 +9,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from madbench.analysis.claims import CLAIMS, HYPERMLP, published_way
-from madbench.analysis.findings import findings
+from hypermlp_claims import BY_NAME, REFERENCE, findings
 from madbench.analysis.findings_table import explanation, findings_table
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE, MAD_TASKS, MadProfile
 from madbench.tasks import heuristic, make_setting
 from score_frames import lost, scored
 
-BY_NAME = {claim.name: claim for claim in CLAIMS}
 QUICK = {task: 10.0 * (1 + i) for i, task in enumerate(MAD_TASKS)}
 """Heuristics of the tasks of a profile."""
 GAINS = {"R-12o!": [70.0, 71.0, 69.0], "R-12!": [40.0, 41.0, 39.0]}
@@ -37,7 +35,7 @@ def test_a_line_is_the_same_share_of_the_way_from_the_heuristic_to_a_perfect_sco
     lag = of(findings(quick(GAINS)), "lag")
     unscaled = of(findings(quick(GAINS), scales=False), "lag")
     assert unscaled.line == lag.published_line == pytest.approx((81.82 - 46.27) / 2)
-    assert lag.line == pytest.approx(unscaled.line * way / published_way(AVERAGE)) and lag.line < unscaled.line
+    assert lag.line == pytest.approx(unscaled.line * way / REFERENCE.way(AVERAGE)) and lag.line < unscaled.line
     assert math.isnan(unscaled.published_line) and lag.published == unscaled.published
     assert lag.published_agrees and unscaled.published_agrees
 
@@ -75,5 +73,5 @@ def test_what_is_printed_says_both_lines_and_how_they_scale():
 def test_the_papers_heuristics_are_those_of_profile_full(task):
     settings = MadProfile.load("full", ()).settings(task)
     own = [100 * heuristic(task, make_setting(task, setting, task)) for setting in settings]
-    assert HYPERMLP.heuristics[task] == pytest.approx(sum(own) / len(own), abs=0.06)
-    assert set(HYPERMLP.heuristics) == set(MAD_TASKS)
+    assert REFERENCE.heuristics[task] == pytest.approx(sum(own) / len(own), abs=0.06)
+    assert set(REFERENCE.heuristics) == set(MAD_TASKS)

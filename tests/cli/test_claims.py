@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from hypermlp_claims import CLAIMS
 from madbench.analysis.claim_sentences import parse_claim
-from madbench.analysis.claims import CLAIMS, Claim, line_of, load_claims
+from madbench.analysis.claims import Claim, load_claims
 from madbench.analysis.findings import findings
+from madbench.analysis.lines import line_of
 from madbench.errors import ConfigError
 from score_frames import scored
 

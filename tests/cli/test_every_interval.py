@@ -17,11 +17,11 @@ from matplotlib.collections import LineCollection
 
 from drawings import FIGURES
 from madbench.analysis.attribution import Effect, attribution_table
-from madbench.analysis.claims import orientation
 from madbench.analysis.figures.registry import figure_frame
 from madbench.analysis.findings import as_gain
 from madbench.analysis.inference import Difference, Sample, binomial_interval, combination, difference
 from madbench.analysis.quantities import column, difference_text, interval_text
+from madbench.analysis.references import orientation
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
@@ -308,7 +308,7 @@ def test_numbers_of_effects_are_combinations_of_the_samples(shown, samples, effe
 
 @pytest.mark.slow
 def test_numbers_of_findings_are_combinations_of_the_samples(shown, samples):
-    from madbench.analysis.claims import CLAIMS
+    from hypermlp_claims import CLAIMS
 
     by_name = {claim.name: claim for claim in CLAIMS}
     records = json.loads(shown("findings", "--format", "json"))["cells"]

@@ -58,7 +58,7 @@ def test_language_models_alone_and_beside_the_tasks(fill, fill_language, found, 
     alone = invoke(findings, columns=100)
     assert not alone.exception and alone.stderr == "" and "MAD avg" not in alone.stdout
     noted = " ".join(invoke(findings, "--notes", columns=100).stdout.split())
-    assert "verdicts are about this profile" in noted and "Corpus shelf" in noted
+    assert "verdicts hold for this profile only" in noted and "Corpus shelf" in noted
     fill("R-cg-q", 0.2, range(3))
     both = found()
     assert both["lag", "loss_l5"]["verdict"] == "supported" and both["lag", "mad_average"]["n"] == 0

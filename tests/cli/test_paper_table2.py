@@ -28,7 +28,7 @@ from madbench.papers.hypermlp.table2 import (
 from madbench.papers.making import Request, jobs_of
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LANGUAGE, LanguageProfile
-from madbench.suites.published import published_perplexities
+from madbench.suites.published import profile_scores
 from madbench.text.corpus import imagined_corpus
 from madbench.text.prepare import prepare
 from sample_jobs import train_job
@@ -286,4 +286,4 @@ def test_the_item_is_refused_other_tasks_by_its_measure(request_of):
 
 
 def test_the_table_of_benchmarks_has_no_perplexities_of_its_profiles():
-    assert published_perplexities("fineweb-340m") == {} and published_perplexities("hyper1")
+    assert profile_scores("fineweb-340m") == {} and profile_scores("hyper1")["S"] == {"perplexity": 62.28}

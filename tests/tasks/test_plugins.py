@@ -61,7 +61,6 @@ def test_an_installed_task_has_its_file_beside_its_module(prefix_sum):
     assert task_path("prefix_sum") == load_task("prefix_sum").path == prefix_sum
     assert load_task("prefix_sum").baseline.vocab_size == 2
     assert (settings_class("prefix_sum").heading, settings_class("prefix_sum").title) == ("Prefix sum", "prefix sum")
-    assert settings_class("prefix_sum").published_column is None
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from madbench.suites.language.curves import (
 )
 from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
 from madbench.suites.protocol import Protocol
-from madbench.suites.published import published_perplexities
+from madbench.suites.published import profile_scores
 from madbench.suites.scoring import (
     COLUMNS,
     JobOutcome,
@@ -93,8 +93,8 @@ class LanguageScoring(Scoring):
         chosen = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
         if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
             chosen.append(column("validation_bits_per_byte"))
-        is_published = published_perplexities(protocol.profile_name, protocol.overrides)
-        perplexities = PERPLEXITIES if is_published else ()
+        published = profile_scores(protocol.profile_name, protocol.overrides)
+        perplexities = PERPLEXITIES if any(PERPLEXITIES[0] in numbers for numbers in published.values()) else ()
         chosen += [column(name) for name in (*perplexities, *map(steps_name, thresholds)) if name in set(scores.column)]
         if not timing_differences(runs):
             common = common_seconds(runs)
