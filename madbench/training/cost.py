@@ -32,6 +32,8 @@ from madbench.training.devices import memory_bytes
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
 """The most FLOPs of a calibration pass on the CPU, about 0.1 seconds. A larger batch is cut down."""
+LONG_PASS = 0.5
+"""Seconds of a pass from which on one pass after the warm-up is enough: noise is then a small part of it."""
 LARGE_FLOPS = 2e11
 """FLOPs of one sequence (some seconds on a CPU) above which one block on fewer tokens is timed instead of the model."""
 LARGE_TOKENS = 256
@@ -134,7 +136,9 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
         network = _network(job).to(device)
         inputs = suite_of(job).Trial.random_batch(job, batch, size.seq_len, device)
         best = math.inf
-        for _ in range(1 + CALIBRATION_PASSES):
+        for number in range(1 + CALIBRATION_PASSES):
+            if number > 1 and best > LONG_PASS:
+                break
             started = time.perf_counter()
             with autocast(device, job.training.precision):
                 loss = network(*inputs)
