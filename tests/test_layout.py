@@ -244,3 +244,8 @@ def test_no_text_or_list_is_multiplied_by_a_truth_value():
             for one, other in ((node.left, node.right), (node.right, node.left)):
                 is_found = is_text_or_sequence(one) and is_truth(other)
                 assert not is_found, f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+def test_nothing_changes_the_working_folder():
+    """A path is handed on instead: relative paths of the user would change their meaning."""
+    assert [path for path in PACKAGE.rglob("*.py") if "chdir(" in path.read_text(encoding="utf-8")] == []

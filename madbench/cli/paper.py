@@ -15,7 +15,7 @@ from rich.console import Console
 from madbench.cli import options
 from madbench.cli.options import TrainingOptions
 from madbench.cli.paper_listings import print_items, print_papers
-from madbench.cli.paper_shipped import beside_shipped_runs, show_shipped
+from madbench.cli.paper_shipped import results_or_shipped, show_shipped
 from madbench.cli.parameters import EVERY_VERB, argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
 from madbench.cli.plot import LayoutOptions, write_figure
@@ -155,8 +155,9 @@ def paper(
         if threads and any(option.name == "threads" for option in verb.params):
             words = (*words, "--threads", str(threads))
         request = Request(chosen, item, results=results.absolute())
-        with beside_shipped_runs(chosen, item, results):
-            call_verb(request, group.main, words)
+        with results_or_shipped(chosen, item, results) as folder:
+            hidden = ("--results", str(folder)) if reads and folder != results else ()
+            call_verb(request, group.main, words, hidden)
         return
     check_profile(item, profile)
     asked = task_names(split_list(tasks) or ())
@@ -289,14 +290,19 @@ def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -
     console.print(f"{counted(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
 
 
-def call_verb(request: Request, run_command: Callable[..., int | None], words: Sequence[str] = ()) -> None:
-    """Runs the verb that makes the item, with ``words`` behind it.
+def call_verb(
+    request: Request,
+    run_command: Callable[..., int | None],
+    words: Sequence[str] = (),
+    hidden: Sequence[str] = (),
+) -> None:
+    """Runs the verb that makes the item, with ``words`` behind it, and with ``hidden`` words that are not printed.
 
     A theorem is reproduced if its checks pass, and else fails here.
     """
     command = shlex.join([*shlex.split(request.item.command), *words])
     Console(stderr=True).print(f"madbench {command}", **PLAIN)
-    code = run_command(shlex.split(command), prog_name="madbench", standalone_mode=False) or 0
+    code = run_command([*shlex.split(command), *hidden], prog_name="madbench", standalone_mode=False) or 0
     verdicts = {command: FAILS if code else REPRODUCED} if request.item.kind == "theorem" else {}
     if verdicts or not code:
         remember(request, Made((), verdicts, {}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,17 +78,15 @@ def _print_recorded(request: Request, verify: Callable[[], None] | None, printed
 
 
 @contextlib.contextmanager
-def beside_shipped_runs(paper: Paper, item: Item, results: Path) -> Iterator[None]:
-    """A block beside a folder ``results`` with the shipped runs, if the item reads runs and there are none yet."""
+def results_or_shipped(paper: Paper, item: Item, results: Path) -> Iterator[Path]:
+    """The results folder of an item: ``results``, or a temporary one with the shipped runs.
+
+    The latter is used if the item reads runs and there are none in the default folder.
+    """
     if not has_archives(item) or results != RESULTS or (results / "runs").is_dir():
-        yield
+        yield results
         return
-    before = Path.cwd()
     with shipped_store(paper) as folder:
         runs = ", ".join(archive_names(item))
         Console(stderr=True).print(f"There are no runs in {results}. By the runs of {runs}:", **PLAIN)
-        os.chdir(folder.parent)
-        try:
-            yield
-        finally:
-            os.chdir(before)
+        yield folder

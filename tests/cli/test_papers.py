@@ -346,7 +346,7 @@ def test_a_statement_that_a_small_model_goes_against_says_so():
 @pytest.mark.parametrize("item", ["claims", "table3", "table4", "table5", "figure1"])
 def test_slots_and_threads_are_taken_by_an_item_that_another_verb_makes(main, monkeypatch, item, tmp_path):
     called = []
-    monkeypatch.setattr("madbench.cli.paper.call_verb", lambda request, run, words=(): called.append(tuple(words)))
+    monkeypatch.setattr("madbench.cli.paper.call_verb", lambda request, run, words, hidden: called.append(tuple(words)))
     (tmp_path / "results" / "runs").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     ended = main("paper", "hypermlp", item, "--slots", 2, "--threads", 1, "--yes")

@@ -17,6 +17,7 @@ from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.grammar import DIAGONAL_GATES
 from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
+from madbench.mixers.decoding import decode_rest
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import check_weights, weight_of
@@ -137,12 +138,9 @@ class CoefficientMixer(Projections):
                     path, blocks = "blocks", forms.split(d, size, PROMPT_SUB_BLOCK)
                 y = self._combine_rows(d, path, blocks)
                 state, values = forms.evolved_keys(d, blocks).mT, d.v
-        rows = [self._read_out(self._with_skip(y, d), whole)]
+        rows = self._read_out(self._with_skip(y, d), whole)
         cache = Cache(state, values, maximum, inputs, length)
-        for token in x[:, length:].unbind(1):
-            row, cache = self.step(token, cache, slide)
-            rows.append(row[:, None])
-        return torch.cat(rows, dim=1), cache
+        return decode_rest(self.step, rows, cache, x[:, length:], slide)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.

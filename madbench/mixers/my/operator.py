@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from madbench.errors import BudgetError, TrainingError
 from madbench.mixers import Size
+from madbench.mixers.decoding import decode_rest
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.my.sources import source, working_folder_on_path
 
@@ -61,11 +62,8 @@ class ModuleMixer(nn.Module):
         The last row equals that of T steps. The other rows do too, unless they depend on the length of the input.
         """
         most = self.allocation.size.max_len if slide else x.shape[1]
-        rows, cache = [self(x[:, :most])], x[:, :most]
-        for token in x[:, most:].unbind(1):
-            row, cache = self.step(token, cache, slide)
-            rows.append(row[:, None])
-        return torch.cat(rows, dim=1), cache
+        start = x[:, :most]
+        return decode_rest(self.step, self(start), start, x[:, most:], slide)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """Returns the only path, ``dense``."""

@@ -10,6 +10,7 @@ of scores and the one row of weights are reversed: slot l is the token l steps b
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.errors import TrainingError
+from madbench.mixers.decoding import decode_rest
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.parts import Projected, rotary_angles
@@ -97,12 +99,9 @@ def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, C
         raise TrainingError(f"{mixer.variant}: a prompt is (B, T, D), not {tuple(x.shape)}")
     whole = x[:, : mixer.max_len] if slide else x  # each row beyond these sees a window of its own
     projected = mixer.project(whole, 0)
-    rows = [mixer(whole, projected)]
+    rows = mixer(whole, projected)
     cache = _extend(_empty_cache(mixer, whole), mixer, whole, projected, slide)
-    for token in x[:, whole.shape[1] :].unbind(1):
-        row, cache = step(mixer, token, cache, slide)
-        rows.append(row[:, None])
-    return torch.cat(rows, dim=1), cache
+    return decode_rest(functools.partial(step, mixer), rows, cache, x[:, whole.shape[1] :], slide)
 
 
 def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:

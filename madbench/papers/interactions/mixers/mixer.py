@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers.decoding import decode_rest
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.precision import wide
@@ -115,7 +116,7 @@ class InteractionMixer(nn.Module):
         whole = x[:, : self.max_len] if slide else x
         q, *seen = self.project(whole)
         of_prompt, state = self._rows(whole, (q, *seen))
-        rows, cache = [of_prompt], (whole.shape[1], *seen)
+        cache = (whole.shape[1], *seen)
         if self.linear and state is None:  # the rows were computed by another path
             _, k, v = self.with_positions(0, 0, q, *seen)
             size = self.rows_of_block(batch, length, "linear_time")
@@ -123,10 +124,7 @@ class InteractionMixer(nn.Module):
                 state = self.totals(*block, state)
         if self.linear:
             cache = (length, state)
-        for token in x[:, whole.shape[1] :].unbind(1):
-            row, cache = self.step(token, cache, slide)
-            rows.append(row[:, None])
-        return torch.cat(rows, dim=1), cache
+        return decode_rest(self.step, of_prompt, cache, x[:, whole.shape[1] :], slide)
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
         """Decodes one token x (B, d). Returns the next row of :meth:`forward` (B, d) and the cache.
