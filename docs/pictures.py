@@ -16,16 +16,9 @@ from madbench.mixers.srg.grammar import LETTERS  # noqa: E402
 
 COLOURS = {"base": "#1f5fa8", "features": "#1c7c54", "rank": "#a14a00", "mixing": "#7a3b9a", "budget": "#a1262f"}
 WHAT = {
-    "S": "softmax",
-    "R": "ReLU after L2Norm",
     "G": "GLU: one set of heads selects, another weighs",
-    "D": "difference of two softmaxes",
-    "L": "scores as they are",
-    "p": "RoPE",
     "c": "short causal convolution on K and V",
     "g": "gates on QK and VO",
-    "k": "registers",
-    "a": "low-rank adapters of V and O",
     "q": "the QK rank is reduced to keep the budget",
     "v": "the VO rank is reduced to keep the budget",
     "1": "scores are mixed over the sequence, R(1)",
@@ -33,12 +26,14 @@ WHAT = {
     "o": "mixing counts back from the current token",
     "!": "nothing compressed: exceeds the budget",
 }
+"""What letters do, where a picture says more than their names."""
 WIDTH, ROW, LETTER, LEFT, TOP = 700, 32, 23, 22, 16
 
 
 def label_picture(label: str) -> str:
     """SVG of ``label`` (S, R, G, D), its letters below a line each that says what the letter does."""
     segments = {letter.letter: letter.segment for letter in LETTERS}
+    names = {letter.letter: letter.name for letter in LETTERS}
     letters = [(i, letter) for i, letter in enumerate(label) if letter in segments]
     baseline = TOP + ROW * len(letters) + 44
     text_left = LEFT + LETTER * len(label) + 18
@@ -54,6 +49,7 @@ def label_picture(label: str) -> str:
             f' monospace" font-size="34" font-weight="600" text-anchor="middle" fill="{colour}">{escape(letter)}</text>'
         )
     for row, (i, letter) in enumerate(letters):
+        what = WHAT.get(letter, names[letter])
         segment, x, y = segments[letter], LEFT + LETTER * i + LETTER / 2, TOP + ROW * row + ROW / 2
         colour = COLOURS[segment]
         parts.append(
@@ -61,7 +57,7 @@ def label_picture(label: str) -> str:
         )
         parts.append(
             f'<text x="{text_left}" y="{y + 5}" font-family="system-ui, DejaVu Sans, sans-serif" font-size="15"'
-            f' fill="#1d232a"><tspan fill="{colour}" font-weight="600">{segment}</tspan>  {escape(WHAT[letter])}</text>'
+            f' fill="#1d232a"><tspan fill="{colour}" font-weight="600">{segment}</tspan>  {escape(what)}</text>'
         )
     return "\n".join([*parts, "</svg>"]) + "\n"
 

@@ -10,8 +10,8 @@
 
 Three rules hold besides the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each other. A
 label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) must say where they are saved: ``q``, ``v`` or ``!``.
-``!`` is an error if nothing adds parameters. This leaves 3,360 labels. 504 of them use only letters of the HyperMLP
-paper's Table 1, which has all letters except ``D``, ``L``, ``k`` and ``a``.
+``!`` is an error if nothing adds parameters. 504 labels use only letters of the HyperMLP paper's Table 1, which
+has all letters except ``D``, ``L``, ``k`` and ``a``.
 
 The syntax, the messages, the suggested labels, the explanations, the help and the factors of labels all derive from
 ``LETTERS``. Sources refer to the HyperMLP paper.
@@ -293,7 +293,7 @@ def every_variant() -> tuple[Variant, ...]:
 
 @functools.cache
 def every_label() -> tuple[str, ...]:
-    """The 3,360 labels of the grammar, in the order of ``every_variant``."""
+    """All labels of the grammar, in the order of ``every_variant``."""
     return tuple(map(str, every_variant()))
 
 

@@ -13,28 +13,29 @@ from madbench.labels.diagnosis import point_at, show
 from madbench.mixers.srg import diagnosis
 from madbench.mixers.srg.diagnosis import nearest
 from madbench.mixers.srg.grammar import all_labels
+from srg_letters import BASES, END, features_after, listed
 
 MESSAGES = {
-    "G-cx-q-12o": (10, "expected 'g', 'k', 'a', '-' or the end after 'c'; did you mean 'G-cg-q-12o'?"),
-    "X": (7, "expected 'S', 'R', 'G', 'D' or 'L' at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
+    "G-cx-q-12o": (10, f"expected {features_after('c', '-', END)} after 'c'; did you mean 'G-cg-q-12o'?"),
+    "X": (7, f"expected {listed(BASES)} at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
     "Gcg-q": (8, "expected '-' or the end after 'G'; did you mean 'G-cg-q'?"),
     "G-cg-qq": (13, "expected '-' or the end after 'q'; did you mean 'G-cg-q'?"),
-    "G-gc-q-12o": (10, "expected 'k', 'a', '-' or '!' after 'g'; did you mean 'G-cg-q-12o'?"),
+    "G-gc-q-12o": (10, f"expected {features_after('g', '-', '!')} after 'g'; did you mean 'G-cg-q-12o'?"),
     "G-cg-q-21o": (15, "expected 'o' or the end after '2'; did you mean 'G-cg-q-12o'?"),
     "S-q-1-c": (12, "expected '2', 'o' or the end after '1'; did you mean 'S-c-q-1'?"),
-    "S-cc": (10, "expected 'g', 'k', 'a', '-' or the end after 'c'; did you mean 'S-c'?"),
+    "S-cc": (10, f"expected {features_after('c', '-', END)} after 'c'; did you mean 'S-c'?"),
     "SR-c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "S-q-v": (11, "expected '1' or '2' after '-'; did you mean 'S-q'?"),
-    "s": (7, "expected 'S', 'R', 'G', 'D' or 'L' at the start; did you mean 'S'?"),
-    "S-C-q": (9, "expected 'p', 'c', 'g', 'k', 'a', 'q', 'v', '1' or '2' after '-'; did you mean 'S-c-q'?"),
-    "S-G-q": (9, "expected 'p', 'c', 'g', 'k', 'a', 'q', 'v', '1' or '2' after '-'; did you mean 'S-g-q'?"),
-    "": (7, "expected 'S', 'R', 'G', 'D' or 'L' at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
+    "s": (7, f"expected {listed(BASES)} at the start; did you mean 'S'?"),
+    "S-C-q": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-c-q'?"),
+    "S-G-q": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-g-q'?"),
+    "": (7, f"expected {listed(BASES)} at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
     "S-c-": (11, "expected 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
-    "S--c": (9, "expected 'p', 'c', 'g', 'k', 'a', 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
-    "-c": (7, "expected 'S', 'R', 'G', 'D' or 'L' at the start; did you mean 'S-c'?"),
+    "S--c": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-c'?"),
+    "-c": (7, f"expected {listed(BASES)} at the start; did you mean 'S-c'?"),
     "S -c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
-    "G-\u0441g-q": (9, "expected 'p', 'c', 'g', 'k', 'a', 'q', 'v', '1' or '2' after '-'; did you mean 'G-pg-q'?"),
-    "\uff27-q": (7, "expected 'S', 'R', 'G', 'D' or 'L' at the start; did you mean 'G-q'?"),
+    "G-\u0441g-q": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'G-pg-q'?"),
+    "\uff27-q": (7, f"expected {listed(BASES)} at the start; did you mean 'G-q'?"),
     "S\u2013c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "R-cg-q-o": (14, "expected '1' or '2' after '-'; did you mean 'R-cg-q-12o'?"),
     "G-cg-q-12o!": (
@@ -56,15 +57,15 @@ MESSAGES = {
         "the budget ('S-pg!')",
     ),
     "R-c!": (10, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
-    "R-ag-q": (10, "expected '-' or '!' after 'a'; did you mean 'R-ga-q'?"),
+    "R-ag-q": (10, f"expected {features_after('a', '-', '!')} after 'a'; did you mean 'R-ga-q'?"),
     "D-pk": (
         10,
         "'k' adds parameters; add q to compress QK ('D-pk-q'), v to compress VO ('D-pk-v') or ! to lift "
         "the budget ('D-pk!')",
     ),
-    "D-kx-q": (10, "expected 'a', '-' or '!' after 'k'; did you mean 'D-k-q'?"),
+    "D-kx-q": (10, f"expected {features_after('k', '-', '!')} after 'k'; did you mean 'D-k-q'?"),
     "D!": (8, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'D'?"),
-    "HyperGLUE": (7, "expected 'S', 'R', 'G', 'D' or 'L' at the start; did you mean 'HyperGLU'?"),
+    "HyperGLUE": (7, f"expected {listed(BASES)} at the start; did you mean 'HyperGLU'?"),
 }
 
 
@@ -81,8 +82,9 @@ def test_message_and_caret(label):
 
 
 def test_escaped_characters_before_the_fault_move_the_caret():
-    assert message("S-c\t\u0000").startswith("label 'S-c\\t\\x00'\n          ^ expected 'g', 'k', 'a', '-' or the end")
-    assert message("\ud800").startswith("label '\\ud800'\n       ^ expected 'S', 'R', 'G', 'D' or 'L' at the start")
+    offered = features_after("c", "-", END)
+    assert message("S-c\t\u0000").startswith(f"label 'S-c\\t\\x00'\n          ^ expected {offered}")
+    assert message("\ud800").startswith(f"label '\\ud800'\n       ^ expected {listed(BASES)} at the start")
     assert point_at("\u6f22\tx", 2, "here") == "label '\\u6f22\\tx'\n               ^ here"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 
 from madbench.errors import LabelError
 from madbench.labels import every_label, parse
-from madbench.mixers.srg.grammar import Variant, all_labels
+from madbench.mixers.srg.grammar import LETTERS, Variant, all_labels
+from srg_letters import ALL_LETTERS, BASES
 
-LETTERS = "SRGDLpcgkaqv12o!-"
+CHARACTERS = f"{ALL_LETTERS}-"
+OTHERS = [row.letter for row in LETTERS if row.segment == "features" and not row.is_in_table1]
+PAID = {row.letter for row in LETTERS if row.is_paid}
 
 
 def written_out_by_hand(bases="SRG", others=("",)) -> set[str]:
@@ -23,19 +27,21 @@ def written_out_by_hand(bases="SRG", others=("",)) -> set[str]:
     for base in bases:
         for features in [f"-{letters}" if letters else "" for letters in letters_of]:
             for mixing in ("", "-1", "-2", "-12", "-1o", "-2o", "-12o"):
-                costs = bool({"g", "k", "a"} & {*features}) or mixing != ""
+                costs = bool(PAID & {*features}) or mixing != ""
                 found |= {base + features + "-q" + mixing, base + features + "-v" + mixing}
                 found.add(base + features + mixing + ("!" if costs else ""))
     return found
 
 
-VALID = written_out_by_hand("SRGDL", ("", "k", "a", "ka"))
+VALID = written_out_by_hand(
+    BASES, ["".join(some) for n in range(len(OTHERS) + 1) for some in itertools.combinations(OTHERS, n)]
+)
 
 
-def test_there_are_3360_labels_504_of_them_in_the_letters_of_the_paper_and_they_are_those_of_the_grammar():
+def test_the_labels_are_those_of_the_grammar_and_504_of_them_are_in_the_letters_of_the_paper():
     assert len(all_labels()) == len(set(all_labels())) == 504
     assert set(all_labels()) == written_out_by_hand()
-    assert len(every_label()) == 3360 and set(every_label()) == VALID
+    assert len(every_label()) == len(VALID) and set(every_label()) == VALID
     assert [label for label in every_label() if label in set(all_labels())] == list(all_labels())
 
 
@@ -106,7 +112,7 @@ def test_errors_survive_pickling():
 
 
 @pytest.mark.slow
-@given(st.text(LETTERS, max_size=12))
+@given(st.text(CHARACTERS, max_size=12))
 def test_exactly_the_labels_of_the_grammar_parse(text):
     if text in VALID:
         assert str(parse(text)) == text
@@ -119,7 +125,7 @@ def test_exactly_the_labels_of_the_grammar_parse(text):
 def test_every_text_one_character_from_a_label_parses_only_if_it_is_one():
     for label in sorted(VALID)[::97]:
         for i in range(len(label) + 1):
-            for letter in LETTERS:
+            for letter in CHARACTERS:
                 for text in (label[:i] + letter + label[i:], label[:i] + letter + label[i + 1 :]):
                     assert _parses(text) == (text in VALID)
 
@@ -129,7 +135,7 @@ def test_random_texts_end_in_a_variant_or_a_label_error():
     draw = random.Random(0)
     anything = "".join(map(chr, (*range(0x250), *range(0x370, 0x600), 0xFF27, 0x6F22, 0xD800, 0x10FFFF)))
     for i in range(1_500):
-        alphabet = (anything, LETTERS, LETTERS + "sCx {},@~")[i % 3]
+        alphabet = (anything, CHARACTERS, CHARACTERS + "sCx {},@~")[i % 3]
         text = "".join(draw.choices(alphabet, k=draw.randrange(25)))
         try:
             assert str(parse(text)) == text and text in VALID

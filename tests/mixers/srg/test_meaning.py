@@ -6,7 +6,8 @@ import pytest
 
 from madbench.labels import diff, explain, factors, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
-from madbench.mixers.srg.grammar import FACTORS, all_variants, every_variant
+from madbench.mixers.srg.grammar import FACTORS, LETTERS, all_variants, every_variant
+from srg_letters import BASES, FEATURES, with_features_changed
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,12 @@ def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
 
 
 def test_neighbourhood_of_hyperglu_by_hand():
-    assert " ".join(map(str, family_of("HyperGLU").neighbours(parse("HyperGLU")))) == (
-        "S-cg-q-12o R-cg-q-12o D-cg-q-12o L-cg-q-12o G-pcg-q-12o G-g-q-12o G-c-q-12o"
-        " G-cgk-q-12o G-cga-q-12o G-cg-v-12o G-cg-q-2o"
-        " G-cg-q-1o G-cg-q-12 G-cg-12o!"
-    )
+    other_bases = [f"{base}-cg-q-12o" for base in BASES if base != "G"]
+    other_features = [f"G-{features}-q-12o" for features in with_features_changed("cg")]
+    others = "G-cg-v-12o G-cg-q-2o G-cg-q-1o G-cg-q-12 G-cg-12o!".split()
+    found = family_of("HyperGLU").neighbours(parse("HyperGLU"))
+    assert [*map(str, found)] == [*other_bases, *other_features, *others]
+    assert {"S-cg-q-12o", "G-pcg-q-12o", "G-g-q-12o", "G-cgk-q-12o"} <= {*map(str, found)}
 
 
 def test_factors_come_in_a_fixed_order():
@@ -83,10 +85,9 @@ def test_explain_says_when_mixing_lacks_the_lag_layout():
 
 
 def test_a_factor_that_means_nothing_for_a_label_is_left_out():
-    assert dict(factors(parse("S-c"))) == {
-        "base": "S", "rope": "", "conv": "c", "gates": "", "registers": "", "adapter": "", "rank": "", "mix1": "",
-        "mix2": "", "budget": "matched",
-    }  # fmt: skip
+    features = {row.field: "" for row in LETTERS if row.segment == "features"} | {"conv": "c"}
+    others = {"rank": "", "mix1": "", "mix2": "", "budget": "matched"}
+    assert dict(factors(parse("S-c"))) == {"base": "S", **features, **others}
     assert set(FACTORS) - set(factors(parse("G-cg-12o!"))) == {"rank"}
 
 
@@ -97,5 +98,5 @@ def test_levels_name_mixing_with_its_layout_and_the_budget_by_what_pays():
 
 
 def test_the_levels_of_contrasts_have_one_order():
-    assert LEVELS == ("", *"SRGDLpcgkavq", "1", "1o", "2", "2o", "o", "!")
+    assert LEVELS == ("", *BASES, *FEATURES, "v", "q", "1", "1o", "2", "2o", "o", "!")
     assert {level for variant in every_variant() for level in levels(variant).values()} == set(LEVELS)

@@ -1,0 +1,45 @@
+"""The letters of the S/R/G grammar as tests need them, from the family's own table: a new letter edits no test."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+
+from madbench.labels import every_label, factors, parse
+from madbench.mixers.srg.grammar import LETTERS
+
+BASES, FEATURES = ("".join(row.letter for row in LETTERS if row.segment == segment) for segment in ("base", "features"))
+ALL_LETTERS = "".join(row.letter for row in LETTERS)
+END = "the end"
+
+
+def listed(choices: Iterable[str]) -> str:
+    """``'g', 'k' or the end``."""
+    *first, last = (choice if choice == END else f"'{choice}'" for choice in choices)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def features_after(letter: str, *others: str) -> str:
+    """The features that may follow ``letter`` (all if it is empty), and ``others``, as a message lists them."""
+    return listed([*FEATURES[FEATURES.index(letter) + 1 if letter else 0 :], *others])
+
+
+def with_features_changed(features: str) -> list[str]:
+    """``features`` with one more letter or without one of its letters, for each letter in order."""
+    return ["".join(one for one in FEATURES if (one in features) != (one == letter)) for letter in FEATURES]
+
+
+@functools.cache
+def labels_of_all_pairs() -> tuple[str, ...]:
+    """A few labels among which each level of a factor occurs beside each level of each other one, where it can."""
+    bits: dict[tuple, int] = {}
+    pairs: dict[str, int] = {}
+    for label in every_label():
+        found = itertools.combinations(factors(parse(label)).items(), 2)
+        pairs[label] = sum(1 << bits.setdefault(pair, len(bits)) for pair in found)
+    chosen, missing = [], (1 << len(bits)) - 1
+    while missing:
+        chosen.append(max(pairs, key=lambda label: (pairs[label] & missing).bit_count()))
+        missing &= ~pairs[chosen[-1]]
+    return tuple(sorted(chosen))
