@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 import madbench
-from madbench.cli.packages import KINDS
+from madbench.cli.packages import EVERY_KIND
 from madbench.cli.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
 from madbench.extras import install_command
@@ -101,7 +101,7 @@ def _installed(requirement: Requirement) -> dict[str, Any]:
 def _plugins() -> list[dict[str, Any]]:
     """What installed packages add; a broken addition affects only its own labels, tasks and items."""
     rows = []
-    for noun, kind in KINDS.items():
+    for noun, kind in EVERY_KIND.items():
         points, broken = kind.installed(), kind.broken()
         for name in sorted({*points, *broken}):
             package = getattr(points.get(name), "dist", None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from madbench import labels, papers, suites, tasks
 from madbench.labels import paper_folders
+from madbench.mixers import package_checks
 from madbench.mixers.my import sources
 
 if TYPE_CHECKING:
@@ -39,4 +40,13 @@ KINDS = {
         paper_folders.fault_of_name,
     ),
     "module": Kind(sources.installed_modules, sources.broken_modules, sources.names, sources.fault_of_name),
+}
+"""The kinds that ``madbench new`` writes."""
+EVERY_KIND = KINDS | {
+    "checks": Kind(
+        package_checks.installed_checks,
+        package_checks.broken_checks,
+        package_checks.check_names,
+        package_checks.fault_of_name,
+    )
 }

@@ -22,6 +22,7 @@ from madbench.jobs import Job
 from madbench.labels import Label
 from madbench.labels.plugins import Installed, find_installed, load_value, shipped_entry_points
 from madbench.mixers import Check
+from madbench.mixers.package_checks import package_checks
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.profile import Profile
@@ -91,8 +92,9 @@ def default_suites() -> list[Suite]:
 
 
 def checks_of(label: Label) -> Iterator[Check]:
-    """The checks of a label's mixer that use the tasks of suites."""
-    return itertools.chain.from_iterable(suite.checks(label) for suite in suites().values())
+    """The checks of a label's mixer that its family does not define: those of suites, and those of packages."""
+    of_suites = (suite.checks(label) for suite in suites().values())
+    return itertools.chain(itertools.chain.from_iterable(of_suites), package_checks(label))
 
 
 def default_headline() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""The checks of a built mixer: the budget, the computed forms and the numerics; and the paper's statements.
+"""Checks of the built mixer of a label: the budget, its computed forms, its cache, and its numerics.
 
-Checks have the numbers V1 to V16. Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d),
-gates have their initial values. The paper's statements are in the folder ``theorems``.
+Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates have their initial values. The
+paper's lemmas are checks of that paper's package; the numbers V1 to V16 are those of both.
 """
 
 from __future__ import annotations
@@ -20,24 +20,21 @@ from madbench.mixers import Check, build, ordinary, path_checks
 from madbench.mixers.bfloat16_checks import NARROW, bfloat16_checks
 from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.cd.ranges import FLOAT32_EXPONENT, OVERFLOW, leaves_float64
 from madbench.mixers.cd.sample_mixers import (
     CHECK_SEEDS,
     HEADS,
     LENGTH,
     LONG,
-    LONGER,
     WIDTH,
     SampleMixers,
     is_positive,
     relative,
 )
-from madbench.mixers.cd.theorems import statements
 from madbench.mixers.checks import general_checks
 from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.residuals import ROUNDING
 
-FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # the ranges end at e^88 and e^709
-LARGEST_SCORE = 16
 UNEVEN_ROUNDING = 1e-6  # tolerance for labels that divide by sums of terms of both signs
 CPU = replace(path_checks.CPU, tolerance=1e-10)
 FAR = 300  # tokens; bfloat16 has no odd positions beyond 256
@@ -45,35 +42,17 @@ FAR_ROWS = range(253, FAR, 4)
 PRODUCTS = {"bmm", "baddbmm"}
 """Products of gates, states and scores. They are in float32 under autocast, unlike the linear maps."""
 UNEVEN = "a sum of terms of both signs is only as exact as the largest term"
-OVERFLOW = "exp of a growing score leaves the range of float64"
 
 
 def checks(family: Any, label: Label) -> Iterable[Check]:
-    """All checks of a label: those of the mixer, and those of the paper's statements."""
+    """The checks of a label, in the order of their numbers."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name == "parameters")
-    parts = (_forms, _ordinary, _state, statements.checks, _softmax_attention, _numerics)
+    parts = (_forms, _ordinary, _state, _softmax_attention, _numerics)
     for check in itertools.chain.from_iterable(part(samples) for part in parts):
-        if check.run and _is_beyond_float64(label, check.name):
+        if check.run and check.name.startswith(("V2", "gradients")) and leaves_float64(label, LENGTH):
             check = replace(check, reason=OVERFLOW)
         yield check
-
-
-def _is_beyond_float64(label: Label, check: str) -> bool:
-    """True if the quantities that a check compares become infinite within its tokens."""
-    if check.startswith("V11"):
-        return label.norm not in ("sum", "max") and _growth(label, LONGER) > FLOAT64_EXPONENT
-    return check.startswith(("V2", "V8", "gradients")) and _leaves_float64(label, LENGTH)
-
-
-def _leaves_float64(label: Label, length: int) -> bool:
-    """True if exp of a score is infinite after its growth over ``length`` tokens."""
-    return _growth(label, length) * LARGEST_SCORE > FLOAT64_EXPONENT
-
-
-def _growth(label: Label, length: int) -> float:
-    """The factor by which a constant gate makes a score under exp grow over ``length`` tokens."""
-    return float(label.gate) ** length if label.readout == "exp" and label.is_constant else 0.0
 
 
 def paths_of(mixer: CoefficientMixer) -> list[str]:
@@ -97,21 +76,21 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
 
     yield Check("V1 causal", "A changed token does not change earlier rows.", "eq. 2", samples.largest(change))
     label = samples.label
-    lengths = [length for length in path_checks.LENGTHS if not _leaves_float64(label, length)]
+    lengths = [length for length in path_checks.LENGTHS if not leaves_float64(label, length)]
     optional = {"sdpa": label.is_softmax, "fla": label.is_recurrent}
     every = ("dense", "chunked", "blocks", "step", "sdpa", "fla")
     paths = tuple(path for path in every if optional.get(path, True))
     loops = path_checks.Loops(make)
     what, source = "eq. 3 row by row", "eq. 2-4, Remark 1"
     yield from path_checks.path_checks(loops, paths, source, name="V2 {}", what=what, lengths=lengths, cpu=CPU)
-    prompts = [prompt for prompt in path_checks.PROMPTS if not _leaves_float64(label, prompt + path_checks.CONTINUED)]
+    prompts = [prompt for prompt in path_checks.PROMPTS if not leaves_float64(label, prompt + path_checks.CONTINUED)]
     prefill = functools.partial(path_checks.prefill_residual, make, prompts)
     what = "Decoding a prompt at once, then token by token, gives the outputs and gradients of the parallel form."
     yield Check("V2 prefill", what, "eq. 2-4, Remark 1", prefill, CPU.tolerance)
     far = functools.partial(_far_rows, make)
     what = f"Rows and steps from {FAR_ROWS.start} to {FAR} equal eq. 3 row by row, at positions that bfloat16 lacks."
     reason = "" if label.rope else "the label has no RoPE"
-    reason = reason or (OVERFLOW if _leaves_float64(label, FAR) else "")
+    reason = reason or (OVERFLOW if leaves_float64(label, FAR) else "")
     yield Check("V2 far", what, "eq. 2-4", far, CPU.tolerance, reason=reason)
     what = "Gradients equal finite differences."
     slopes = functools.partial(path_checks.slope_residual, make, LENGTH)
@@ -126,7 +105,7 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
 def _ordinary(samples: SampleMixers) -> Iterator[Check]:
     """The checks at an ordinary size."""
     label = samples.label
-    reason = OVERFLOW if _leaves_float64(label, ordinary.TOKENS) else ""
+    reason = OVERFLOW if leaves_float64(label, ordinary.TOKENS) else ""
     if label.readout == "kexp" and label.scaling in ("bd", "bi"):
         reason = "exp of keys with this b has numbers too far apart for float64"
     tolerance = ROUNDING if _is_as_exact_as_a_term(label) else UNEVEN_ROUNDING

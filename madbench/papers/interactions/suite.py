@@ -25,8 +25,7 @@ from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.training import Schedule, Training
 
 if TYPE_CHECKING:
-    from madbench.labels import Label
-    from madbench.mixers import Allocation, Check, Family
+    from madbench.mixers import Allocation, Family
     from madbench.papers.interactions.worlds import World
 
 NAME = "interactions"
@@ -408,12 +407,6 @@ class InteractionSuite(Suite):
             "pixels": "The number of black pixels at given offsets from each pixel.",
             "series": "The forecast of every step of a series from earlier steps.",
         }[task]
-
-    def checks(self, label: Label) -> Iterable[Check]:
-        """Checks of the theorems on the functions that the label represents and learns in small worlds."""
-        from madbench.papers.interactions.theorems.training import theorems  # torch
-
-        return theorems(label)
 
     def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:
         return f"{len(self.jobs((), profile))} runs per seed", set()

@@ -18,7 +18,7 @@ PROGRAM = """
 import madbench
 from madbench.labels import families, family_identity, family_of
 from madbench.papers import loaded_papers
-from madbench.suites import broken_suites, find_suite, suites
+from madbench.suites import broken_suites, checks_of, find_suite, suites
 
 print({"interactions"} & {*suites(), *loaded_papers()[0]}, {"ha", "hfa"} & {*families()}, broken_suites())
 if "interactions" in suites():
@@ -26,7 +26,7 @@ if "interactions" in suites():
     profile = suite.Profile.load("quick", ["training.steps=2"])
     job = suite.jobs(["hfa:C3"], profile, tasks=["hunters"], seeds=(0,))[0]
     print(type(suite).__module__, job.family.partition("+")[0], "+" in job.family)
-    print(len(list(suite.checks("hfa:C1"))), madbench.build("ha:3", 16, 8).__class__.__module__)
+    print(len(list(checks_of("hfa:C1"))), madbench.build("ha:3", 16, 8).__class__.__module__)
 """
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from madbench.labels import parse
+from madbench.papers.interactions.theorems import checks as theorems
 from madbench.papers.interactions.theorems import lemmas
-from madbench.papers.interactions.theorems.training import theorems
 
 GROUPS = [getattr(lemmas, f"of_{group}") for group in ("waves", "descent", "rank", "features", "cost")]
 GROUPS += [functools.partial(lemmas.of_triples, has_all_pairs) for has_all_pairs in (False, True)]

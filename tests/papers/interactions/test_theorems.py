@@ -8,6 +8,7 @@ import torch
 
 from madbench.labels import parse
 from madbench.mixers.checks import run_checks
+from madbench.papers.interactions import theorems
 from madbench.papers.interactions.mixers.coupling import Coupling
 from madbench.papers.interactions.theorems import appendix_b, limits
 from madbench.papers.interactions.theorems import training as module
@@ -27,7 +28,7 @@ def afresh():
 
 
 def outcomes(label: str, *names: str) -> dict[str, bool]:
-    checks = [check for check in module.theorems(parse(label)) if check.run and (not names or check.name in names)]
+    checks = [check for check in theorems.checks(parse(label)) if check.run and (not names or check.name in names)]
     return {check.name: check.holds(check.run()) for check in checks}
 
 
@@ -147,13 +148,13 @@ def test_two_layers_of_products_are_not_additive(monkeypatch):
 
 
 def test_labels_without_couplings_have_none():
-    assert not [*module.theorems(parse("hfa:L1")), *module.theorems(parse("ha:4")), *module.theorems(parse("ha:C4"))]
+    assert not [*theorems.checks(parse("hfa:L1")), *theorems.checks(parse("ha:4")), *theorems.checks(parse("ha:C4"))]
 
 
 @pytest.mark.slow
 def test_verify_has_them_and_gradients_are_measured_where_autograd_is_off():
     label = parse("ha:C3")
-    names = [check.name for check in module.theorems(label)]
+    names = [check.name for check in theorems.checks(label)]
     assert names == [check.name for check in checks_of(label)]
     assert names == [outcome.check.name for outcome in run_checks(label, checks_of)][-len(names) :]
     with torch.no_grad():

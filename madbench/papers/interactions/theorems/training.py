@@ -20,46 +20,14 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.papers.interactions.mixers.coupling import Coupling
-from madbench.papers.interactions.mixers.tuples import ALL
-from madbench.papers.interactions.theorems import appendix_b, lemmas, limits, trigrams
 from madbench.papers.interactions.theorems.representation import (
-    constructions,
-    features,
     linear_attention,
     outputs,
-    representation,
 )
 from madbench.papers.interactions.worlds import Alliances, Colliding
 
 EMBEDDINGS = ("one_hot", "sinusoidal")
 _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 300, "test_samples": 300}
-
-
-def theorems(label: Any) -> Iterator[Check]:
-    """The checks of a label with base ``C``, of ha:3 and of hfa:2. Empty for any other label."""
-    if str(label) == "hfa:C1":
-        yield from representation()
-        yield from lemmas.of_waves()
-        yield from limits.approximations()
-        yield from limits.parameters()
-        yield from constructions()
-        yield from appendix_b.policies()
-        yield from appendix_b.pixels()
-        yield from lemmas.of_descent()
-        yield from _training()
-        yield from _generalization()
-        yield from lemmas.of_rank()
-    if str(label).startswith("hfa:C"):
-        yield from features()
-        yield from limits.layers()
-        yield from lemmas.of_features()
-    if str(label).startswith("ha:C3"):
-        yield from _triples()
-        yield from lemmas.of_triples(label.tuples == ALL)
-    if str(label) == "ha:3":
-        yield from trigrams.checks()
-    if str(label) == "hfa:2":
-        yield from lemmas.of_cost()
 
 
 @dataclass(frozen=True)
@@ -126,7 +94,7 @@ def _trained(embedding: str = "one_hot", control: str = "", time: float = 14.0, 
     return descend(counts, counts, targets, rate / norm, round(time / rate), e, e)
 
 
-def _training() -> Iterator[Check]:
+def training() -> Iterator[Check]:
     def gradients() -> float:
         world = Colliding(positions=6, radius=1, length=5, samples=7)
         symbols, values = world.data("train", 5, 0)
@@ -184,7 +152,7 @@ def _training() -> Iterator[Check]:
         yield Check(f"limit, {embedding}", what, "follows from Lemma C.2", functools.partial(limit, embedding), 0.01)
 
 
-def _generalization() -> Iterator[Check]:
+def generalization() -> Iterator[Check]:
     def tested(embedding: str, control: str = "") -> Iterator[tuple[Colliding, int, float]]:
         world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _trained(embedding, control)
         for length in (2, 3, 6, 9):
@@ -275,7 +243,7 @@ def _triple_problem() -> tuple[Array, Array, Alliances]:
     return occurrences(symbols, world.types), pairs, world
 
 
-def _triples() -> Iterator[Check]:
+def triples() -> Iterator[Check]:
     def conservation() -> float:
         return abs(_allied(0.002, 250).drift / _allied(0.001, 500).drift - 2)
 

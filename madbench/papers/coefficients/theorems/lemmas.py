@@ -15,7 +15,7 @@ from madbench.mixers.cd import forms, parts
 from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label, rescaled, twin
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONGER, SampleMixers, is_positive, relative
-from madbench.mixers.cd.theorems import zero_sets
+from madbench.papers.coefficients.theorems import zero_sets
 
 NEAR_ZERO = 0.001
 KEY_WIDTHS = (8, 32, 128)

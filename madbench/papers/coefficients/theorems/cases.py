@@ -13,7 +13,7 @@ from madbench.mixers.cd.budget import CONV_TAPS
 from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, LONGER, SampleMixers, is_positive
-from madbench.mixers.cd.theorems.lemmas import equal_keys
+from madbench.papers.coefficients.theorems.lemmas import equal_keys
 
 PAIRED, KEY_WIDTH = 24, 8  # number of queries and keys in rank checks, and n
 BIASED = (0.001, 0.1)  # range of the initial Delta of Mamba-2 (Example 2)

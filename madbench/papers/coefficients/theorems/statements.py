@@ -12,8 +12,8 @@ from madbench.mixers import Check
 from madbench.mixers.cd.grammar import PRESETS, Label
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import HEADS, SampleMixers, relative
-from madbench.mixers.cd.theorems import cases, lemmas
-from madbench.mixers.cd.theorems.table1 import closed_form, row_of
+from madbench.papers.coefficients.theorems import cases, lemmas
+from madbench.papers.coefficients.theorems.table1 import closed_form, row_of
 
 WORKED_OUT = {
     "readout": ("exp", "relu", "softplus", "elu", "sigmoid", "id", "krelu", "kelu", "ksoftplus", "kexp"),

@@ -7,12 +7,11 @@ import torch
 
 from madbench.labels import parse
 from madbench.mixers.cd import parts
-from madbench.mixers.cd.family import FAMILY
-from madbench.mixers.cd.theorems import zero_sets
+from madbench.papers.coefficients.theorems import checks, zero_sets
 
 
 def check_of(label, name):
-    (check,) = [check for check in FAMILY.checks(parse(label)) if check.name == name]
+    (check,) = [check for check in checks(parse(label)) if check.name == name]
     return check
 
 
@@ -75,7 +74,7 @@ def test_a_case_in_which_a_statement_does_not_hold_contradicts_it(label, name):
     ],
 )
 def test_a_case_is_of_the_labels_that_it_concerns(label, name):
-    assert name not in {check.name for check in FAMILY.checks(parse(label))}
+    assert name not in {check.name for check in checks(parse(label))}
 
 
 def test_a_readout_that_is_not_linear_has_coefficients_of_a_higher_rank(monkeypatch):
@@ -100,7 +99,7 @@ def test_a_weaker_mirror_does_not_bring_a_coefficient_back(monkeypatch):
 
 def test_a_longer_convolution_is_not_over_after_four_tokens(monkeypatch):
     check = check_of("cd:exp-sum-c", "V8 repeated token")
-    monkeypatch.setattr("madbench.mixers.cd.theorems.cases.CONV_TAPS", 1)
+    monkeypatch.setattr("madbench.papers.coefficients.theorems.cases.CONV_TAPS", 1)
     assert not check.holds(check.run())
 
 
