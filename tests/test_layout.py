@@ -143,6 +143,53 @@ def test_nothing_outside_a_package_of_papers_names_it(tmp_path):
         assert offenders(packages[0], tmp_path) == (["example.py"] if text in names else [])
 
 
+NAMES_A_PAPER = {
+    "bench/language.py": "bench table5 prints that table's published numbers beside ours",
+    "cli/moved.py": "spellings that moved",
+    "cli/paper.py": "examples of the verb's help",
+    "mixers/traits.py": "coefficients is a method of mixers",
+}
+"""The modules outside of papers that may name one, with the reason."""
+
+
+def test_nothing_outside_papers_names_one():
+    """Their claims, published numbers, sets and profiles are found by the folder in which they stand."""
+    papers = {path.parent.name for path in PACKAGE.glob("papers/*/paper.yaml")}
+    any_of = "|".join(sorted(papers))
+    pattern = re.compile(rf"""["'`/.](?:{any_of})["'`/.]|\bpaper (?:{any_of})\b|(?i:hypermlp)""")
+    own = re.compile(r"papers/|mixers/srg/")
+    files = {str(path.relative_to(PACKAGE)): path for end in ("py", "yaml", "j2") for path in PACKAGE.rglob(f"*.{end}")}
+    naming = {
+        name for name, path in files.items() if not own.match(name) and pattern.search(path.read_text(encoding="utf-8"))
+    }
+    assert naming == NAMES_A_PAPER.keys()
+
+
+NAMES_A_FAMILY = {
+    "analysis/figures/style.py": "the colours of S/R/G labels",
+    "bench/language.py": "the rows of bench table5",
+    "bench/mixer.py": "the core pass of the fused kernel",
+    "cli/machine.py": "the paths and kernels that validate --machine proves",
+    "cli/print_options.py": "an example in the help of --rename",
+    "labels/names.py": "an example in an error message",
+    "labels/registry.py": "the family whose labels have no prefix",
+}
+"""The modules outside of mixers and papers that may name a family, with the reason."""
+
+
+def test_nothing_outside_mixers_and_papers_names_a_family():
+    """A label is text there, and its family is found by its folder. ``my:`` is the prefix of a user's own modules."""
+    families = {path.parent.name for path in PACKAGE.glob("mixers/*/family.py")} - {"my"}
+    any_of = "|".join(sorted(families))
+    pattern = re.compile(rf"(?<![\w-])(?:{any_of}):\w|^(?:{any_of}):?$|mixers[./](?:{any_of})\b", re.MULTILINE)
+    naming = set()
+    for name, path in MODULES.items():
+        imports = {module.split(".")[2] for module in imported(path) if re.match(r"madbench\.mixers\.\w", module)}
+        if room_of(name) not in ("mixers", "papers") and (imports & families or pattern.search(text_of(path))):
+            naming.add(str(path.relative_to(PACKAGE)))
+    assert naming == NAMES_A_FAMILY.keys()
+
+
 ROOTS = r"madbench\.(api|cli|huggingface|lm_eval)\b.*|.*\.(family|suite|__main__)"
 """What a user calls, and what the program finds in folders."""
 

@@ -200,7 +200,7 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
 
 
 def _tests(rows: Sequence[Finding]) -> str:
-    """``33 tests``; for several papers ``33 tests (hypermlp) and 9 tests (interactions)``."""
+    """``33 tests``; for several papers ``33 tests (PAPER) and 9 tests (OTHER)``."""
     counts = {row.paper: row.tested for row in rows} or {"": 0}
     texts = {paper: f"{count} test{'s' if count != 1 else ''}" for paper, count in counts.items()}
     return " and ".join(f"{text} ({paper})" if len(texts) > 1 else text for paper, text in texts.items())

@@ -1,8 +1,8 @@
 """Shares of shifts and averages in a learned lag kernel, compared with random tables of the same size.
 
-Slot i of a row is the combination of the tokens j by column i of R = I + Diag(p) + K, K = A Diag(s) B^T (HyperMLP,
-section 2.4 and Theorem 2.1 iii). Appendix I predicts two structures. A shift: slot i reads token i + n, for copying at
-an offset (I.3.4). An average: slots average many tokens, for summaries and against noise (I.3.1, I.3.2).
+Slot i of a row is the combination of the tokens j by column i of R = I + Diag(p) + K, K = A Diag(s) B^T. Theory
+predicts two structures. A shift: slot i reads token i + n, for copying at an offset. An average: slots average many
+tokens, for summaries and against noise. The items that use this module name the sections of their paper.
 
 A share is the part of the squared mass of K that its best approximation has. The approximations are a number times a
 shift, columns that are constant over a window, and a matrix that depends only on the offset. A shift of L lags has L

@@ -19,7 +19,6 @@ def standings(rows: Mapping[str, Sequence[float]]) -> dict[str, Standing]:
     """Avg Rank and #Top1 of models. ``rows`` are their values in the same columns; higher is better.
 
     Ranks begin at 1. Models that are equal in a column share their mean rank, and every best model counts as first.
-    Table 2 of the HyperMLP paper counts in the same way (``madbench paper hypermlp table2``).
 
     >>> standings({"a": [0.3, 0.2], "b": [0.1, 0.2], "c": [0.2, 0.1]})["b"]
     Standing(average_rank=2.25, top1=1)

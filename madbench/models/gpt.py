@@ -1,4 +1,4 @@
-"""GPT-2's model with any mixer in place of attention (Radford et al. 2019; HyperMLP appendix L), and text from it."""
+"""GPT-2's model with any mixer in place of attention (Radford et al. 2019), and text from it."""
 
 from __future__ import annotations
 

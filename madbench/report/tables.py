@@ -197,8 +197,8 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
         groups.append(Group([cells], label))
     note = (
         "Parameters of one mixer; the budget is softmax attention's, 4 d² with the convolution taps of the label. Ranks"
-        " qk and vo are summed over heads, mix is the rank of R(1) and R(2). Paper ratio: as the HyperMLP paper counts,"
-        " without the tables of R(1) and R(2)."
+        " qk and vo are summed over heads, mix is the rank of R(1) and R(2). Paper ratio: as the budget 'paper'"
+        " counts, without the tables of R(1) and R(2)."
     )
     titles = ["Size", "Ranks", "Parameters", "Budget", "Ratio", "Paper ratio"]
     headings = [Heading("Label", True), *(Heading(text, text == "Size") for text in titles)]

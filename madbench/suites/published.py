@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from madbench.config import PAPERS, from_mapping, read_yaml
@@ -124,8 +124,22 @@ def profile_scores(profile: str, overrides: tuple[str, ...] = ()) -> Scores:
         (label, numbers)
         for folder, published in published_by_paper().values()
         for label, row, numbers in published.rows(folder)
-        if row.get("profile") == profile and tuple((row.get("overrides") or "").split()) == overrides
+        if _is_of(row, profile, overrides)
     )
+
+
+def profile_titles(profile: str, overrides: tuple[str, ...] = ()) -> list[str]:
+    """The titles of the published tables with numbers of the models that a profile trains with these overrides."""
+    titles = {}
+    for folder, published in published_by_paper().values():
+        for table in published.tables:
+            if any(_is_of(row, profile, overrides) for _, row, _ in replace(published, tables=(table,)).rows(folder)):
+                titles[table.title] = None
+    return list(titles)
+
+
+def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[str, ...]) -> bool:
+    return row.get("profile") == profile and tuple((row.get("overrides") or "").split()) == overrides
 
 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:

@@ -77,7 +77,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
         axes_of_line[0].set_ylabel(_NAMES[quantity])
     notes = ["Means over examples and over the rows that see the lag; both axes of weights are logarithmic."]
     if any(quantity == "active" for _, quantity in lines):
-        notes.append("Dotted: one half, which scores symmetric about zero give (HyperMLP, Proposition I.3).")
+        notes.append("Dotted: one half, the share for scores that are symmetric about zero.")
     return panels.finish(notes, {f"head {head + 1}": _line(head) for head in range(heads)})
 
 

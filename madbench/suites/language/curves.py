@@ -1,4 +1,4 @@
-"""Loss curves of language-model runs, and the paper's numbers computed from them (HyperMLP, section 3.a, Appendix L).
+"""Loss curves of language-model runs, and the numbers computed from them: last losses and steps to a loss.
 
 Losses are nats per token. A training loss comes from an evaluation on windows sampled from the training split, not from
 the training batches.

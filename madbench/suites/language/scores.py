@@ -24,7 +24,7 @@ from madbench.suites.language.curves import (
 )
 from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
 from madbench.suites.protocol import Protocol
-from madbench.suites.published import profile_scores
+from madbench.suites.published import profile_scores, profile_titles
 from madbench.suites.scoring import (
     COLUMNS,
     JobOutcome,
@@ -150,8 +150,8 @@ class LanguageScoring(Scoring):
             f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training "
             f"text{val}, all labels after the same tokens.": True,
             **dict.fromkeys(_evaluation(runs[0].details.get("evaluation", {})), True),
-            "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones "
-            "are of one run each, those of the profiles hyper1 and hyper3 smoothed.": has_perplexity,
+            "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published: "
+            f"{', '.join(profile_titles(protocol.profile_name, protocol.overrides))}.": has_perplexity,
             f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps "
             f"of {training.tokens_per_step:,} tokens. [k/n]: k of n seeds get there; the mean is theirs.": any(
                 x.startswith(STEPS) for x in names

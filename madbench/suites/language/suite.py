@@ -1,4 +1,4 @@
-"""The language suite: a GPT-2-shaped model trained by the nanoGPT recipe on a corpus (HyperMLP appendices K to M)."""
+"""The language suite: a GPT-2-shaped model trained by the nanoGPT recipe on a corpus."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MAD_TASKS = (
     "noisy_in_context_recall",
     "selective_copying",
 )
-"""The six tasks of MAD, in the order of the published table (HyperMLP, Table 1)."""
+"""The six tasks of MAD, in the order of their columns in tables."""
 MadProfile = TokenProfile
 """The class of the suite's profiles. Packages that subclass it may import it from here."""
 

@@ -1,1 +1,1 @@
-"""The signals suite: images and series, the uses beyond text that the HyperMLP paper's talk names."""
+"""The signals suite: images and multivariate series."""
