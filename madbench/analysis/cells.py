@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.contrasts import MOST_BUDGET
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomial_interval, not_best, ranks
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
+from madbench.analysis.quantities import MOST_BUDGET
 from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
 from madbench.suites.columns import Column

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.captions import TEST_NOTE
-from madbench.analysis.contrasts import MOST_BUDGET
 from madbench.analysis.inference import (
     LEAST_SEEDS,
     LEVEL,
@@ -23,6 +22,7 @@ from madbench.analysis.inference import (
     holm,
 )
 from madbench.analysis.quantities import (
+    MOST_BUDGET,
     column,
     differences_text,
     direction_text,

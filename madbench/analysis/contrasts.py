@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from madbench.errors import LabelError
-from madbench.labels import contrast_order, factor_names, factors_in, factors_of_text, family_of, levels, parse
+from madbench.labels import contrast_order, factor_names, factors_in, family_of, levels, parse
 
 Pair = tuple[str, str]
 """A label with the given level of a contrast, and its partner without it."""
@@ -104,12 +104,3 @@ def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, 
 def _sort_order(positions: Mapping[str, int], level: str) -> tuple[int, str]:
     """The sort key of a level. Levels without a position come last, by name."""
     return positions.get(level, len(positions)), level
-
-
-MOST_BUDGET = 1.01
-"""The largest number of parameters, relative to softmax attention, with which a label competes."""
-
-
-def is_over_budget(label: str, budget_ratio: float) -> bool:
-    """True if the label has too many parameters to compete, by its family's declaration or by its count."""
-    return budget_ratio > MOST_BUDGET or factors_of_text(label).get("budget") == "over"

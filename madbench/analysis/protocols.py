@@ -6,16 +6,48 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from madbench.errors import StoreError
 from madbench.jobs import Job
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
 from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recognise_protocol
 
+if TYPE_CHECKING:
+    from madbench.analysis.query import Query
+
+
+class NothingStored(StoreError):
+    """No run of the protocol that was asked for; ``reason`` is the message without what shows other protocols."""
+
+    reason = ""
+
+
+def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
+    """The error that no run of a profile is stored: what trains it, and the commands that show other protocols."""
+    stored, overrides = query.stored(suite), query.own_overrides(suite)
+    fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
+    has_fidelities = len(suite.fidelities) > 1
+    changes = f" with {' '.join(overrides)}" if overrides else ""
+    terms = f", fidelity {fidelity}" if has_fidelities else ""
+    asked = f"{suite.Profile.noun} {name}{changes}{terms}, budget {budget}"
+    reason = f"none of its {len(stored)} runs belongs to {asked}; "
+    hint = f"madbench run LABEL --profile {name} makes some"
+    if query.labels:
+        words = [*query.labels, *overrides, *(["-t", ",".join(query.tasks_of(suite))] if query.tasks else [])]
+        words += ["--profile", name, *(["--fidelity", fidelity] if has_fidelities else []), "--budget", budget]
+        command = shlex.join(["madbench", "run", *words, "--results", str(query.results)])
+        reason, hint = f"no run of {' or '.join(query.labels)} belongs to {asked}; this trains it:\n  {command}\n", ""
+    listed = protocol_list(suite, query.details(stored), query.results)
+    error = NothingStored(f"{query.results}: {reason}each of these commands shows one protocol:\n{listed}")
+    error.reason = f"{query.results}: {reason}{hint}".strip()
+    return error
+
 
 def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = Path("results")) -> str:
-    """A line a protocol of stored runs of one suite: how it is chosen, what it is, and its labels."""
+    """One line per protocol of stored runs of one suite: how it is chosen, what it is, and its labels."""
     runs = list(runs)
     has_corpus = any(suite.corpus_of(run.job) for run in runs)
     return _by_id(suite, runs) if has_corpus else _by_command(suite, runs, results)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.analysis.marked_text import with_minus
+from madbench.labels import factors_of_text
 from madbench.suites import Column, Suite, suites
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ TASK_MEAN = "task_mean"
 """The column of the mean over all tasks of a grid. It is used if the tasks have no average of their own."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", digits=3)
 NUM_SEEDS = Column("n", "n", digits=0)
+MOST_BUDGET = 1.01
+"""The largest number of parameters, relative to softmax attention, with which a label competes."""
 
 
 def column(name: str) -> Column:
@@ -126,3 +129,8 @@ def interval_text(difference: Difference, name: str) -> str:
 def p_text(p: float) -> str:
     """``<0.001``, ``0.031``; empty without a test."""
     return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def is_over_budget(label: str, budget_ratio: float) -> bool:
+    """True if the label has too many parameters to compete, by its family\'s declaration or by its count."""
+    return budget_ratio > MOST_BUDGET or factors_of_text(label).get("budget") == "over"

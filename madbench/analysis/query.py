@@ -25,7 +25,7 @@ from madbench.suites.addressing import (
 )
 from madbench.suites.planning import mixer_identity
 from madbench.suites.protocol import by_protocol
-from madbench.tasks import broken_tasks
+from madbench.tasks import is_built_in, task_problem
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,17 @@ class Query:
         """
         stored_jobs = self.store.jobs()
         failing = self._failing(dict.fromkeys(job.label for job in stored_jobs.values()))
-        stored = {job.task for job in stored_jobs.values()}
         names = {job.suite for job in stored_jobs.values()}
         tasks = {(name, task) for name, suite in suites().items() if name in names for task in suite.tasks()}
-        for task in stored & broken_tasks().keys():
-            tasks -= {(suite, task) for suite in suites()}
-            if self.tasks is None or task in self.tasks:
-                self.warn(f"{task} is left out; {broken_tasks()[task]}")
+        asked = (
+            None if self.asked is None else {task for tasks_of_suite in self.asked.values() for task in tasks_of_suite}
+        )
+        for task in sorted({job.task for job in stored_jobs.values()}):
+            is_shown = asked is None or task in asked
+            if (is_shown or not is_built_in(task)) and (problem := task_problem(task)):
+                tasks -= {(suite, task) for suite in suites()}
+                if is_shown:
+                    self.warn(f"{task} is left out; {problem}")
         for suite in {job.suite for job in stored_jobs.values()} & broken_suites().keys():
             self.warn(f"{suite} is left out; {broken_suites()[suite]}")
         identity = functools.cache(mixer_identity)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from madbench.analysis.contrasts import is_over_budget
+from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.marked_text import Origin
-from madbench.analysis.quantities import is_average
-from madbench.analysis.row_scores import scores_of_rows, without_alike_rows
+from madbench.analysis.quantities import is_average, is_over_budget
 from madbench.experiment import Experiment, PlannedRow
 from madbench.labels.names import display_name
 from madbench.store.runs import Store
@@ -20,7 +20,7 @@ from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.planning import choosing_note
 from madbench.suites.protocol import Protocol, recognise_protocol
-from madbench.suites.scoring import JobOutcome, no_scores, outcome_sentences, scoring_of
+from madbench.suites.scoring import JobOutcome, Scoring, no_scores, outcome_sentences, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -187,3 +187,51 @@ class Results:
         over = {row: ratio for row, label, ratio in runs if ratio and is_over_budget(label, ratio)}
         named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
         return [f"Over budget (parameters relative to softmax attention): {named}."] if over else []
+
+
+def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:
+    """The frame of scores of ``outcomes`` with the column ``heuristic``."""
+    kept, alike = without_alike_rows(outcomes)
+    scores = with_heuristics(scoring.frame(kept, thresholds), kept)
+    return _repeated(scores, alike) if len(kept) < len(outcomes) else scores
+
+
+def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
+    """Returns the outcomes without repeated rows, and for each kept row the names of the rows that it represents.
+
+    A row without a result represents the rows next to it whose jobs differ only in the label, as all of these have the
+    same numbers in a frame of scores. A row with a result represents itself.
+    """
+    kept: list[JobOutcome] = []
+    alike: dict[str, list[str]] = {}
+    first, last_jobs = "", None
+    for name, group in itertools.groupby(outcomes, lambda outcome: outcome.row):
+        row = list(group)
+        jobs = None if any(outcome.record for outcome in row) else [_but_label(outcome) for outcome in row]
+        if jobs is not None and jobs == last_jobs:
+            alike[first].append(name)
+            continue
+        first, last_jobs = name, jobs
+        kept += row
+        alike[name] = [name]
+    return kept, alike
+
+
+def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
+    """The parts of a job that scores read if it has no result. One plan shares these objects, so they compare fast."""
+    job = outcome.job
+    return job.suite, job.task, job.seed, job.fidelity, job.setting, job.model, job.training
+
+
+def _repeated(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """The frame with the scores of each row repeated for every row that it represents."""
+    places: list[int] = []
+    labels: list[str] = []
+    numbered = enumerate(scores.label)
+    for name, group in itertools.groupby(numbered, lambda pair: pair[1]):
+        own = [place for place, _ in group]
+        for label in alike[name]:
+            places += own
+            labels += [label] * len(own)
+    repeated = scores.take(places).reset_index(drop=True)
+    return repeated.assign(label=pd.Series(labels, dtype=scores.label.dtype))

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.figures import figure_names
 from madbench.analysis.marked_text import Width
-from madbench.analysis.planned_rows import NothingStored, planned_rows
-from madbench.analysis.protocols import protocol_list
+from madbench.analysis.protocols import NothingStored, protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
-from madbench.analysis.recognised_rows import SeveralProtocols, recognised_rows
 from madbench.analysis.scores import Results
+from madbench.analysis.stored_rows import SeveralProtocols, stored_rows
 from madbench.config import convert
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, PlannedRow
 from madbench.grid import Grid, Row
 from madbench.labels import reading_problem
-from madbench.suites import Suite, main_suite, suites
-from madbench.suites.addressing import profile_named
+from madbench.suites import Suite, suites
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,30 +191,5 @@ class Selection(Query):
         return Results(Experiment(grid, list(rows), "cpu", self.results), self.store, self.stored_labels)
 
     def rows(self, suite: Suite, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> list[PlannedRow]:
-        """The rows of one suite under the one protocol that was asked for.
-
-        Where a profile is known, each row has the jobs that a run of it trains, for the seeds that have begun; else
-        those that are stored. Raises ``StoreError`` where nothing is stored of what was asked for, and ``ConfigError``
-        for several protocols, with the commands that show each.
-        """
-        profile = profile_named(suite, self.overrides, self.leading, self.profile, True)
-        suite.Profile.load(profile, self.own_overrides(suite))  # which has to be one
-        stored = self.stored(suite)
-        if not stored:
-            example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
-            named = ["-p", self.profile] if self.profile and suite is self.leading else []
-            command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *named])
-            others = [other for other in suites().values() if self.stored(other)]
-            hints = [f"; its {plural(other)} are in {self._table_of(other)}" for other in others[:1]]
-            raise StoreError(f"{self.results}: no runs of {plural(suite)} yet; {command} makes some{''.join(hints)}")
-        is_chosen = self.protocol is not None and self.protocol in self.protocols(suite)
-        if not is_chosen and not self.has_corpus(suite):
-            return planned_rows(self, suite, profile, stored)
-        return recognised_rows(self, suite, stored, profile if self.is_given(suite) else "", nothing, is_enough)
-
-    def _table_of(self, suite: Suite) -> str:
-        """The command that shows stored runs of a suite."""
-        named = {job.task for job in self.stored(suite)}
-        task = next(task for task in suite.tasks() if task in named)
-        where = ["--results", str(self.results)] if self.results != Path("results") else []
-        return shlex.join(["madbench", "table", "-t", task, *where])
+        """The rows of one suite under the one protocol that was asked for (:mod:`madbench.analysis.stored_rows`)."""
+        return stored_rows(self, suite, nothing, is_enough)

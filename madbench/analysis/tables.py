@@ -11,13 +11,11 @@ import pandas as pd
 from madbench.analysis.baselines import BASELINES, baseline_values
 from madbench.analysis.captions import about_baseline
 from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
-from madbench.analysis.contrasts import is_over_budget
 from madbench.analysis.marked_text import Origin
-from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
+from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average, is_over_budget
 from madbench.analysis.result_table import ResultTable
-from madbench.analysis.row_scores import scores_of_rows
 from madbench.analysis.samples import differences_from
-from madbench.analysis.scores import Results
+from madbench.analysis.scores import Results, scores_of_rows
 from madbench.errors import ConfigError
 from madbench.suites import Column, Suite, suites
 from madbench.suites.code_marks import CodeMarks

@@ -18,6 +18,8 @@ from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.store.runs import Store
 from madbench.suites.code import listed_code, names_outside_code
+from madbench.suites.planning import mixer_identity
+from madbench.tasks import task_source
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,22 @@ class Versions:
         names = sorted(by_version, key=lambda name: self._rank(by_version[name]), reverse=True)
         return {name: by_version[name] for name in names}
 
+    def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs of the version of each code that is shown: the one that would be trained now, else the first."""
+        if not any(map(self.has_versions, jobs)):
+            return list(jobs)
+        versions = list(self.ordered(jobs).values())
+        own = next(filter(self._is_installed, versions), versions[0]) if len(versions) > 1 else versions[0]
+        now = {job.task: task_source(job.task) if job.task_source else "" for job in own}
+        sources = self._sources(now, own)
+        return [job for job in own if job.task_source == sources[job.task]]
+
+    def _is_installed(self, jobs: Sequence[Job]) -> bool:
+        """True if the code of the jobs' label is here and is theirs. It is not asked of code that is never imported."""
+        job = jobs[0]
+        is_readable = not self.is_shown_as_stored(job.label)
+        return is_readable and mixer_identity(job.label, job.task, job.fidelity) == job.family
+
     def of_row(self, row: PlannedRow) -> PlannedRow:
         """The row with the stored jobs of one version of its label's code and of one version of each task's code."""
         if not any(map(self.has_versions, row.jobs)):
@@ -60,7 +78,7 @@ class Versions:
         planned = {version_of(job) for job in row.jobs}
         versions = self.ordered(stored)
         version = next((name for name in versions if name in planned), next(iter(versions), ""))
-        sources = self._sources(row.jobs, versions.get(version, ()))
+        sources = self._sources({job.task: job.task_source for job in row.jobs}, versions.get(version, ()))
         jobs = []
         for job in row.jobs:
             wanted = (version, sources.get(job.task, job.task_source))
@@ -76,9 +94,8 @@ class Versions:
         for each in counts_by_file(pairs, self.store):
             self.warn(f"{each.text}; left out, as a row shows one version")
 
-    def _sources(self, planned: Sequence[Job], stored: Sequence[Job]) -> dict[str, str]:
-        """The version of each task's code that is shown: the planned one, or else the newest."""
-        now = {job.task: job.task_source for job in planned}
+    def _sources(self, now: Mapping[str, str], stored: Sequence[Job]) -> dict[str, str]:
+        """The version of each task's code that is shown: the present one in ``now``, or else the newest."""
         found: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
         for job in stored:
             found[job.task][job.task_source].append(job)

@@ -26,6 +26,7 @@ from madbench.grid import Grid, prefix_errors
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
+    load_profile,
     names_profile,
     overrides_outside,
     own_overrides,
@@ -37,7 +38,7 @@ from madbench.suites.addressing import (
 from madbench.suites.corpora import NoCorpusError
 from madbench.suites.overrides import check_effect
 from madbench.suites.planning import MOST_JOBS
-from madbench.suites.profile import Profile, check_tasks_of
+from madbench.suites.profile import Profile
 from madbench.suites.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -96,21 +97,6 @@ def prepare(
         notes = [*planner.notes_on_corpus(), *planner.notes, *planner.notes_on_left_out()]
         notes += notes_on_earlier_code((job for row in rows for job in row.jobs), results)
         return Experiment(grid, rows, device, results, notes)
-
-
-def load_profile(
-    suite: Suite, name: str, overrides: Sequence[str], tasks: Iterable[str] | None
-) -> tuple[Profile, list[str]]:
-    """The changed profile ``name`` of a suite, and the tasks in the order of their table, by default the suite's usual
-    tasks.
-
-    Raises ``ConfigError`` for an override that concerns none of the tasks.
-    """
-    profile = suite.Profile.load(name, overrides)
-    chosen = set(suite.usual_tasks() if tasks is None else tasks)
-    ordered = [task for task in suite.tasks() if task in chosen]
-    check_tasks_of(overrides, ordered)
-    return profile, ordered
 
 
 def labels_of_tasks(grid: Grid) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from madbench.labels.registry import (
     family_of,
     fault_of_name,
     installed_families,
+    loadable_families,
     loaded_families,
     mixer_names,
 )
@@ -46,6 +47,6 @@ __all__ = [
     "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "check_code",
     "contrast_order", "diff", "every_label", "expand", "explain", "factor_names", "factors", "factors_in",
     "factors_of_text", "families", "family_identity", "family_of", "fault_of_name", "installed_families",
-    "is_shown_as_stored", "label_code", "label_identity", "levels", "loaded_families", "missing_package",
-    "mixer_names", "parse", "reading_problem", "text_of", "texts_of",
+    "is_shown_as_stored", "label_code", "label_identity", "levels", "loadable_families", "loaded_families",
+    "missing_package", "mixer_names", "parse", "reading_problem", "text_of", "texts_of",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,6 +44,11 @@ def installed_families() -> Mapping[str, EntryPoint]:
 def loaded_families() -> dict[str, LoadedFamily]:
     """The families that can be loaded, by name. A broken package affects only its own labels."""
     return {name: family for name in families() if not isinstance(family := _load(name), LabelError)}
+
+
+def loadable_families() -> Iterator[LoadedFamily]:
+    """The families that can be loaded, each imported when it is asked for."""
+    return (family for name in families() if not isinstance(family := _load(name), LabelError))
 
 
 def broken_families() -> dict[str, str]:

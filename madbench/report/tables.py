@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from urllib.parse import quote
@@ -17,9 +18,11 @@ from madbench.analysis.inference import LEVEL
 from madbench.analysis.quantities import column, difference_text, heading, in_order, is_average
 from madbench.analysis.rendering import Listing
 from madbench.analysis.result_table import ResultTable
+from madbench.errors import FamilyError
 from madbench.jobs import Job, Record
 from madbench.labels import is_shown_as_stored
 from madbench.labels.names import display_name
+from madbench.mixers import Allocation
 from madbench.mixers.sequence import solve_blocks
 from madbench.suites import Suite
 from madbench.suites.code_marks import SIGN
@@ -168,24 +171,21 @@ def _first_number(text: str) -> float | None:
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     """One row per label and size of its mixer; lengths at which it is the same share a row.
 
-    A label whose code is not used, and a suite whose jobs do not state a width and a length, has the numbers that its
-    runs recorded.
+    A label whose code is not used or fails, and a suite whose jobs do not state a width and a length, has the numbers
+    that its runs recorded.
     """
     lengths: dict[tuple, list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
-        label, d_model, n_head, length = _size(job)
-        if is_shown_as_stored(label) or not (d_model and length):
-            details = record.details if record else {}
-            total, ratio = details.get("mixer_parameters"), details.get("budget_ratio")
-            if total and ratio:
-                counts = (total, round(total / ratio), total)
-                lengths.setdefault((label, d_model, "", *counts), []).append(length)
-            continue
-        blocks = getattr(job.model, "n_layer", 1)
-        for mixer, _ in solve_blocks(label, blocks, d_model, n_head, length, job.budget, **job.mixer).kinds:
+        label, d_model, _, length = _size(job)
+        mixers = _mixers(job)
+        for mixer in mixers:
             ranks = ", ".join(f"{name} {rank:,}" for name, rank in mixer.ranks.items())
             counts = (mixer.total, mixer.target, getattr(mixer, "paper_total", mixer.total))
             lengths.setdefault((str(mixer.label), d_model, ranks, *counts), []).append(length)
+        details = record.details if record else {}
+        total, ratio = details.get("mixer_parameters"), details.get("budget_ratio")
+        if total and ratio and not mixers:
+            lengths.setdefault((label, d_model, "", total, round(total / ratio), total), []).append(length)
     groups = []
     for (label, d_model, ranks, total, target, paper_total), seq_lens in lengths.items():
         size = f"d_model {d_model}" if d_model else ""
@@ -203,6 +203,17 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     titles = ["Size", "Ranks", "Parameters", "Budget", "Ratio", "Paper ratio"]
     headings = [Heading("Label", True), *(Heading(text, text == "Size") for text in titles)]
     return PageTable("budget", "The budget of each label", note, headings, groups)
+
+
+def _mixers(job: Job) -> list[Allocation]:
+    """The budgets of a job's mixers. Empty if the label's code is not used or fails, or if the size is not stated."""
+    label, d_model, n_head, length = _size(job)
+    if not is_shown_as_stored(label) and d_model and length:
+        blocks = getattr(job.model, "n_layer", 1)
+        with suppress(FamilyError):
+            solved = solve_blocks(label, blocks, d_model, n_head, length, job.budget, **job.mixer)
+            return [mixer for mixer, _ in solved.kinds]
+    return []
 
 
 def _size(job: Job) -> tuple[str, int, int, int]:

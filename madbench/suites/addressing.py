@@ -6,12 +6,13 @@ begin with its name: ``language_model=mini`` names its profile, ``language_model
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from madbench.config import key_of
 from madbench.errors import ConfigError, did_you_mean
 from madbench.suites import TASKS_LISTED, broken_suites, find_suite, main_suite, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
+from madbench.suites.profile import Profile, check_tasks_of
 from madbench.tasks import broken_tasks
 
 
@@ -111,6 +112,21 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
     beside = leading.Profile.load(profile or leading.default).beside
     name = named[-1] if named else beside.get(suite.address, "")
     return name or (suite.default if is_asked else "")
+
+
+def load_profile(
+    suite: Suite, name: str, overrides: Sequence[str], tasks: Iterable[str] | None
+) -> tuple[Profile, list[str]]:
+    """The changed profile ``name`` of a suite, and the tasks in the order of their table, by default the suite's usual
+    tasks.
+
+    Raises ``ConfigError`` for an override that concerns none of the tasks.
+    """
+    profile = suite.Profile.load(name, overrides)
+    chosen = set(suite.usual_tasks() if tasks is None else tasks)
+    ordered = [task for task in suite.tasks() if task in chosen]
+    check_tasks_of(overrides, ordered)
+    return profile, ordered
 
 
 def _refuse_profile_of_another(name: str, suite: Suite) -> None:

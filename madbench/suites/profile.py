@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 from madbench.config import apply_override, field_docs, from_mapping, key_of, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job, identifying_fields, mapping_text
-from madbench.labels import Label, expand, family_of, loaded_families, reading_problem
+from madbench.labels import Label, expand, family_of, loadable_families, loaded_families, reading_problem
 from madbench.labels.paper_folders import files_of_papers
 from madbench.mixers import Family, own_settings, used_settings
 
@@ -64,8 +64,13 @@ class Profile:
     """The overrides with which it was loaded, as KEY=VALUE."""
 
     def __post_init__(self):
-        is_of_mixers = not set(self.model) <= set(field_names(self.Model))
-        kinds = self._model_kinds() if is_of_mixers else [self.Model]  # no family is loaded to read a profile
+        kinds = [self.Model]
+        families = loadable_families() if set(self.model) - set(field_names(self.Model)) else ()
+        for family in families:  # as many as have the settings: the others need not be loaded to read a profile
+            if self.can_train(family):
+                kinds.append(family.Settings)
+            if set(self.model) <= {name for kind in kinds for name in field_names(kind)}:
+                break
         names = dict.fromkeys(name for kind in kinds for name in field_names(kind))
         for name in self.model:
             if name not in names:
@@ -158,6 +163,13 @@ class Profile:
         """The optimiser runs of the job's setting under this profile; the job's own if they are not known."""
         return [job.training]
 
+    def jobs_like(self, job: Job) -> list[Job]:
+        """The jobs that this profile trains of a job's label, code, task and seed, so that missing runs are known.
+
+        Empty if they are not known; a table then counts the stored runs only.
+        """
+        return []
+
     def job_words(self, job: Job) -> list[str]:
         """The overrides under which this profile trains, for the job's label and task, only this job."""
         return []
@@ -168,6 +180,11 @@ class Profile:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
         except ConfigError:  # the job's family does not have the setting
             return False
+
+    @property
+    def is_shipped(self) -> bool:
+        """True if it is a shipped profile without overrides."""
+        return not self.overrides and not self.source.endswith((".yaml", ".yml"))
 
     def why_unread(self, override: str, label: str) -> str:
         """The reason why an override of a mixer setting has no effect on the label; empty for any other override."""

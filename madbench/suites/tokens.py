@@ -164,6 +164,11 @@ class TokenProfile(Profile):
     def trainings_of(self, job: Job) -> list[TrainingConfig]:
         return self.trainings(job.task, job.training.precision)
 
+    def jobs_like(self, job: Job) -> list[Job]:
+        model = self.model_config()
+        runs = self.runs(job.task, job.training.precision)
+        return [dataclasses.replace(job, setting=setting, model=model, training=training) for setting, training in runs]
+
     def job_words(self, job: Job) -> list[str]:
         words = ["difficulty=baseline"] if self.difficulty == "all" else []
         if len(self.trainings(job.task, job.training.precision)) > 1:

@@ -39,8 +39,8 @@ class Schedule:
     def equals(self, other: Schedule) -> bool:
         """True if both have the same rates at every step. They are compared at the steps that tell schedules apart."""
         last = self.steps - 1
-        middle = [(each.warmup_steps + last) // 2 for each in (self, other)]
-        steps = {0, 1, self.warmup_steps + 1, other.warmup_steps + 1, *middle, last}
+        starts = self.warmup_steps, other.warmup_steps
+        steps = {0, 1, last, *(step for start in starts for step in (start, start + 1, (start + last) // 2))}
         return self.steps == other.steps and all(self.rate(step) == other.rate(step) for step in steps if step <= last)
 
     @property

@@ -79,6 +79,18 @@ def broken_tasks() -> dict[str, str]:
     return dict(sorted((failed | _entry_points().refused).items()))
 
 
+def task_problem(task: str) -> str:
+    """The reason why a task cannot be used. Empty if it can be used, and for a name that is no task here."""
+    if task not in task_names():
+        return _entry_points().refused.get(task, "")
+    return str(error) if isinstance(error := _try_to_load(task), ConfigError) else ""
+
+
+def is_built_in(task: str) -> bool:
+    """True if the task is one of this folder."""
+    return task in _BUILT_IN
+
+
 @dataclass(frozen=True)
 class TaskContent:
     """The keys of a task file. :func:`load_task_file` turns them into a :class:`TaskFile`."""

@@ -7,7 +7,7 @@ import pytest
 
 from madbench import jobs
 from madbench.analysis.baselines import with_heuristics
-from madbench.analysis.row_scores import scores_of_rows
+from madbench.analysis.scores import scores_of_rows
 from madbench.analysis.stored import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store

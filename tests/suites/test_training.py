@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import fields, replace
 from pathlib import Path
@@ -88,6 +89,18 @@ def test_a_schedule_warns_of_an_end_that_is_not_reached_and_of_a_rate_that_rises
 def test_schedules_are_equal_if_all_their_rates_are(changes, is_equal):
     schedule = Schedule(100, 0.7, 0.0, 10, 100)
     assert schedule.equals(replace(schedule, **changes)) is is_equal
+
+
+def test_equal_schedules_are_those_with_equal_rates_at_every_step():
+    """Of all schedules of six steps, with ends that do and do not matter."""
+    schedules = [
+        Schedule(6, 0.7, end, warmup_steps, decay_end)
+        for end, warmup_steps, decay_end in itertools.product((0.0, 0.1, 0.7), range(8), range(1, 9))
+    ]
+    rates = [[schedule.rate(step) for step in range(6)] for schedule in schedules]
+    for one, own in zip(schedules[::3], rates[::3]):
+        for other, others in zip(schedules, rates):
+            assert one.equals(other) is (own == others), (one, other)
 
 
 @pytest.mark.parametrize(

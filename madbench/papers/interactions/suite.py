@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -196,6 +196,22 @@ class InteractionProfile(Profile):
         values = {**self.training, **plan.training, **own, "precision": self.precision}
         return from_mapping(InteractionTraining, values, f"training of {task}")
 
+    def model_of(self, task: str, label: str, relu: bool) -> InteractionModelConfig:
+        """The model around the mixer of a label."""
+        return InteractionModelConfig(self.model.get("n_head", self.plan(task).heads.get(label, 1)), relu)
+
+    def jobs_like(self, job: Job) -> list[Job]:
+        cells = itertools.product(self.settings(job.task), self.relu(job.task))
+        return [
+            replace(
+                job,
+                setting=setting,
+                model=self.model_of(job.task, job.label, relu),
+                training=self.training_config(job.task, setting),
+            )
+            for setting, relu in cells
+        ]
+
     def changes(self, job: Job) -> list[str]:
         variants = itertools.chain.from_iterable(self.plan(job.task).variants.values())
         own = {name: job.setting[name] for name in ("embedding", "control", *variants) if name in job.setting}
@@ -254,7 +270,7 @@ def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label:
     if not profile.can_train(family):
         able = families_that_see_all()
         raise LabelError(f"{label} sees only earlier tokens, but agents see each other, as labels of {able} do")
-    model = InteractionModelConfig(profile.model.get("n_head", profile.plan(task).heads.get(label, 1)), relu)
+    model = profile.model_of(task, label, relu)
     mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
     job = Job(NAME, task, label, family_identity(family), setting, model, mixer, training)
     size(job)  # checks the heads of the label and the ranks of its budget

@@ -88,6 +88,10 @@ class SignalProfile(Profile):
         values = {**self.training, **self.plan(task).training, "precision": precision}
         return from_mapping(SignalTraining, values, f"training of {task}")
 
+    def jobs_like(self, job: Job) -> list[Job]:
+        training = self.training_config(job.task, job.training.precision)
+        return [dataclasses.replace(job, setting=self.setting(job.task), model=self.model_config(), training=training)]
+
     def training_changes(self, job: Job) -> list[str]:
         training = vars(self.training_config(job.task, job.training.precision))
         return [

@@ -1,0 +1,275 @@
+"""The rows of a suite's table, from its stored runs.
+
+A stored run is matched by what it belongs to: label, task, profile, fidelity, budget, precision, corpus and protocol.
+The missing runs of a row are those that its profile trains in addition to the stored ones. A plan is made in two cases
+only: of a named label that has no run, and under changes of the profile that need not affect every run of a label.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from madbench.analysis.protocols import nothing_stored, protocol_list
+from madbench.analysis.query import Query, in_grammar_order, plural
+from madbench.config import key_of
+from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
+from madbench.experiment import PlannedRow, Protocol
+from madbench.grid import Row
+from madbench.jobs import Job
+from madbench.store.runs import Run
+from madbench.suites import Suite, main_suite, suites
+from madbench.suites.addressing import load_profile, profile_named
+from madbench.suites.overrides import Plan, check_effect
+from madbench.suites.profile import Profile
+from madbench.suites.protocol import by_protocol, recognise_protocol
+
+_UNREAD_WITHOUT_CODE = ("model.n_head",)
+"""Changes that some mixers do not use. Without the code of a mixer it is not known whether it uses them."""
+
+
+class SeveralProtocols(StoreError, ConfigError):
+    """Runs of several protocols, of which one has to be chosen; ``listed`` has a line for each."""
+
+    listed = ""
+
+
+def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[PlannedRow]:
+    """The rows of one suite under the one protocol that was asked for.
+
+    If a profile is known, a row has the jobs that a run of it trains, for the seeds that have begun. Otherwise a row
+    has the stored jobs of a protocol whose labels are enough. Raises ``StoreError`` if no run is as asked, and
+    ``ConfigError`` for several protocols, with the commands that show each.
+    """
+    name = profile_named(suite, query.overrides, query.leading, query.profile, True)
+    suite.Profile.load(name, query.own_overrides(suite))  # raises ConfigError for an unknown profile
+    if not query.stored(suite):
+        raise StoreError(f"{query.results}: no runs of {plural(suite)} yet; {_makes_some(query, suite)}")
+    is_chosen = query.protocol is not None and query.protocol in query.protocols(suite)
+    if not is_chosen and not query.has_corpus(suite):
+        return _rows_of_profile(query, suite, name)
+    return _rows_of_protocol(query, suite, name if query.is_given(suite) else "", nothing, is_enough)
+
+
+def _makes_some(query: Query, suite: Suite) -> str:
+    """The command that trains a first run of a suite, and the command that shows what is stored instead of it."""
+    example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
+    named = ["-p", query.profile] if query.profile and suite is query.leading else []
+    command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *named])
+    others = [other for other in suites().values() if query.stored(other)]
+    hints = [f"; its {plural(other)} are in {_table_of(query, other)}" for other in others[:1]]
+    return f"{command} makes some{''.join(hints)}"
+
+
+def _table_of(query: Query, suite: Suite) -> str:
+    """The command that shows stored runs of a suite."""
+    named = {job.task for job in query.stored(suite)}
+    task = next(task for task in suite.tasks() if task in named)
+    where = ["--results", str(query.results)] if query.results != Path("results") else []
+    return shlex.join(["madbench", "table", "-t", task, *where])
+
+
+def _rows_of_profile(query: Query, suite: Suite, name: str) -> list[PlannedRow]:
+    """The rows of the profile ``name``.
+
+    If no run of it is stored and no profile was asked for, the rows of the only profile of which runs are stored.
+    """
+    begun = _rows_by_precision(query, suite, name)
+    if not begun and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
+        noun = suite.Profile.noun
+        query.warn(f"no run is of the {noun} {name}, which is the usual one; shown are those of {others[0]}")
+        name = others[0]
+        begun = _rows_by_precision(query, suite, name)
+    if len(begun) > 1:
+        words = [f"precision={rows[0].protocol.precision}" for rows in begun]
+        precisions_text = " and in ".join(rows[0].protocol.precision for rows in begun)
+        raise ConfigError(f"{query.results}: runs in {precisions_text}; add {' or '.join(words)}")
+    if not begun:
+        raise nothing_stored(query, suite, name)
+    return begun[0]
+
+
+def _names_profile(query: Query, suite: Suite) -> bool:
+    """True if a profile of the suite was asked for."""
+    is_leading = suite is query.leading and query.profile is not None
+    return is_leading or any(f"{key_of(word)}." == suite.prefix for word in query.overrides)
+
+
+def _profiles_of(query: Query, suite: Suite) -> list[str]:
+    """The shipped profiles that, with the changes that were asked for, train some of the stored jobs."""
+    own, names = query.own_overrides(suite), []
+    wanted = (job for job in query.stored(suite) if not query.labels or job.label in query.labels)
+    kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted}
+    for name in suite.Profile.names():
+        try:
+            profile = suite.Profile.load(name, own)
+        except ConfigError:  # it has nothing of the kind to change
+            continue
+        if any(_trains(query, profile, job) for job in kinds.values()):
+            names.append(name)
+    return names
+
+
+def _trains(query: Query, profile: Profile, job: Job) -> bool:
+    """True if a profile trains a stored job, by the columns of the job in the index, or else by its settings."""
+    columns = query.store.columns(job)
+    if columns and columns.profile and profile.is_shipped:
+        return profile.precision in ("auto", job.training.precision) and columns.is_of_profile(profile.source)
+    return profile.trains_job(job)
+
+
+def _rows_by_precision(query: Query, suite: Suite, name: str) -> list[list[PlannedRow]]:
+    """The rows of a profile, once for each precision in which runs of it are stored."""
+    own, stored = query.own_overrides(suite), query.stored(suite)
+    profile, tasks = load_profile(suite, name, own, query.tasks_of(suite))
+    fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
+    alike = [job for job in stored if (job.fidelity, job.budget) == (fidelity, budget)]
+    precisions = {job.training.precision for job in alike} if profile.precision == "auto" else {profile.precision}
+    labels = query.labels or in_grammar_order({job.label for job in alike})
+    by_precision = []
+    for precision in sorted(precisions):
+        protocol = Protocol(suite, profile, name, own, tasks, fidelity, budget, precision)
+        jobs = [job for job in alike if job.training.precision == precision and job.task in tasks]
+        by_precision.append(_rows_begun(query, _rows(query, protocol, labels, jobs)))
+    return list(filter(None, by_precision))
+
+
+def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Sequence[Job]) -> list[PlannedRow]:
+    """The row of each label: the jobs that the profile trains, stored or not.
+
+    A label that was not named has a row if the profile trains one of its stored runs. It is left out if it does not fit
+    the profile, and if the changes have no effect on it.
+    """
+    jobs_of = _jobs_by_label(query, protocol.profile, stored)
+    seeds = sorted({job.seed for job in query.stored(protocol.suite)})
+    changes = protocol.profile.overrides
+    rows: list[PlannedRow] = []
+    plans: list[Plan] = []
+    for label in labels:
+        if jobs := jobs_of.get(label):
+            row = _row_of_runs(query, protocol, label, jobs)
+            if not changes or query.is_shown_as_stored(label) or all(job.id in query.jobs for job in row.jobs):
+                rows.append(row)
+                continue
+        elif query.is_shown_as_stored(label) or (not query.labels and (jobs_of or not changes)):
+            continue
+        try:
+            plans.append(protocol.plan([label], seeds))
+        except (BudgetError, ConfigError, LabelError) as error:
+            if query.labels:
+                raise
+            if isinstance(error, (BudgetError, FamilyError)):  # else no run of the label can have these settings
+                query.warn(f"{label} is left out; {error}")
+            continue
+        if query.labels or not plans[-1].without_effect:
+            rows.append(query.versions.of_row(PlannedRow(Row(label), protocol, plans[-1].jobs)))
+    for word in changes if not jobs_of else ():
+        check_effect(key_of(word), plans)
+    return rows
+
+
+def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dict[str, list[Job]]:
+    """The jobs of ``stored`` that a profile trains, by label."""
+    kept = tuple(word for word in profile.overrides if key_of(word) not in _UNREAD_WITHOUT_CODE)
+    fewer = profile.under(kept) if query.labels and kept != profile.overrides else None
+    by_label: dict[str, list[Job]] = defaultdict(list)
+    for job in stored:
+        if query.labels and job.label not in query.labels:
+            continue
+        if _trains(query, profile, job) or (
+            fewer and query.is_shown_as_stored(job.label) and _trains(query, fewer, job)
+        ):
+            by_label[job.label].append(job)
+    return by_label
+
+
+def _row_of_runs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> PlannedRow:
+    """The row of a label with stored ``jobs``: for each of their seeds, what the profile trains of every task."""
+    own = query.versions.shown_first(jobs)
+    by_task = {job.task: job for job in own}
+    expected: dict[str, Job] = {}
+    for task in protocol.tasks:
+        like = by_task.get(task) or replace(own[0], task=task, task_source="")
+        cells = protocol.profile.jobs_like(like)
+        same_seed = [replace(cell, seed=seed) for cell in cells for seed in sorted({job.seed for job in jobs})]
+        expected |= {job.id: job for job in same_seed or jobs if job.task == task}
+    return query.versions.of_row(PlannedRow(Row(label), protocol, list(expected.values())))
+
+
+def _rows_begun(query: Query, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+    """The rows and seeds of which at least one job is stored, and labels that were named; none without any."""
+    jobs_with_runs = ((row.name, job) for row in rows for job in row.jobs if job.label in query.stored_labels)
+    pairs = {(name, job.seed) for name, job in jobs_with_runs if job.id in query.jobs}
+    names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
+    begun = []
+    for row in rows:
+        is_whole = bool(query.labels) and row.name not in names
+        jobs = [job for job in row.jobs if (row.name, job.seed) in pairs or (is_whole and job.seed in seeds)]
+        if jobs:
+            begun.append(replace(row, jobs=jobs))
+    return begun
+
+
+def _rows_of_protocol(
+    query: Query, suite: Suite, name: str, nothing: str, is_enough: Callable[[set[str]], bool]
+) -> list[PlannedRow]:
+    """The rows of the one protocol whose labels are enough, of the profile ``name`` if that is not empty."""
+    runs = [run for run in query.details(query.stored(suite)) if run.record.status != "failed"]
+    profile = suite.Profile.load(name, query.own_overrides(suite)) if name else None
+    asked = [run for run in runs if _is_asked_for(query, suite, run, profile)]
+    if query.protocol:  # the runs that were not asked for are part of it, too
+        ids = {run.job.id for run in asked}
+        alike = [run for run in query.protocols(suite).get(query.protocol, ()) if run.job.id in ids]
+        groups = {query.protocol: alike} if alike else {}
+    else:
+        groups = by_protocol(suite, asked, lambda run: run.job)
+    groups = {name: alike for name, alike in groups.items() if is_enough({run.job.label for run in alike})}
+    listed = functools.partial(protocol_list, suite, results=query.results)
+    if not runs:
+        raise StoreError(f"{query.results}: no run of {plural(suite)} has a result; madbench ls sweeps says why")
+    if not groups:
+        why = nothing or f"none of its runs of {plural(suite)} is as asked"
+        raise StoreError(f"{query.results}: {why}; it has:\n{listed(runs)}")
+    chosen = [run for alike in groups.values() for run in alike]
+    if len(groups) > 1:
+        error = SeveralProtocols(
+            f"the runs of {plural(suite)} follow {len(groups)} protocols, which cannot be compared; choose one "
+            f"with --protocol ID, or with what tells it apart:\n{listed(chosen)}"
+        )
+        error.listed = listed(chosen)
+        raise error
+    jobs: dict[str, list[Job]] = defaultdict(list)
+    for run in sorted(chosen, key=lambda run: run.job.seed):
+        jobs[run.job.label].append(run.job)
+    for label, of_label in jobs.items():
+        if any(map(query.versions.has_versions, of_label)):
+            jobs[label], *others = query.versions.ordered(of_label).values()
+            query.versions.leave_out(itertools.chain(*others), jobs[label])
+    for label in query.labels if len(query.asked or ()) == 1 else ():
+        if label not in jobs:
+            query.warn(f"no run of {label} is as asked")
+    protocol = recognise_protocol(suite, [(run.job, run.record.details) for run in chosen])
+    labels = query.labels or in_grammar_order(jobs)
+    return [PlannedRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
+
+
+def _is_asked_for(query: Query, suite: Suite, run: Run, profile: Profile | None) -> bool:
+    """True if a run has the label, budget, corpus and profile that were asked for."""
+    job, corpus = run.job, suite.corpus_of(run.job, run.record.details)
+    if (query.labels and job.label not in query.labels) or job.task not in query.tasks_of(suite):
+        return False
+    if query.protocol is None and query.budget not in (None, job.budget):
+        return False
+    if corpus and query.corpus and not corpus.is_called(query.corpus):
+        return False
+    if profile is None or _trains(query, profile, job):
+        return True
+    if not query.labels or query.is_shown_as_stored(job.label):
+        return False
+    shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
+    return Protocol(suite, profile, "", (), [job.task], *shared).plans(job)  # changes that the label may not use

@@ -1,0 +1,95 @@
+"""A row of stored runs is the row that its profile plans, and no plan is made to read it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from madbench.analysis.stored import Selection
+from madbench.jobs import Record
+from madbench.store.runs import Store
+from madbench.suites import find_suite
+from madbench.suites.protocol import Protocol
+
+METRICS = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
+PROFILES = [
+    ("mad", "quick", "S", ("compression", "memorization"), ()),
+    ("mad", "full", "R-c", ("selective_copying",), ()),
+    ("mad", "quick", "R-q-12", ("compression",), ("training.epochs=7", "model.d_model=32")),
+    ("signals", "quick", "S-p", ("digits", "forecasting"), ("training.epochs=7",)),
+    ("interactions", "quick", "hfa:C1", ("colliding",), ()),
+]
+
+
+@pytest.fixture
+def no_plan(monkeypatch):
+    """A block in which no plan can be made, and no budget solved."""
+
+    @contextmanager
+    def block():
+        def refuse(*_, **__):
+            raise AssertionError("planned in order to read")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Protocol, "plan", refuse)
+            patch.setattr("madbench.suites.planning.solve_blocks", refuse)
+            patch.setattr("madbench.suites.overrides.solve", refuse)
+            yield
+
+    return block
+
+
+def fill(folder, jobs) -> Store:
+    store = Store.open(folder)
+    for job in jobs:
+        store.finish(job, Record("finished", METRICS, [], {"budget_ratio": 1.0}))
+    return store
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("suite", "profile", "label", "tasks", "overrides"), PROFILES)
+def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, profile, label, tasks, overrides):
+    """For the seeds that have begun; also if most of its runs are missing, and under changes once it is whole."""
+    suite = find_suite(suite)
+    planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
+    store = fill(tmp_path / "results", planned if overrides else [planned[0], planned[-1]])
+    with no_plan():
+        selection = Selection(profile=profile, tasks=tasks, overrides=overrides, results=store.root)
+        assert [job.id for job in selection.select().experiment.jobs] == [job.id for job in planned]
+
+
+def test_reading_makes_no_plan_with_or_without_changes(tmp_path, no_plan):
+    suite = find_suite("mad")
+    usual, changed = (suite.Profile.load("quick", words) for words in ((), ("training.epochs=7",)))
+    tasks = ("compression", "memorization")
+    jobs = [*suite.jobs(["S", "R-c"], usual, tasks=tasks), *suite.jobs(["S"], changed, tasks=tasks)]
+    store = fill(tmp_path / "results", jobs)
+    with no_plan():
+        for overrides, labels in (((), ["S", "R-c"]), (("training.epochs=7",), ["S"])):
+            for asked in ((), labels):
+                results = Selection(asked, overrides, "quick", tasks, results=store.root).select()
+                assert results.labels == labels and set(results.collected(suite).status) == {"finished"}
+
+
+@pytest.mark.slow
+def test_runs_of_an_installed_family_are_read_without_its_budget(tmp_path, no_plan, install_example):
+    install_example("plugin")
+    suite = find_suite("mad")
+    jobs = suite.jobs(["lin:elu"], suite.Profile.load("quick"), tasks=["compression", "memorization"], seeds=(0, 1))
+    store = fill(tmp_path / "results", jobs[:-1])
+    with no_plan():
+        results = Selection(tasks=["compression", "memorization"], profile="quick", results=store.root).select()
+    assert sorted(job.id for job in results.experiment.jobs) == sorted(job.id for job in jobs)
+
+
+@pytest.mark.slow
+def test_changes_that_have_no_effect_on_some_runs_of_a_label_show_these_runs(tmp_path):
+    """The budget leaves R-cg-q-12o less than the changed rank on the longer task: its runs there are the usual ones."""
+    suite, tasks = find_suite("mad"), ["compression", "selective_copying"]
+    profile = suite.Profile.load("evening", ["model.mix_rank=4"])
+    jobs = suite.jobs(["R-cg-q-12o"], profile, tasks=tasks)
+    assert len({str(job.mixer) for job in jobs}) == 2
+    store = fill(tmp_path / "results", jobs)
+    results = Selection((), ["model.mix_rank=4"], "evening", tasks, results=store.root).select()
+    assert set(results.collected(suite).status) == {"finished"}
