@@ -6,17 +6,14 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from madbench.analysis.query import Query, first_labels
 from madbench.errors import StoreError
 from madbench.jobs import Job
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
 from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recognise_protocol
-
-if TYPE_CHECKING:
-    from madbench.analysis.query import Query
 
 
 class NothingStored(StoreError):
@@ -98,9 +95,3 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
         f"  {shlex.join(['madbench', 'table', *words, *where])}: {first_labels(of_words)}"
         for words, of_words in labels.items()
     )
-
-
-def first_labels(labels: Iterable[str], most: int = 4) -> str:
-    """The labels, each once, or the first of them and the number of the others."""
-    distinct = sorted(set(labels))
-    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from madbench.analysis.protocols import first_labels
 from madbench.analysis.versions import Versions
 from madbench.config import convert
 from madbench.errors import ConfigError, LabelError
@@ -225,6 +224,12 @@ def in_grammar_order(labels: Iterable[str]) -> list[str]:
     """S/R/G labels in the order of their grammar, then those of other families by name."""
     position = {label: i for i, label in enumerate(every_label())}
     return sorted(labels, key=lambda label: (position.get(label, len(position)), label))
+
+
+def first_labels(labels: Iterable[str], most: int = 4) -> str:
+    """The labels, each once, or the first of them and the number of the others."""
+    distinct = sorted(set(labels))
+    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 
 
 def plural(suite: Suite) -> str:
