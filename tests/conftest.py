@@ -141,5 +141,6 @@ def forget_installed() -> None:
     """Empties madbench's caches, which hold what was installed when they were filled."""
     for name, module in list(sys.modules.items()):
         for value in list(vars(module).values()) if name.startswith("madbench.") else ():
-            if hasattr(value, "cache_clear") and not {value.__module__, value.__name__} & {*ALWAYS_TRUE}:
+            kept = {getattr(value, "__module__", ""), getattr(value, "__name__", "")} & {*ALWAYS_TRUE}
+            if hasattr(value, "cache_clear") and not (kept or isinstance(value, type)):
                 value.cache_clear()

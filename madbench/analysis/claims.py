@@ -33,8 +33,9 @@ from madbench.analysis.references import Reference, find_reference
 from madbench.config import PAPERS, from_mapping, read_yaml
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand, parse
-from madbench.labels.paper_folders import installed, paper_folders
-from madbench.labels.plugins import entry_point_name, resolve, wrap_load_errors
+from madbench.labels.paper_folders import REGISTRY as PACKAGES
+from madbench.labels.paper_folders import paper_folders
+from madbench.labels.plugins import wrap_load_errors
 from madbench.suites import default_headline
 from madbench.suites.published import published_by_paper
 
@@ -224,18 +225,16 @@ def _path_of(source: str | Path) -> Path:
     if isinstance(source, Path) or source.endswith((".yaml", ".yml")):
         return Path(source)
     papers = {name: path for name, folder in paper_folders().items() if (path := folder / FILE).is_file()}
-    points = installed().points
     if source in papers:
         return papers[source]
-    if source not in points:
-        names = list(dict.fromkeys([*papers, *points]))
+    if source not in PACKAGES.points:
+        names = list(dict.fromkeys([*papers, *PACKAGES.points]))
         raise ConfigError(
             f"--claims {source}: neither a YAML file nor a paper with a file of claims ({', '.join(names)})"
             f"{did_you_mean(source, names)}"
         )
-    where = entry_point_name("paper", source, points[source].value)
+    paper, where = PACKAGES.load(source), PACKAGES.where(source)
     with wrap_load_errors(where, ConfigError):
-        paper = resolve(points[source].value)
         if not hasattr(paper, "claims_file"):
             raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")
         path = paper.claims_file

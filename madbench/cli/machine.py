@@ -102,7 +102,7 @@ def _plugins() -> list[dict[str, Any]]:
     """What installed packages add; a broken addition affects only its own labels, tasks and items."""
     rows = []
     for noun, kind in EVERY_KIND.items():
-        points, broken = kind.installed(), kind.broken()
+        points, broken = kind.registry.points, kind.broken()
         for name in sorted({*points, *broken}):
             package = getattr(points.get(name), "dist", None)
             row = {"kind": noun, "name": name, "package": package and f"{package.name} {package.version}"}

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from madbench import labels, papers, suites, tasks
 from madbench.labels import paper_folders
+from madbench.labels.plugins import Registry
 from madbench.mixers import package_checks
 from madbench.mixers.my import sources
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The entry points of one group."""
+    """One kind of addition. A package may break it in more ways than by its entry point, such as by a task's file."""
 
-    installed: Callable[[], Mapping[str, EntryPoint]]
-    """Entry points by name; none is imported."""
+    registry: Registry[Any]
     broken: Callable[[], Mapping[str, str]]
     """Reasons why others cannot be used, by name."""
     names: Callable[[], Iterable[str]]
@@ -30,23 +27,23 @@ class Kind:
 
 
 KINDS = {
-    "family": Kind(labels.installed_families, labels.broken_families, labels.families, labels.fault_of_name),
-    "task": Kind(tasks.installed_tasks, tasks.broken_tasks, suites.task_suites, tasks.fault_of_name),
-    "suite": Kind(suites.installed_suites, suites.broken_suites, suites.suites, suites.fault_of_name),
+    "family": Kind(labels.REGISTRY, labels.broken_families, labels.families, labels.fault_of_name),
+    "task": Kind(tasks.REGISTRY, tasks.broken_tasks, suites.task_suites, tasks.fault_of_name),
+    "suite": Kind(suites.REGISTRY, suites.broken_suites, suites.suites, suites.fault_of_name),
     "paper": Kind(
-        lambda: paper_folders.installed().points,
+        paper_folders.REGISTRY,
         lambda: papers.loaded_papers()[1],
-        lambda: (*paper_folders.built_in(), *paper_folders.installed().points),
+        lambda: paper_folders.REGISTRY.names,
         paper_folders.fault_of_name,
     ),
-    "module": Kind(sources.installed_modules, sources.broken_modules, sources.names, sources.fault_of_name),
+    "module": Kind(sources.REGISTRY, sources.broken_modules, sources.names, sources.fault_of_name),
 }
 """The kinds that ``madbench new`` writes."""
 EVERY_KIND = KINDS | {
     "checks": Kind(
-        package_checks.installed_checks,
-        package_checks.broken_checks,
-        package_checks.check_names,
+        package_checks.REGISTRY,
+        package_checks.REGISTRY.broken,
+        lambda: package_checks.REGISTRY.names,
         package_checks.fault_of_name,
     )
 }

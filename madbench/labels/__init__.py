@@ -30,13 +30,13 @@ from madbench.labels.parsing import (
 )
 from madbench.labels.protocol import Explanation
 from madbench.labels.registry import (
+    REGISTRY,
     broken_families,
     contrast_order,
     families,
     family_identity,
     family_of,
     fault_of_name,
-    installed_families,
     loadable_families,
     loaded_families,
     mixer_names,
@@ -44,9 +44,9 @@ from madbench.labels.registry import (
 from madbench.labels.sets import LabelSet, available_sets, expand
 
 __all__ = [
-    "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "check_code",
+    "REGISTRY", "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "check_code",
     "contrast_order", "diff", "every_label", "expand", "explain", "factor_names", "factors", "factors_in",
-    "factors_of_text", "families", "family_identity", "family_of", "fault_of_name", "installed_families",
-    "is_shown_as_stored", "label_code", "label_identity", "levels", "loadable_families", "loaded_families",
-    "missing_package", "mixer_names", "parse", "reading_problem", "text_of", "texts_of",
+    "factors_of_text", "families", "family_identity", "family_of", "fault_of_name", "is_shown_as_stored",
+    "label_code", "label_identity", "levels", "loadable_families", "loaded_families", "missing_package",
+    "mixer_names", "parse", "reading_problem", "text_of", "texts_of",
 ]  # fmt: skip

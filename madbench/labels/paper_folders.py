@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from madbench import config
-from madbench.labels.plugins import Installed, find_installed
+from madbench.errors import ConfigError
+from madbench.labels.plugins import Registry, entry_point_name, resolve, wrap_load_errors
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -26,22 +27,31 @@ def built_in() -> dict[str, Path]:
     return {path.parent.name: path for path in sorted(config.PAPERS.glob(f"*/{FILE}"))}
 
 
-@functools.cache
-def installed() -> Installed:
-    """The papers of installed packages."""
-    return find_installed(GROUP, "paper", {name: str(path) for name, path in built_in().items()}, fault_of_name)
-
-
 def fault_of_name(name: str) -> str:
     """The fault of a paper's name; empty if it is valid."""
     return "" if name.isidentifier() else "a paper's name is a word of letters, digits and _"
+
+
+def _load(name: str, value: str) -> Any:
+    with wrap_load_errors(entry_point_name("paper", name, value), ConfigError):
+        return resolve(value)
+
+
+REGISTRY: Registry[Any] = Registry(
+    GROUP,
+    "paper",
+    fault_of_name=fault_of_name,
+    load=_load,
+    built_in=lambda: {name: str(path) for name, path in built_in().items()},
+)
+"""The papers by name. The values of built-in papers are files, which :func:`madbench.papers.load_paper` reads."""
 
 
 @functools.cache
 def paper_folders() -> dict[str, Path]:
     """The folders of all papers, by name: built-in papers first."""
     folders = {name: path.parent for name, path in built_in().items()}
-    packages = {name: _folder_of(point) for name, point in installed().points.items() if name not in folders}
+    packages = {name: _folder_of(point) for name, point in REGISTRY.points.items() if name not in folders}
     return folders | {name: folder for name, folder in packages.items() if folder is not None}
 
 

@@ -11,7 +11,7 @@ from madbench.labels.elsewhere import problem_elsewhere
 from madbench.labels.family import Label, LoadedFamily
 from madbench.labels.plugins import Guarded
 from madbench.labels.protocol import Explanation
-from madbench.labels.registry import family_code, family_identity, family_of, loaded_families
+from madbench.labels.registry import REGISTRY, family_identity, family_of, loaded_families
 
 
 def text_of(value: Any) -> str:
@@ -163,7 +163,7 @@ def check_code(labels: Iterable[str | Label]) -> None:
 def label_code(label: str | Label) -> dict[str, Any] | None:
     """The code listing of a label's mixer (:mod:`madbench.identity.listing`). None for a mixer of this package."""
     family = family_of(label)
-    if code := family_code(family):
+    if code := REGISTRY.code(family.name):
         return code
     own = getattr(family, "code", None)
     return own(as_label(label)) if own else None

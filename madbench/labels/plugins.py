@@ -9,25 +9,17 @@ import functools
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from madbench.config import PAPERS
-from madbench.errors import MadbenchError
+from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.identity.plugins import plugin_code, plugin_identity
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-E = TypeVar("E", bound=MadbenchError)
+T = TypeVar("T")
 LONGEST_REASON = 300  # characters of a broken package's error message that are repeated
-
-
-@dataclass(frozen=True)
-class Installed:
-    """The entry points of one group."""
-
-    points: dict[str, EntryPoint]  # by name, sorted; not imported
-    refused: dict[str, str]  # by name, a sentence on why an entry point is refused
 
 
 @functools.cache
@@ -49,21 +41,132 @@ def shipped_entry_points(group: str) -> dict[str, str]:
     return points
 
 
-def find_installed(group: str, noun: str, built_in: Mapping[str, str], fault: Callable[[str], str]) -> Installed:
-    """Returns the entry points of ``group``. ``fault`` describes what is wrong with a name; empty for a valid name."""
-    points: dict[str, EntryPoint] = {}
-    refused: dict[str, str] = {}
-    for point in sorted(_entry_points(group), key=lambda point: (point.name, point.value)):
-        where, other = entry_point_name(noun, point.name, point.value), points.get(point.name)
-        if problem := fault(point.name):
-            refused[point.name] = f"{where}: {problem}"
-        elif built_in.get(point.name, point.value) != point.value:
-            refused[point.name] = f"{where}: {built_in[point.name]} has this name already; the package has to be mended"
-        elif other and other.value != point.value:
-            refused[point.name] = f"{where}: {other.value} has this name already; uninstall one of the packages"
-        else:
-            points[point.name] = point
-    return Installed({name: point for name, point in points.items() if name not in refused}, refused)
+class Registry(Generic[T]):
+    """The extensions of one kind by name: families, tasks, suites, papers or modules.
+
+    Built-in extensions come first, then those of installed packages. Nothing is imported before an extension is loaded.
+    A broken one fails alone, with its reason.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        noun: str,
+        *,
+        fault_of_name: Callable[[str], str],
+        load: Callable[[str, str], T],
+        built_in: Callable[[], Mapping[str, str]] = dict,
+        error: type[MadbenchError] = ConfigError,
+    ):
+        """
+        Args:
+            group: the group of its entry points in packages.
+            noun: the kind in messages, such as ``family``.
+            fault_of_name: what is wrong with a name; empty for a valid name.
+            load: loads the extension with a name and the value of its entry point. Raises ``error`` if it cannot.
+            built_in: the values of the built-in extensions, by name.
+            error: the class of errors.
+        """
+        self.group, self.noun, self.error = group, noun, error
+        self._fault_of_name, self._load, self._find_built_in = fault_of_name, load, built_in
+        self.cache_clear()
+
+    def cache_clear(self) -> None:
+        """Forget what was found and loaded."""
+        self.__dict__.pop("built_in", None)
+        self.__dict__.pop("_packages", None)
+        self._outcomes: dict[str, T | MadbenchError] = {}
+
+    @functools.cached_property
+    def built_in(self) -> Mapping[str, str]:
+        """The values of the built-in extensions, by name."""
+        return self._find_built_in()
+
+    @property
+    def points(self) -> dict[str, EntryPoint]:
+        """The entry points of installed packages by name, sorted. They are not imported."""
+        return self._packages[0]
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The entry points that are refused because of their names: by name, a sentence that says why."""
+        return self._packages[1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all extensions: built-in ones, then those of packages. Nothing is imported."""
+        return (*self.built_in, *(name for name in self.points if name not in self.built_in))
+
+    def where(self, name: str) -> str:
+        """The extension in messages: :func:`entry_point_name`."""
+        return entry_point_name(self.noun, name, self._value(name))
+
+    def check(self, name: str, where: str = "") -> None:
+        """Raise an error unless there is an extension of this name. The message begins with ``where``."""
+        if name not in self.names:
+            unknown = f"unknown {self.noun} {name!r}{did_you_mean(name, self.names)}"
+            raise self.error(f"{where}{self.refused.get(name, unknown)}")
+
+    def load(self, name: str, where: str = "") -> T:
+        """The extension of a name in :attr:`names`. Raises an error that begins with ``where`` if it is broken."""
+        outcome = self._outcome(name)
+        if isinstance(outcome, self.error):
+            raise type(outcome)(f"{where}{outcome}" if where else str(outcome))
+        return cast(T, outcome)
+
+    def loadable(self) -> Iterator[tuple[str, T]]:
+        """The extensions that can be loaded, with their names. Each is imported when it is asked for."""
+        for name in self.names:
+            if not isinstance(outcome := self._outcome(name), self.error):
+                yield name, cast(T, outcome)
+
+    def problem(self, name: str) -> str:
+        """The reason why an extension cannot be used. Empty if it can be used, and for an unknown name."""
+        if name not in self.names:
+            return self.refused.get(name, "")
+        return str(outcome) if isinstance(outcome := self._outcome(name), self.error) else ""
+
+    def broken(self) -> dict[str, str]:
+        """The reasons why other extensions cannot be used, by name."""
+        failed = {name: problem for name in self.names if (problem := self.problem(name))}
+        return dict(sorted((failed | self.refused).items()))
+
+    def identity(self, name: str) -> str:
+        """The identity of the code of a package's extension, as part of a job. Empty for a built-in one."""
+        return "" if name in self.built_in else plugin_identity(self.points[name])
+
+    def code(self, name: str) -> dict[str, Any] | None:
+        """The list of code of a package's extension (:mod:`madbench.identity.listing`). None for a built-in one."""
+        return None if name in self.built_in or name not in self.points else plugin_code(self.points[name])
+
+    def _value(self, name: str) -> str:
+        return self.built_in.get(name) or self.points[name].value
+
+    def _outcome(self, name: str) -> T | MadbenchError:
+        """The extension, or the error of loading it. It is kept, so a failed import is not repeated."""
+        if name not in self._outcomes:
+            try:
+                self._outcomes[name] = self._load(name, self._value(name))
+            except self.error as error:
+                self._outcomes[name] = error
+        return self._outcomes[name]
+
+    @functools.cached_property
+    def _packages(self) -> tuple[dict[str, EntryPoint], dict[str, str]]:
+        points: dict[str, EntryPoint] = {}
+        refused: dict[str, str] = {}
+        for point in sorted(_entry_points(self.group), key=lambda point: (point.name, point.value)):
+            where, other = entry_point_name(self.noun, point.name, point.value), points.get(point.name)
+            own = self.built_in.get(point.name, point.value)
+            if problem := self._fault_of_name(point.name):
+                refused[point.name] = f"{where}: {problem}"
+            elif own != point.value:
+                refused[point.name] = f"{where}: {own} has this name already; the package has to be mended"
+            elif other and other.value != point.value:
+                refused[point.name] = f"{where}: {other.value} has this name already; uninstall one of the packages"
+            else:
+                points[point.name] = point
+        return {name: point for name, point in points.items() if name not in refused}, refused
 
 
 def entry_point_name(noun: str, name: str, value: str) -> str:
@@ -77,23 +180,20 @@ def resolve(value: str) -> Any:
 
 
 def load_value(
-    noun: str, name: str, value: str, kind: type[E], expected: str, fault_of: Callable[[Any], str]
-) -> Any | E:
-    """Loads the object of the entry point ``value``. If it cannot be used, returns (not raises) an error of ``kind``.
+    noun: str, name: str, value: str, kind: type[MadbenchError], expected: str, fault_of: Callable[[Any], str]
+) -> Any:
+    """Returns the object of the entry point ``value``. Raises an error of ``kind`` if it cannot be used.
 
     The object must have this ``name``, and ``fault_of`` must find no fault. ``expected`` describes the type for
     messages.
     """
-    try:
-        with wrap_load_errors(entry_point_name(noun, name, value), kind):
-            loaded = resolve(value)
-            called = getattr(loaded, "name", name)
-            if called != name and not fault_of(loaded):
-                raise kind(f"it calls itself {called!r}; both names must be the same")
-            if fault := fault_of(loaded):
-                raise kind(f"expected a {expected}, got {repr(loaded)[:100]}: {fault}")
-    except kind as error:
-        return error
+    with wrap_load_errors(entry_point_name(noun, name, value), kind):
+        loaded = resolve(value)
+        called = getattr(loaded, "name", name)
+        if called != name and not fault_of(loaded):
+            raise kind(f"it calls itself {called!r}; both names must be the same")
+        if fault := fault_of(loaded):
+            raise kind(f"expected a {expected}, got {repr(loaded)[:100]}: {fault}")
     return loaded
 
 

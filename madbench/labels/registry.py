@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
-from madbench.identity.plugins import plugin_code, plugin_identity
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
-from madbench.labels.plugins import (
-    Guarded,
-    Installed,
-    entry_point_name,
-    find_installed,
-    load_value,
-    shipped_entry_points,
-)
+from madbench.labels.plugins import Guarded, Registry, entry_point_name, load_value, shipped_entry_points
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
@@ -33,42 +22,33 @@ OF_NAMES = "named"  # family whose labels begin with the name of an operator, in
 
 def families() -> tuple[str, ...]:
     """Names of the built-in and the installed families, sorted. S/R/G is ``""``. No family is imported."""
-    return tuple(sorted({*_built_in(), *_installed().points}))
-
-
-def installed_families() -> Mapping[str, EntryPoint]:
-    """The entry points of families in installed packages, by name."""
-    return _installed().points
+    return tuple(sorted(REGISTRY.names))
 
 
 def loaded_families() -> dict[str, LoadedFamily]:
     """The families that can be loaded, by name. A broken package affects only its own labels."""
-    return {name: family for name in families() if not isinstance(family := _load(name), LabelError)}
+    return dict(sorted(REGISTRY.loadable()))
 
 
 def loadable_families() -> Iterator[LoadedFamily]:
     """The families that can be loaded, each imported when it is asked for."""
-    return (family for name in families() if not isinstance(family := _load(name), LabelError))
+    return (family for _, family in REGISTRY.loadable())
 
 
 def broken_families() -> dict[str, str]:
     """The reasons why other families cannot be used, by name."""
-    failed = {name: str(error) for name in families() if isinstance(error := _load(name), LabelError)}
-    return dict(sorted((failed | _installed().refused).items()))
+    return REGISTRY.broken()
 
 
 def family_of(label: str | Label) -> LoadedFamily:
     """The family of a label, given as a label or its text. Raises ``LabelError`` if it cannot be loaded."""
     name, colon, _ = str(label).partition(":")
-    if colon and name not in families():
-        if name in _installed().refused:
-            raise LabelError(_installed().refused[name])
+    if colon and name not in REGISTRY.names:
+        if name in REGISTRY.refused:
+            raise LabelError(REGISTRY.refused[name])
         hint = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
         raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
-    family = _load(name if colon else _family_without_prefix(name))
-    if isinstance(family, LabelError):
-        raise LabelError(*family.args)
-    return family
+    return REGISTRY.load(name if colon else _family_without_prefix(name))
 
 
 def family_identity(family: LoadedFamily) -> str:
@@ -77,14 +57,9 @@ def family_identity(family: LoadedFamily) -> str:
     For an installed family it includes the distribution's version and a hash of its code. An edited operator therefore
     counts as a different one.
     """
-    if family.name in _built_in():
+    if family.name in REGISTRY.built_in:
         return family.version
-    return f"{family.version}+{plugin_identity(_installed().points[family.name])}"
-
-
-def family_code(family: LoadedFamily) -> dict[str, Any] | None:
-    """The code listing of an installed family (:mod:`madbench.identity.listing`). None for a built-in family."""
-    return None if family.name in _built_in() else plugin_code(_installed().points[family.name])
+    return f"{family.version}+{REGISTRY.identity(family.name)}"
 
 
 def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -110,21 +85,17 @@ def _family_without_prefix(text: str) -> str:
 
 @functools.cache
 def _operator_names() -> frozenset[str]:
-    return frozenset(map(_name_key, getattr(_load(OF_NAMES), "mixers", ())))
+    named = None if REGISTRY.problem(OF_NAMES) else REGISTRY.load(OF_NAMES)
+    return frozenset(map(_name_key, getattr(named, "mixers", ())))
 
 
 def _name_key(name: str) -> str:
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
-@functools.cache
-def _load(name: str) -> LoadedFamily | LabelError:
-    """Loads a family, or returns the error. The result is cached, so a failed import is not repeated."""
-    value = _built_in().get(name) or _installed().points[name].value
+def _load(name: str, value: str) -> LoadedFamily:
     family = load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
-    if isinstance(family, LabelError):
-        return family
-    if name in _built_in():
+    if name in REGISTRY.built_in:
         return cast(LoadedFamily, family)
     answers: dict[str, Callable[[Any], Any]] = {**ANSWERS, "parse": functools.partial(label_of, name)}
     return cast(LoadedFamily, Guarded(family, entry_point_name("family", name, value), FamilyError, answers))
@@ -132,12 +103,11 @@ def _load(name: str) -> LoadedFamily | LabelError:
 
 def _fault_of_family(family: Any) -> str:
     """The fault of a family or of its settings, which every profile builds, as a sentence. Empty if valid."""
-    if not (fault := fault_of(family)) and family.name not in _built_in():
+    if not (fault := fault_of(family)) and family.name not in REGISTRY.built_in:
         from_mapping(family.Settings, {}, "its Settings")
     return fault
 
 
-@functools.cache
 def _built_in() -> dict[str, str]:
     """The entry point of each built-in family, by name.
 
@@ -152,12 +122,12 @@ def _built_in() -> dict[str, str]:
     return shipped_entry_points(GROUP) | of_folders
 
 
-@functools.cache
-def _installed() -> Installed:
-    return find_installed(GROUP, "family", _built_in(), fault_of_name)
-
-
 def fault_of_name(name: str) -> str:
     """The fault of a family's name, as a sentence. Empty if the name is valid."""
     is_sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
     return "" if is_sound else "a name has letters, digits, - and _ and begins with a letter, such as my_family"
+
+
+REGISTRY: Registry[LoadedFamily] = Registry(
+    GROUP, "family", fault_of_name=fault_of_name, load=_load, built_in=_built_in, error=LabelError
+)

@@ -18,8 +18,9 @@ from madbench.config import from_mapping, parse_seeds, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels import available_sets, expand
-from madbench.labels.paper_folders import built_in, installed
-from madbench.labels.plugins import entry_point_name, resolve, wrap_load_errors
+from madbench.labels.paper_folders import REGISTRY as PACKAGES
+from madbench.labels.paper_folders import built_in
+from madbench.labels.plugins import wrap_load_errors
 from madbench.suites import check_task, suites
 
 QUICK = "quick"
@@ -232,17 +233,13 @@ def _check_published(path: Path, item: Item, at: str) -> None:
 
 def load_paper(name: str) -> Paper:
     """The paper of this name; raises ``ConfigError`` where there is none, or where it is broken."""
-    files, packages = built_in(), installed()
-    if name in files:
+    if name in (files := built_in()):
         return Paper.load(files[name])
-    if name in packages.refused:
-        raise ConfigError(packages.refused[name])
-    if name not in packages.points:
-        names = [*files, *packages.points]
-        raise ConfigError(f"no paper {name!r}{did_you_mean(name, names)}")
-    where = entry_point_name("paper", name, packages.points[name].value)
-    with wrap_load_errors(where, ConfigError):
-        paper = resolve(packages.points[name].value)
+    if name not in PACKAGES.points:
+        unknown = f"no paper {name!r}{did_you_mean(name, PACKAGES.names)}"
+        raise ConfigError(PACKAGES.refused.get(name, unknown))
+    paper = PACKAGES.load(name)
+    with wrap_load_errors(PACKAGES.where(name), ConfigError):
         if not isinstance(paper, Paper):
             raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")
         _check(paper, str(paper.title))  # of one that was not read from a file
@@ -266,8 +263,8 @@ def _refuse_taken_names(paper: Paper) -> None:
 
 def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:
     """All papers by name, and why others could not be loaded."""
-    papers, problems = {}, dict(installed().refused)
-    for name in [*built_in(), *installed().points]:
+    papers, problems = {}, dict(PACKAGES.refused)
+    for name in PACKAGES.names:
         try:
             papers[name] = load_paper(name)
         except ConfigError as error:

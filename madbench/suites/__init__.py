@@ -7,29 +7,24 @@ reports its error.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
-from madbench.identity.plugins import plugin_code
 from madbench.jobs import Job
 from madbench.labels import Label
-from madbench.labels.plugins import Installed, find_installed, load_value, shipped_entry_points
+from madbench.labels.plugins import Registry, load_value, shipped_entry_points
 from madbench.mixers import Check
 from madbench.mixers.package_checks import package_checks
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 GROUP = "madbench.suites"
 TASKS_LISTED = "; see: madbench ls tasks"
@@ -43,7 +38,6 @@ __all__ = [
     "Suite",
     "broken_suites",
     "check_task",
-    "installed_suites",
     "job_from_dict",
     "main_suite",
     "size_of",
@@ -58,25 +52,18 @@ __all__ = [
 
 def suites() -> dict[str, Suite]:
     """The suites that can be loaded, by name, in the order of their tables."""
-    loaded = [suite for name in _names() if not isinstance(suite := _load(name), ConfigError)]
+    loaded = (suite for _, suite in REGISTRY.loadable())
     return {suite.name: suite for suite in sorted(loaded, key=lambda suite: (suite.sort_order, suite.name))}
-
-
-def installed_suites() -> Mapping[str, EntryPoint]:
-    """The entry points of the suites of other packages, by name."""
-    return _installed().points
 
 
 def suite_code(name: str) -> dict[str, Any] | None:
     """The list of code of an installed suite (:mod:`madbench.identity.listing`); None for a built-in suite."""
-    point = _installed().points.get(name)
-    return None if name in _built_in() or point is None else plugin_code(point)
+    return REGISTRY.code(name)
 
 
 def broken_suites() -> dict[str, str]:
     """The reason why a suite cannot be used, by name, for all broken suites."""
-    failed = {name: str(error) for name in _names() if isinstance(error := _load(name), ConfigError)}
-    return dict(sorted((failed | _installed().refused).items()))
+    return REGISTRY.broken()
 
 
 def main_suite() -> Suite:
@@ -107,12 +94,8 @@ def find_suite(name: str, where: str = "") -> Suite:
 
     Raises ``ConfigError`` if it is broken or not installed; the message begins with ``where``.
     """
-    if name not in _names():
-        why = _installed().refused.get(name, f"unknown suite {name!r}{did_you_mean(name, _names())}")
-        raise ConfigError(f"{where}{why}")
-    if isinstance(suite := _load(name), ConfigError):
-        raise ConfigError(f"{where}{suite}")
-    return suite
+    REGISTRY.check(name, where)
+    return REGISTRY.load(name, where)
 
 
 def suite_of(job: Job) -> Suite:
@@ -178,10 +161,7 @@ def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
     return job
 
 
-@functools.cache
-def _load(name: str) -> Suite | ConfigError:
-    """The suite, or the error of loading it. A failed suite is not loaded again."""
-    value = _built_in().get(name) or _installed().points[name].value
+def _load(name: str, value: str) -> Suite:
     return load_value("suite", name, value, ConfigError, "madbench.suites.Suite", _fault_of)
 
 
@@ -199,29 +179,21 @@ def _fault_of(suite: Any) -> str:
         return f"it has no {', '.join(lacking)}"
     if suite.default not in suite.Profile.names():
         return f"its default profile {suite.default!r} is not among {', '.join(suite.Profile.names())}"
-    if suite.name not in _built_in():  # built-in tasks cannot be broken by a package
+    if suite.name not in REGISTRY.built_in:  # built-in tasks cannot be broken by a package
         suite.Profile.load(suite.default)
         suite.columns(suite.tasks())
     return ""
 
 
-@functools.cache
-def _names() -> tuple[str, ...]:
-    return (*_built_in(), *(name for name in _installed().points if name not in _built_in()))
-
-
-@functools.cache
 def _built_in() -> dict[str, str]:
     """The entry point of each built-in suite, by name: the folders here, and those of shipped packages."""
     folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/suite.py"))
     return shipped_entry_points(GROUP) | {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
 
 
-@functools.cache
-def _installed() -> Installed:
-    return find_installed(GROUP, "suite", _built_in(), fault_of_name)
-
-
 def fault_of_name(name: str) -> str:
     """The fault of a suite's name; empty if the name is valid."""
     return "" if re.fullmatch(r"[a-z][a-z0-9_]*", name) else "the name has to be of the form my_suite"
+
+
+REGISTRY: Registry[Suite] = Registry(GROUP, "suite", fault_of_name=fault_of_name, load=_load, built_in=_built_in)

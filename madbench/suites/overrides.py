@@ -11,7 +11,8 @@ from madbench.config import key_of, parse_override
 from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
-from madbench.mixers import effective_settings, label_traits, solve
+from madbench.mixers import effective_settings, label_traits
+from madbench.mixers.sequence import solve_blocks
 from madbench.suites.planning import check_count, stored_code, unique
 from madbench.suites.profile import Profile
 
@@ -165,21 +166,22 @@ def canonical_job(
     if stored_code(job.label):
         return job
     heads = job.model.n_head
-    mixer = _canonical_mixer(
-        job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws, is_shorter
-    )
+    size = getattr(job.model, "n_layer", 1), width, heads, max_len, job.budget
+    mixer = _canonical_mixer(job.label, *size, tuple(job.mixer.items()), redraws, is_shorter)
     has_heads = label_traits(parse(job.label)).has_heads
     return replace(job, model=job.model if has_heads else replace(job.model, n_head=1), mixer=mixer)
 
 
 @functools.cache
 def _canonical_mixer(
-    label: str, width: int, n_head: int, max_len: int, budget: Budget, settings: tuple[Any, ...], redraws: bool,
-    is_shorter: bool,
+    label: str, blocks: int, width: int, n_head: int, max_len: int, budget: Budget, settings: tuple[Any, ...],
+    redraws: bool, is_shorter: bool,
 ) -> dict[str, Any]:  # fmt: skip
     parsed, values = parse(label), dict(settings)
-    allocation = solve(parsed, width, n_head, max_len, budget, **values)
+    mixers = solve_blocks(parsed, blocks, width, n_head, max_len, budget, **values)
     traits = label_traits(parsed)
     unused = (traits.start_settings if redraws else ()) + (() if is_shorter else traits.shorter_settings)
-    read = effective_settings(allocation, values)
-    return {"ranks": dict(allocation.ranks), **{name: read[name] for name in read if name not in unused}}
+    read: dict[str, Any] = {}
+    for mixer, _ in mixers.kinds:
+        read |= effective_settings(mixer, values)
+    return {"ranks": mixers.ranks, **{name: read[name] for name in read if name not in unused}}

@@ -19,13 +19,10 @@ from typing import TYPE_CHECKING, Any
 from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
-from madbench.identity.plugins import plugin_code, plugin_identity
-from madbench.labels.plugins import Installed, entry_point_name, find_installed, resolve, wrap_load_errors
+from madbench.labels.plugins import Registry, entry_point_name, resolve, wrap_load_errors
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     import numpy as np
 
 GROUP = "madbench.tasks"
@@ -48,7 +45,7 @@ _RESERVED = ("language_model", "mad_average", "task_mean")
 
 def task_names() -> tuple[str, ...]:
     """The names of all tasks: first the tasks of this folder, then those of packages, each sorted. Imports no task."""
-    return (*_BUILT_IN, *(name for name in _entry_points().points if name not in _BUILT_IN))
+    return REGISTRY.names
 
 
 def tasks_of(suite: str) -> tuple[str, ...]:
@@ -63,11 +60,6 @@ def tasks_of(suite: str) -> tuple[str, ...]:
     return tuple(task for task in task_names() if suite_of(task) == suite)
 
 
-def installed_tasks() -> Mapping[str, EntryPoint]:
-    """The entry points of the tasks of other packages, by name."""
-    return _entry_points().points
-
-
 def loaded_tasks() -> dict[str, TaskFile]:
     """The files of all tasks that can be loaded, by name. A broken package affects only its own tasks."""
     return {name: task for name in task_names() if not isinstance(task := _try_to_load(name), ConfigError)}
@@ -76,19 +68,19 @@ def loaded_tasks() -> dict[str, TaskFile]:
 def broken_tasks() -> dict[str, str]:
     """The reason why a task cannot be used, by name, for all broken tasks."""
     failed = {name: str(error) for name in task_names() if isinstance(error := _try_to_load(name), ConfigError)}
-    return dict(sorted((failed | _entry_points().refused).items()))
+    return dict(sorted((failed | REGISTRY.refused).items()))
 
 
 def task_problem(task: str) -> str:
     """The reason why a task cannot be used. Empty if it can be used, and for a name that is no task here."""
     if task not in task_names():
-        return _entry_points().refused.get(task, "")
+        return REGISTRY.refused.get(task, "")
     return str(error) if isinstance(error := _try_to_load(task), ConfigError) else ""
 
 
 def is_built_in(task: str) -> bool:
     """True if the task is one of this folder."""
-    return task in _BUILT_IN
+    return task in REGISTRY.built_in
 
 
 @dataclass(frozen=True)
@@ -124,26 +116,18 @@ class TaskFile:
 def settings_class(task: str) -> type[TaskSetting]:
     """The settings class of ``task``. Raises ``ConfigError`` for an unknown or broken task."""
     check_task(task)
-    loaded = _load_class(task)
-    if isinstance(loaded, ConfigError):
-        raise ConfigError(*loaded.args)
-    return loaded
+    return REGISTRY.load(task)
 
 
-@functools.cache
-def _load_class(task: str) -> type[TaskSetting] | ConfigError:
-    """The settings class, or the error of loading it. A module that fails is not imported again."""
-    value = _BUILT_IN.get(task) or _entry_points().points[task].value
+def _load_class(task: str, value: str) -> type[TaskSetting]:
     where = entry_point_name("task", task, value)
-    try:
-        with wrap_load_errors(where, ConfigError):
-            cls = resolve(value)
-    except ConfigError as error:
-        return error
+    with wrap_load_errors(where, ConfigError):
+        cls = resolve(value)
     if not (isinstance(cls, type) and issubclass(cls, TaskSetting)):
-        return ConfigError(f"{where}: expected a subclass of madbench.tasks.TaskSetting, got {cls!r}")
-    missing = next((name for name in ("heading", "title", "roles") if not hasattr(cls, name)), None)
-    return cls if missing is None else ConfigError(f"{where}: the class has no {missing!r}")
+        raise ConfigError(f"{where}: expected a subclass of madbench.tasks.TaskSetting, got {cls!r}")
+    if missing := next((name for name in ("heading", "title", "roles") if not hasattr(cls, name)), None):
+        raise ConfigError(f"{where}: the class has no {missing!r}")
+    return cls
 
 
 def task_path(task: str) -> Path:
@@ -151,7 +135,7 @@ def task_path(task: str) -> Path:
     if task in _BUILT_IN:
         return config.TASKS / f"{task}.yaml"
     cls = settings_class(task)
-    with wrap_load_errors(entry_point_name("task", task, _entry_points().points[task].value), ConfigError):
+    with wrap_load_errors(REGISTRY.where(task), ConfigError):
         return Path(inspect.getfile(cls)).with_name(f"{task}.yaml")
 
 
@@ -160,21 +144,17 @@ def task_source(task: str) -> str:
     task.
     """
     check_task(task)
-    return "" if task in _BUILT_IN else plugin_identity(_entry_points().points[task])
+    return REGISTRY.identity(task)
 
 
 def task_code(task: str) -> dict[str, Any] | None:
     """The list of code of an installed task (:mod:`madbench.identity.listing`); None for a built-in task."""
-    point = _entry_points().points.get(task)
-    return None if task in _BUILT_IN or point is None else plugin_code(point)
+    return REGISTRY.code(task)
 
 
 def check_task(task: str, where: str = "") -> None:
     """Raise ``ConfigError`` unless ``task`` is the name of a task. The message begins with ``where``."""
-    if task not in task_names():
-        if task in _entry_points().refused:
-            raise ConfigError(f"{where}{_entry_points().refused[task]}")
-        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_names())}")
+    REGISTRY.check(task, where)
 
 
 def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> TaskFile:
@@ -225,16 +205,16 @@ def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetti
     return from_mapping(settings_class(task), {**asdict(load_task(task).baseline), **mapping}, where)
 
 
-@functools.cache
-def _entry_points() -> Installed:
-    return find_installed(GROUP, "task", _BUILT_IN, fault_of_name)
-
-
 def fault_of_name(name: str) -> str:
     """The fault of a task's name; empty if the name is valid."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
         return ""
     return f"the name has to be of the form my_task, and none of {', '.join(_RESERVED)}"
+
+
+REGISTRY: Registry[type[TaskSetting]] = Registry(
+    GROUP, "task", fault_of_name=fault_of_name, load=_load_class, built_in=lambda: _BUILT_IN
+)
 
 
 def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:

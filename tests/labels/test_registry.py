@@ -92,7 +92,7 @@ def installed(tmp_path, monkeypatch):
 def forget():
     """Finds families anew, as a new process would."""
     importlib.invalidate_caches()
-    for function in (registry._installed, registry._load, plugins.plugin_code, plugins.plugin_identity):
+    for function in (registry.REGISTRY, plugins.plugin_code, plugins.plugin_identity):
         function.cache_clear()
 
 
@@ -222,7 +222,7 @@ def test_what_a_package_says_cannot_control_the_terminal(installed):
 
 
 def test_every_built_in_family_has_what_the_protocol_asks():
-    for name in registry._built_in():
+    for name in registry.REGISTRY.built_in:
         family = family_of(f"{name}:" if name else "S")
         assert isinstance(getattr(family, "traits", None), type(family.parse))
 

@@ -15,7 +15,7 @@ from madbench.identity import plugins
 from madbench.suites.mad.suite import MAD_TASKS
 from madbench.tasks import (
     GROUP,
-    _entry_points,
+    REGISTRY,
     find_violations,
     generate,
     load_task,
@@ -39,12 +39,10 @@ def install_point(monkeypatch):
     def install(*points):
         found = [metadata.EntryPoint(name, value, GROUP) for name, value in points]
         monkeypatch.setattr(metadata, "entry_points", lambda group: found)
-        _entry_points.cache_clear()
-        tasks._load_class.cache_clear()
+        REGISTRY.cache_clear()
 
     yield install
-    _entry_points.cache_clear()
-    tasks._load_class.cache_clear()
+    REGISTRY.cache_clear()
 
 
 @pytest.mark.slow

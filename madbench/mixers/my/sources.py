@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,10 @@ from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCod
 from madbench.identity.reach import import_root
 from madbench.identity.watch import own, watching
 from madbench.labels import trust
-from madbench.labels.plugins import Installed, find_installed, wrap_load_errors
+from madbench.labels.plugins import Registry, wrap_load_errors
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    pass
 
 GROUP = "madbench.modules"
 FILE = "mixers.yaml"
@@ -66,7 +66,7 @@ def importable(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def _entries_of_packages() -> dict[str, str]:
-    return {name: _dotted(point.value) for name, point in installed_modules().items()}
+    return {name: _dotted(point.value) for name, point in REGISTRY.points.items()}
 
 
 def names() -> tuple[str, ...]:
@@ -85,14 +85,9 @@ def entry_sources() -> dict[str, tuple[str, str]]:
     return from_packages | {name: (path, FILE) for name, path in of_file.items()}
 
 
-def installed_modules() -> Mapping[str, EntryPoint]:
-    """The entry points of modules in other packages, by name."""
-    return _installed().points
-
-
 def broken_modules() -> dict[str, str]:
     """The reasons why entries cannot be used, by name. An unreadable ``mixers.yaml`` appears under its own name."""
-    failed = dict(_installed().refused)
+    failed = dict(REGISTRY.refused)
     try:
         paths = entries()
     except ConfigError as error:
@@ -106,10 +101,6 @@ def broken_modules() -> dict[str, str]:
         except MadbenchError as error:
             failed[name] = f"module {name!r}: {error}"
     return dict(sorted(failed.items()))
-
-
-def _installed() -> Installed:
-    return find_installed(GROUP, "module", {}, fault_of_name)
 
 
 def _entries_of_file(path: Path) -> dict[str, str]:
@@ -130,6 +121,14 @@ def fault_of_name(name: Any) -> str:
     if isinstance(name, str) and re.fullmatch(_NAME, name):
         return ""
     return f"{name!r} is not a valid name of a module: use letters, digits, - and _, such as my_mixer"
+
+
+def _load(name: str, value: str) -> Source:
+    return source(_dotted(value))
+
+
+REGISTRY: Registry[Source] = Registry(GROUP, "module", fault_of_name=fault_of_name, load=_load, error=LabelError)
+"""The modules of packages. Entries of a ``mixers.yaml`` come before them (:func:`entries`)."""
 
 
 def _dotted(value: str) -> str:
