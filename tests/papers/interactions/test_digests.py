@@ -1,0 +1,48 @@
+"""The digests that mark runs of other code cover the paper's package, part by part."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import madbench
+from madbench.identity import package
+from madbench.suites.code import PARTS, package_modules
+
+AGENTS, TOKENS = ("interactions", "hunters", "ha"), ("mad", "memorization", "")
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A copy of the package, which digests are of."""
+    home = tmp_path / "madbench"
+    shutil.copytree(Path(madbench.__file__).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(package, "_HOME", home)
+    return home / "papers" / "interactions"
+
+
+def digests(job):
+    return {name: package.package_digest(*where) for name, where in package_modules(*job).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "part"),
+    [
+        ("mixers/mixer.py", "family"),
+        ("worlds/agents.py", "task"),
+        ("suite.py", "suite"),
+        ("model.py", "suite"),
+        ("mixers/checks.py", ""),
+        ("theorems/lemmas.py", ""),
+        ("measure.py", ""),
+    ],
+)
+def test_an_edit_of_the_package_changes_the_part_that_trains_with_it(copied, place, part):
+    before, others = digests(AGENTS), digests(TOKENS)
+    with (copied / place).open("a") as file:
+        file.write("\nADDED = 1\n")
+    assert {name for name in PARTS if digests(AGENTS)[name] != before[name]} == {*filter(None, [part])}
+    assert all(before.values()) and digests(TOKENS) == others
