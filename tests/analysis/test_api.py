@@ -277,7 +277,9 @@ def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
 
 @pytest.mark.slow
 def test_a_notebook_shows_frames_as_the_tables_they_are_of(stored):
-    frame = madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
+    with pytest.raises(TypeError, match=r"table\(\) has no argument 'names'; display names are given as rename="):
+        madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
+    frame = madbench.table(rename={"R-cg-q-12o": "HyperMLP"}, **stored)
     html = frame._repr_html_()
     assert html.startswith("<table") and html.endswith("</table>") and html.count("<tr") == 1 + len(ACCURACIES)
     assert "HyperMLP" in html and "R-cg-q-12o" not in html and "HyperMLP" in frame.label.tolist()
