@@ -31,9 +31,6 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 
-from madbench.analysis.claims import claims_on, load_claims
-from madbench.analysis.findings import findings_by_paper
-from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import Width
 from madbench.analysis.notebook import NotebookProgress
 from madbench.analysis.scores import Results
@@ -479,10 +476,7 @@ def findings(
         unscaled: True keeps lines that are shares of published accuracies in the paper's points.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    found = selection.select()
-    asked = claims_on(found.scores.label.unique()) if claims is None else {"": load_claims(claims)}
-    judged = findings_by_paper(found.scores, asked, scales=not unscaled, chosen_on=found.chosen_on)
-    return ShownFrame.of(findings_table(judged))
+    return ShownFrame.of(selection.findings(claims, unscaled))
 
 
 @_public

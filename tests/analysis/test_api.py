@@ -361,6 +361,8 @@ def test_a_selection_answers_what_the_functions_do(stored):
     pair = ["R-cg-q", "R-g-q"]
     compared = madbench.open(stored["results"]).select(pair, **CHOSEN).compare()
     assert compared.records()[0]["estimate"] == madbench.compare(pair, **stored).estimate[0]
+    claims = selection.findings().records()
+    assert [row["claim"] for row in claims] == madbench.findings(**stored).claim.tolist() != []
     assert isinstance(selection.plot("scores"), Figure)
     with pytest.raises(ConfigError, match="no label: nothing to compare with"):
         selection.compare()
