@@ -12,9 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from madbench.labels import texts_of, trust
-from madbench.labels.names import names_from_words, show
-from madbench.labels.sets import names_of
+from madbench.labels import names, trust
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,7 @@ def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] 
     """A command of ``verb`` that has an option for each field of its dataclass arguments.
 
     ``completion_of`` gives the completion of what :class:`Completes` says. The labels among the words of the command
-    are typed by the user, so that their code may be imported (:mod:`madbench.labels.trust`). They, the sets among them
-    and ``--rename`` give the names by which the command shows labels.
+    are typed by the user, so that their code may be imported (:mod:`madbench.labels.trust`).
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -73,10 +70,11 @@ def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
         values.pop("help_all", None)
+        names.begin()
         trust.begin()
-        words = [word for name in labelled for word in texts_of(values.get(name) or ())]
-        trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
-        show(names_of(words, names_from_words(values.get("rename") or ())))
+        for name in labelled:
+            words = values.get(name) or ()
+            trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         verb(**values)

@@ -30,7 +30,7 @@ def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tup
 
 
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
-    """Splits ``LABEL... key.path=value...``; a label may have a '=' behind its family's colon."""
+    """Splits ``LABEL... key.path=value...``; a label may have a '=' behind a colon or a parenthesis."""
     labels, overrides = [], []
     for word in words:
         if re.fullmatch(r"[^@=:][^=:]*\.ya?ml", word):
@@ -38,5 +38,5 @@ def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
         if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
             raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
         key, equals, _ = word.partition("=")
-        (overrides if equals and ":" not in key else labels).append(word)
+        (overrides if equals and not re.search("[:(]", key) else labels).append(word)
     return labels, overrides

@@ -8,6 +8,7 @@ import re
 
 from madbench.errors import LabelError, MadbenchError
 from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.patterns import SEPARATOR
 from madbench.labels.registry import families, family_of
 
 MODULE = "my:"
@@ -48,7 +49,7 @@ def problem_elsewhere(text: str) -> str | None:
 
 def _problem_of_hybrid(text: str) -> str | None:
     """Returns the message for a text that joins several labels or asks for a hybrid in words; None for other texts."""
-    if text.startswith(MODULE):
+    if text.startswith(MODULE) or SEPARATOR in text:
         return None
     labels: list[str] = []
     end, position = 0, None
@@ -65,10 +66,11 @@ def _problem_of_hybrid(text: str) -> str | None:
         return None
     if position is None:
         position = word.start() if word else 0
-    parts = ["hybrids are not supported: a label is one mixer, used in every block"]
+    different = list(dict.fromkeys(labels))
+    pattern = SEPARATOR.join(different) if len(different) > 1 else "3xKDA/S-p"
+    parts = [f"the layers of a hybrid are separated by {SEPARATOR!r}, with counts before an x: {pattern}"]
     if len(labels) > 1:
-        parts.append(f"write {' '.join(dict.fromkeys(labels))} as separate words to train each of them")
-    parts.append(f"a module of your own ({MODULE}) can hold several, see madbench new module NAME")
+        parts.append(f"to train each alone, write {' '.join(different)} as separate words")
     return point_at(text, position, "; ".join(parts))
 
 

@@ -199,7 +199,8 @@ class Family(Protocol[L, A]):
     # begins with the text, including name and colon (default: looks at labels()). If not, the text may be a label of
     # another family.
     # Optional: blocks(label, count), the labels of the mixers of a model's ``count`` blocks, for a family whose labels
-    # combine labels of others (:mod:`madbench.mixers.sequence`). Default: the label itself for every block.
+    # combine labels of others (:mod:`madbench.mixers.sequence`), and block_period(label), the number of blocks after
+    # which they repeat. Default: the label itself for every block.
     # Optional: takes_layer(label), True if the mixer depends on its place in the model, which ``solve`` and ``build``
     # then find in ``size.layer``. Default: False, and ``size.layer`` is the first of one.
     # Optional: missing_package(), the name of a required package that cannot be imported here, or an empty text. The

@@ -9,6 +9,7 @@ from typing import Any
 from madbench.errors import FamilyError, LabelError
 from madbench.labels.elsewhere import problem_elsewhere
 from madbench.labels.family import Label, LoadedFamily
+from madbench.labels.patterns import is_pattern, part_texts
 from madbench.labels.plugins import Guarded
 from madbench.labels.protocol import Explanation
 from madbench.labels.registry import REGISTRY, family_identity, family_of, loaded_families
@@ -78,14 +79,16 @@ def is_shown_as_stored(label: str) -> bool:
     cannot be loaded, or needs a package that is not installed.
     """
     try:
-        return bool(getattr(family_of(label), "names_code", False) or missing_package(label))
+        parts = part_texts(str(label))
+        return any(getattr(family_of(part), "names_code", False) or missing_package(part) for part in parts)
     except LabelError:
         return True
 
 
 def missing_package(label: str) -> str:
     """The name of a package that a label's mixers need and that cannot be imported. Empty if nothing is missing."""
-    return getattr(family_of(label), "missing_package", str)()
+    missing = (getattr(family_of(part), "missing_package", str)() for part in part_texts(str(label)))
+    return next(filter(None, missing), "")
 
 
 def factors_of_text(label: str) -> Mapping[str, str]:
@@ -150,6 +153,8 @@ def label_identity(label: str | Label) -> str:
     is a hash of a user's module.
     """
     family = family_of(label)
+    if is_pattern(str(label)):
+        return f"{family_identity(family)} of {' and '.join(map(label_identity, part_texts(str(label))))}"
     own = getattr(family, "identity", None)
     return f"{family_identity(family)}+{own(as_label(label))}" if own else family_identity(family)
 

@@ -20,7 +20,7 @@ OPTIONAL_NAMES = {
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
 OPTIONAL_METHODS = (
     "traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity", "preset_spelling", "begins",
-    "missing_package", "blocks", "takes_layer",
+    "missing_package", "blocks", "block_period", "takes_layer",
 )  # fmt: skip
 
 
@@ -91,7 +91,8 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
 } | {
     "factors": _texts_by_name, "neighbours": tuple, "explain": _explanations, "solve": _allocation, "checks": iter,
     "effective": dict, "levels": _texts_by_name, "labels": tuple, "identity": _text, "preset_spelling": _text,
-    "traits": _traits, "begins": bool, "missing_package": _text, "blocks": tuple, "takes_layer": bool,
+    "traits": _traits, "begins": bool, "missing_package": _text, "blocks": tuple, "block_period": int,
+    "takes_layer": bool,
 }  # fmt: skip
 """For each method of a family, a function that validates the method's result, and converts it or raises."""
 

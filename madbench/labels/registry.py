@@ -12,11 +12,13 @@ from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
+from madbench.labels.patterns import is_pattern
 from madbench.labels.plugins import Guarded, Registry, entry_point_name, load_value, shipped_entry_points
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
+OF_PATTERNS = "hybrid"  # family of patterns over layers, such as 3xKDA/S-p
 OF_NAMES = "named"  # family whose labels begin with the name of an operator, in any case, and have no prefix
 
 
@@ -42,13 +44,22 @@ def broken_families() -> dict[str, str]:
 
 def family_of(label: str | Label) -> LoadedFamily:
     """The family of a label, given as a label or its text. Raises ``LabelError`` if it cannot be loaded."""
-    name, colon, _ = str(label).partition(":")
-    if colon and name not in REGISTRY.names:
+    name = family_name(label)
+    if name not in REGISTRY.names:
         if name in REGISTRY.refused:
             raise LabelError(REGISTRY.refused[name])
         hint = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
         raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
-    return REGISTRY.load(name if colon else _family_without_prefix(name))
+    return REGISTRY.load(name)
+
+
+def family_name(label: str | Label) -> str:
+    """The name of a label's family, from its text alone. The family need not exist. S/R/G is ``""``."""
+    text = str(label)
+    if is_pattern(text):
+        return OF_PATTERNS
+    name, colon, _ = text.partition(":")
+    return name if colon else _family_without_prefix(text)
 
 
 def family_identity(family: LoadedFamily) -> str:
@@ -73,8 +84,8 @@ def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def mixer_names() -> tuple[str, ...]:
-    """Names of mixers that are accepted without a prefix, in any case, such as ``HyperGLU``."""
-    return tuple(getattr(family_of(""), "mixers", {}))
+    """Names of mixers that are accepted without a prefix, in any case, such as ``HyperGLU`` and ``KDA``."""
+    return tuple(name for family in ("", OF_NAMES) for name in getattr(REGISTRY.load(family), "mixers", ()))
 
 
 def _family_without_prefix(text: str) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 from madbench.config import read_yaml
 from madbench.errors import MadbenchError
 from madbench.labels.parsing import parse, texts_of
+from madbench.labels.patterns import part_texts
 from madbench.labels.sets import expand_braces, find_set
 
 
@@ -42,7 +43,12 @@ def begin() -> None:
 
 def allow(labels: Iterable[str]) -> None:
     """Allows importing the code of these canonical labels."""
-    _OF_PROCESS.labels.update(labels)
+    _OF_PROCESS.labels.update(_with_parts(labels))
+
+
+def _with_parts(labels: Iterable[str]) -> list[str]:
+    """The labels, and the labels of the layers of hybrids."""
+    return [text for label in labels for text in (label, *part_texts(label))]
 
 
 def is_allowed(label: str) -> bool:
@@ -59,7 +65,7 @@ def trusts_entries() -> bool:
 def allow_only(labels: Iterable[str]) -> Iterator[None]:
     """Inside the block, allows importing the code of these labels only, whatever entries name."""
     before = (_OF_PROCESS.labels, _OF_PROCESS.includes_entries)
-    _OF_PROCESS.labels, _OF_PROCESS.includes_entries = set(labels), False
+    _OF_PROCESS.labels, _OF_PROCESS.includes_entries = set(_with_parts(labels)), False
     try:
         yield
     finally:

@@ -81,6 +81,12 @@ def block_labels(label: str | Label, count: int) -> tuple[Label, ...]:
     return labels
 
 
+def block_period(label: str | Label) -> int:
+    """The number of blocks after which the mixers of a label repeat: 1 unless the label combines several."""
+    label = as_label(label)
+    return getattr(family_of(label), "block_period", lambda _: 1)(label)
+
+
 def solve_blocks(
     label: str | Label,
     count: int,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from madbench.jobs import Job
-from madbench.labels import reading_problem
+from madbench.labels import family_name, reading_problem
 from madbench.suites import suites
 from madbench.tasks import broken_tasks
 
@@ -16,14 +16,10 @@ def setting_change(job: Job) -> str:
     For a language model: the nearest profile and its changes. For a label or task that is broken or not installed: the
     whole setting.
     """
-    key = repr((_family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))
+    key = repr((family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))
     if key not in _SETTING_CHANGES:
         _SETTING_CHANGES[key] = " ".join(_setting_change(job))
     return _SETTING_CHANGES[key]
-
-
-def _family_name(label: str) -> str:
-    return label.partition(":")[0] if ":" in label else ""
 
 
 def _setting_change(job: Job) -> list[str]:

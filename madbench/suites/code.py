@@ -15,7 +15,7 @@ Digests of the package's own code are of whole files, without comments and docst
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,7 +24,8 @@ from madbench.errors import LabelError, MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
 from madbench.identity.package import gives_equal_bits, imports_within, package_digest
 from madbench.jobs import Job
-from madbench.labels import family_of, label_code, missing_package
+from madbench.labels import family_name, family_of, label_code, missing_package
+from madbench.labels.patterns import part_texts
 from madbench.suites import find_suite, suite_code
 from madbench.suites.planning import mixer_identity
 from madbench.tasks import settings_class, task_code, task_names, task_source
@@ -114,23 +115,28 @@ def listed_code(details: Mapping[str, Any], what: str) -> Any:
 
 def outside_code(job: Job) -> dict[str, Any]:
     """The lists of code outside of this package by role; empty if there is none."""
-    lists = {"mixer": label_code(job.label), "task": task_code(job.task), "suite": suite_code(job.suite)}
+    mixers = [code for part in part_texts(job.label) if (code := label_code(part))]
+    lists = {f"mixer {i}" if i > 1 else "mixer": code for i, code in enumerate(mixers, 1)}
+    lists |= {"task": task_code(job.task), "suite": suite_code(job.suite)}
     return {name: code for name, code in lists.items() if code}
 
 
 def package_code(job: Job) -> dict[str, str]:
     """The digest of each part of this package that trains the job. A part that is a plugin has no digest."""
-    return dict(_package_code(job.suite, job.task, job.label.partition(":")[0] if ":" in job.label else ""))
+    families = dict.fromkeys(map(family_name, part_texts(job.label)))
+    return dict(_package_code(job.suite, job.task, tuple(families)))
 
 
 @functools.cache
-def _package_code(suite: str, task: str, family: str) -> dict[str, str]:
-    digests = {name: package_digest(*where) for name, where in package_modules(suite, task, family).items()}
+def _package_code(suite: str, task: str, families: tuple[str, ...]) -> dict[str, str]:
+    digests = {name: package_digest(*where) for name, where in package_modules(suite, task, families).items()}
     return {name: digest for name, digest in digests.items() if digest}
 
 
-def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[str], list[str], tuple[str, ...]]]:
-    """The arguments of :func:`madbench.identity.package.package_digest` for each part.
+def package_modules(
+    suite: str, task: str, families: Sequence[str]
+) -> dict[str, tuple[list[str], list[str], tuple[str, ...]]]:
+    """The arguments of :func:`madbench.identity.package.package_digest` for each part of a label of some families.
 
     These are the starting modules, the subpackages in which imports are followed, and the names of excluded modules.
     """
@@ -143,9 +149,10 @@ def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[
     if task in task_names():
         generators.append(settings_class(task).__module__)
     models = [module for name in of_suite for module in imports_within(name, ["madbench.models"])]
-    of_family = _module_of(family)
+    of_families = [_module_of(family) for family in families]
+    packages = dict.fromkeys(package for module in of_families for package in _own_package(module))
     return {
-        "family": ([of_family], ["madbench.mixers", *_own_package(of_family)], NO_NUMBERS),
+        "family": (of_families, ["madbench.mixers", *packages], NO_NUMBERS),
         "task": (generators, [found.data_package], NO_NUMBERS),
         "suite": (sorted(of_suite), [], ()),
         "model": (models, ["madbench.models"], NO_NUMBERS),

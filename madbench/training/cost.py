@@ -24,6 +24,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.labels import family_of
+from madbench.labels.patterns import part_texts
+from madbench.mixers.sequence import block_period
 from madbench.models.blocks import autocast
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS
@@ -56,13 +58,15 @@ def peak_memory_bytes(job: Job, micro_batch: int) -> int:
 
     Counts parameters, gradients, AdamW's two moments and activations of one process, without ``torch.compile``, exactly
     as torch allocates them. The process itself, the allocator's reserve and the workspace inside an operation are not
-    included; :mod:`madbench.execute.slots` has their size on a CPU. Only models of two and three blocks are run: every
-    further block adds as much as the third.
+    included; :mod:`madbench.execute.slots` has their size on a CPU. Only models of two and three blocks are run, or of
+    two and three patterns of a hybrid: every further one adds as much as the third.
     """
-    if getattr(job.model, "n_layer", 1) <= 3:
+    period, depth = block_period(job.label), getattr(job.model, "n_layer", 1)
+    if depth <= 3 * period:
         return _peak_memory_bytes(job, micro_batch)
-    two, three = (_peak_memory_bytes(replace(job, model=replace(job.model, n_layer=n)), micro_batch) for n in (2, 3))
-    return two + (job.model.n_layer - 2) * (three - two)
+    depths = 2 * period, 3 * period
+    two, three = (_peak_memory_bytes(replace(job, model=replace(job.model, n_layer=n)), micro_batch) for n in depths)
+    return two + (depth - 2 * period) * (three - two) // period
 
 
 def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
@@ -105,9 +109,11 @@ def why_untimed(job: Job, device: str) -> str:
             f"{job.label} {job.task}: {parameters:,} parameters and their gradients take "
             f"{8 * parameters / 1e9:,.0f} GB; this machine has {memory / 1e9:,.0f} GB"
         )
-    if not getattr(family_of(job.label), "needs", ""):
+    if not any(getattr(family_of(part), "needs", "") for part in part_texts(job.label)):
         return ""
-    one = replace(job, model=replace(job.model, n_layer=1)) if hasattr(job.model, "n_layer") else job
+    one = job
+    if hasattr(job.model, "n_layer"):
+        one = replace(job, model=replace(job.model, n_layer=block_period(job.label)))
     try:
         with torch.device("meta"):
             suite_of(job).Trial.build(one)
@@ -162,7 +168,8 @@ def _cut(job: Job) -> Job:
     is_large = 3 * size.flops_per_token * size.seq_len > LARGE_FLOPS
     if not is_large or not hasattr(job.model, "n_layer") or not hasattr(job.model, "seq_len"):
         return job
-    return replace(job, model=replace(job.model, n_layer=1, seq_len=min(job.model.seq_len, LARGE_TOKENS)))
+    model = replace(job.model, n_layer=block_period(job.label), seq_len=min(job.model.seq_len, LARGE_TOKENS))
+    return replace(job, model=model)
 
 
 def _network(job: Job, path: str = "auto") -> nn.Module:

@@ -24,7 +24,7 @@ def copied(tmp_path, monkeypatch):
 
 
 def digests(job):
-    return {name: package.package_digest(*where) for name, where in package_modules(*job).items()}
+    return {name: package.package_digest(*where) for name, where in package_modules(job[0], job[1], [job[2]]).items()}
 
 
 def changed(job, edit):

@@ -1,0 +1,80 @@
+"""The notation of hybrids: labels over the layers of a model, such as ``3xKDA/S-p``, read as text.
+
+Layers are separated by ``/``, and a count stands before an ``x``. The pattern is repeated over the depth. With ``/...``
+at its end the depth need not be a multiple of its length.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from madbench.errors import LabelError
+from madbench.labels.diagnosis import point_at
+
+SEPARATOR = "/"
+REST = "..."
+MOST_LAYERS = 1000
+_COUNTED = re.compile(r"([0-9]+)x(.*)", re.DOTALL)
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a pattern: a label's text, the number of consecutive layers, and its position in the pattern."""
+
+    text: str
+    count: int
+    position: int
+
+
+def is_pattern(text: str) -> bool:
+    """True if a text is written as a pattern over layers."""
+    return SEPARATOR in text or bool(_COUNTED.match(text))
+
+
+def split_pattern(text: str) -> tuple[list[Part], bool]:
+    """The parts of a pattern, and True if it ends in ``/...``. Raises ``LabelError`` for a part that is no part."""
+    parts, position = [], 0
+    words = text.split(SEPARATOR)
+    is_cut = len(words) > 1 and words[-1] == REST
+    for word in words[:-1] if is_cut else words:
+        match = _COUNTED.fullmatch(word)
+        count, label, start = (int(match[1][:9]), match[2], match.start(2)) if match else (1, word, 0)
+        if not label or label == REST:
+            raise LabelError(point_at(text, position + start, "expected a label here, as in 3xKDA/S-p"))
+        if count < 1:
+            raise LabelError(point_at(text, position, "a count is at least 1"))
+        parts.append(Part(label, count, position + start))
+        if sum(part.count for part in parts) > MOST_LAYERS:
+            raise LabelError(point_at(text, position, f"a pattern has at most {MOST_LAYERS} layers"))
+        position += len(word) + len(SEPARATOR)
+    return parts, is_cut
+
+
+def part_texts(text: str) -> list[str]:
+    """The labels in a text, each once: those of the parts of a pattern, or else the text itself."""
+    if not is_pattern(text):
+        return [text]
+    try:
+        parts, _ = split_pattern(text)
+    except LabelError:
+        return [text]
+    return list(dict.fromkeys(part.text for part in parts))
+
+
+def period(layers: Sequence[T]) -> tuple[T, ...]:
+    """The shortest sequence whose repetition gives ``layers``."""
+    sizes = (size for size in range(1, len(layers) + 1) if len(layers) % size == 0)
+    return next(tuple(layers[:size]) for size in sizes if list(layers) == list(layers[:size]) * (len(layers) // size))
+
+
+def join_pattern(layers: Sequence[object], is_cut: bool = False) -> str:
+    """The text of a pattern, with counts: ``("KDA", "KDA", "S")`` -> ``2xKDA/S``."""
+    runs = [(len(list(run)), text) for text, run in itertools.groupby(map(str, layers))]
+    words = [f"{count}x{text}" if count > 1 else text for count, text in runs]
+    return SEPARATOR.join([*words, REST] if is_cut else words)

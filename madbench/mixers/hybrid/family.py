@@ -1,0 +1,188 @@
+"""The family of hybrids. A label is a pattern of labels of other families, which repeats over a model's layers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from madbench.errors import ConfigError, LabelError, MadbenchError
+from madbench.jobs import NOT_AT_DEFAULT
+from madbench.labels import Explanation, Label, families, family_of, parse
+from madbench.labels.diagnosis import point_at
+from madbench.labels.patterns import is_pattern, period, split_pattern
+from madbench.mixers import Check, Size, Traits, effective_settings, label_traits, used_settings
+from madbench.mixers.hybrid.allocation import HybridAllocation, HybridLabel
+from madbench.mixers.sequence import solve_blocks
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WORDS = {True: "full_attention", False: "linear_attention"}
+"""The words of transformers' ``layer_types``, by whether the cache grows with every token."""
+MEASURED = Size(d_model=64, n_head=2, max_len=64, budget="paper")  # size at which the growth of a cache is asked
+
+
+class HybridFamily:
+    """See :class:`madbench.mixers.Family`. What is asked of a label is asked of the labels of its layers."""
+
+    name = "hybrid"
+    version = "1"
+    description = "Different mixers in the layers of one model: labels of other families, in a pattern that repeats."
+    syntax = "[count x]label{/[count x]label}[/...]"
+    example = "3xKDA/S-p"
+    factor_names: typing.ClassVar = {"pattern": "order of mixers", "a": "mixer a", "b": "mixer b", "c": "mixer c"}
+
+    @functools.cached_property
+    def Settings(self) -> type:
+        """The settings of all families. A setting enters a run's id only if a layer uses it, at another value."""
+        own: dict[str, tuple[str, Any, Any]] = {}
+        for settings in _settings_of_others():
+            kinds = typing.get_type_hints(settings)
+            for field in dataclasses.fields(settings):
+                settings_field = dataclasses.field(default=field.default, metadata=NOT_AT_DEFAULT)
+                own.setdefault(field.name, (field.name, kinds[field.name], settings_field))
+        return dataclasses.make_dataclass("Settings", own.values(), frozen=True)
+
+    def parse(self, text: str) -> Label:
+        """Parses a pattern. A pattern of one mixer is the label of that mixer."""
+        text = text.removeprefix(f"{self.name}:")
+        if not is_pattern(text):
+            raise LabelError(point_at(text, 0, "expected labels separated by '/', as in 3xKDA/S-p"))
+        parts, is_cut = split_pattern(text)
+        layers: list[Label] = []
+        for part in parts:
+            try:
+                layers += [parse(part.text)] * part.count
+            except LabelError as error:
+                first, _, second = str(error).partition("\n")
+                at, caret, problem = second.partition("^")
+                offset = max(0, len(at) - len("label '")) if caret and first.startswith("label '") else 0
+                problem = problem.strip() if caret else first
+                raise LabelError(point_at(text, part.position + min(offset, len(part.text)), problem)) from None
+        shortest = period(layers)
+        return shortest[0] if len(shortest) == 1 else HybridLabel(shortest, is_cut)
+
+    def blocks(self, label: HybridLabel, count: int) -> tuple[Label, ...]:
+        """The label of the mixer of each of ``count`` layers."""
+        return label.at(count)
+
+    def block_period(self, label: HybridLabel) -> int:
+        """The number of layers of the pattern."""
+        return len(label.layers)
+
+    def factors(self, label: HybridLabel) -> dict[str, str]:
+        """The different mixers, called a, b, ..., and their order. Mixers with a state of fixed size come first."""
+        kinds = _ordered(label.kinds)
+        letters = {kind: chr(ord("a") + index) for index, kind in enumerate(kinds)}
+        pattern = str(HybridLabel(tuple(_Letter(letters[layer]) for layer in label.layers), label.is_cut))
+        return {"pattern": pattern} | {letters[kind]: str(kind) for kind in kinds}
+
+    def factors_of_other(self, other: Label) -> dict[str, str]:
+        """A model of equal layers as a pattern of one mixer: b if its cache grows, as of attention, else a."""
+        letter = "b" if _grows(other) else "a"
+        return {"pattern": letter, letter: str(other)}
+
+    def neighbours(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
+        """All labels in which one kind of mixer is replaced by one of its own neighbours."""
+        changed = {}
+        for kind in label.kinds:
+            for other in family_of(kind).neighbours(kind):
+                if other not in label.kinds:
+                    layers = (other if layer == kind else layer for layer in label.layers)
+                    changed[HybridLabel(tuple(layers), label.is_cut)] = None
+        return tuple(changed)
+
+    def explain(self, label: HybridLabel) -> list[Explanation]:
+        """The layers, numbered from 1, and then the letters of each mixer."""
+        length = len(label.layers)
+        what = "The last repetition may be incomplete." if label.is_cut else f"The depth is a multiple of {length}."
+        rows = [
+            Explanation(str(label), "hybrid", f"A pattern of {length} layers that repeats. {what}", "", "this label")
+        ]
+        for kind in label.kinds:
+            rows.append(Explanation(str(kind), f"{label.numbers(kind)} of {length}: {WORDS[_grows(kind)]}", "", "", ""))
+            rows += family_of(kind).explain(kind)
+        return rows
+
+    def traits(self, label: HybridLabel) -> Traits:
+        """The traits that concern the label as a whole. Each mixer has its own traits as well."""
+        each = [label_traits(kind) for kind in label.kinds]
+        used = {name for kind in label.kinds for name in used_settings(kind)}
+        return Traits(
+            settings=tuple(sorted(used)),
+            start_settings=tuple(sorted(used & {name for traits in each for name in traits.start_settings})),
+            shorter_settings=tuple(sorted(used & {name for traits in each for name in traits.shorter_settings})),
+            keeps_init=tuple(dict.fromkeys(name for traits in each for name in traits.keeps_init)),
+            has_heads=any(traits.has_heads for traits in each),
+            has_tables=any(traits.has_tables for traits in each),
+            trains_alone=any(traits.trains_alone for traits in each),
+        )
+
+    def effective(self, allocation: HybridAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that change a mixer other than through its ranks, after the mixer's label."""
+        effective = {}
+        for kind, _ in allocation.kinds:
+            own = {name: settings[name] for name in used_settings(kind.label) if name in settings}
+            effective |= {f"{kind.label} {name}": value for name, value in effective_settings(kind, own).items()}
+        return effective
+
+    def solve(self, label: HybridLabel, size: Size, settings: Any) -> HybridAllocation:
+        """The allocations of one pattern. Raises ``BudgetError`` if no ranks of a mixer meet its budget."""
+        own = {name: getattr(settings, name) for kind in label.kinds for name in used_settings(kind)}
+        sizes = size.d_model, size.n_head, size.max_len, size.budget
+        whole = HybridLabel(label.layers)
+        return HybridAllocation(solve_blocks(whole, len(label.layers), *sizes, **own).blocks, label)
+
+    def build(self, allocation: HybridAllocation, settings: Any, path: str = "auto") -> nn.Module:
+        """Raises ``ConfigError``: a hybrid has no mixer of its own."""
+        raise ConfigError(
+            f"{allocation.label} has several mixers, one per layer; name one of them, or build a model: "
+            "madbench.mixers.sequence.build_blocks"
+        )
+
+    def checks(self, label: HybridLabel) -> Iterable[Check]:
+        """The checks of each mixer."""
+        for kind in label.kinds:
+            for check in family_of(kind).checks(kind):
+                yield dataclasses.replace(check, name=f"{kind}: {check.name}")
+
+
+def _settings_of_others() -> Iterator[type]:
+    """The settings classes of all other families that can be loaded."""
+    for name in families():
+        if name != HybridFamily.name:
+            with suppress(LabelError):
+                yield family_of(f"{name}:" if name else "S").Settings
+
+
+@dataclasses.dataclass(frozen=True)
+class _Letter:
+    """A letter in place of a label."""
+
+    letter: str
+
+    def __str__(self) -> str:
+        return self.letter
+
+
+def _ordered(kinds: Iterable[Label]) -> list[Label]:
+    return sorted(kinds, key=lambda kind: (_grows(kind), str(kind)))
+
+
+@functools.cache
+def _grows(label: Label) -> bool:
+    """True if the decoding cache of a label's mixer grows with every token. False if its code is not to be imported."""
+    family = family_of(label)
+    if getattr(family, "names_code", False):
+        return False
+    try:
+        return family.solve(label, MEASURED, family.Settings()).state_bytes_per_token() > 0
+    except MadbenchError:
+        return False
+
+
+FAMILY = HybridFamily()
