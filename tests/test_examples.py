@@ -87,7 +87,7 @@ def test_every_verb_takes_labels_of_an_installed_family(call, tmp_path):
     """S/R/G beside it: rows, contrasts and curves of both stand in the same tables and figures."""
     assert "feature map" in call("explain", "lin:elu-g") and "gate" in call("explain", "lin:elu", "lin:elu-g")
     assert "lin:elu" in call("explain", "--cost", "lin:elu", "S", "--d-model", "16")
-    assert "2 labels, none with a check that fails" in call("verify", "lin:elu", "lin:elu-g")
+    assert "2 labels, none with a failed check" in call("verify", "lin:elu", "lin:elu-g")
     tasks = ("-t", "in_context_recall,memorization,language_model")
     labels = ("S", "lin:elu", "lin:elu-g")
     assert "lin:elu-g" in call("run", *labels, *SMALL, *tasks, "--dry-run")

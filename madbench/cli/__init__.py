@@ -1,4 +1,4 @@
-"""The command line: heavy imports are inside the verbs."""
+"""The command line. Heavy imports are inside the verbs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERBS = {
     "Every day": "explain verify run table compare plot report paper",
     "More": "sweep lm findings register attribute inspect audit ls data validate bench new archive import again",
 }
-"""The verbs by heading of the help text. Each is in the module of its name."""
+"""The verbs by heading of the help text. Each verb is in the module of its name."""
 ALL_VERBS = {*" ".join(VERBS.values()).split()}
 LANGUAGE_VERBS = {"Commands": "train prepare sample evaluate export"}
 
@@ -47,7 +47,7 @@ parameters as softmax attention. Examples: madbench VERB --help.
 
 
 def _refuse_moved(words: Sequence[str]) -> None:
-    """Raises ``ConfigError`` for a former command, and names the one that does the same now."""
+    """Raise ``ConfigError`` for a former command, with the command that replaces it."""
     for verb, command in MOVED.items():
         if [*words[: len(verb.split())]] == verb.split():
             raise ConfigError(f"madbench {verb} is now {command}")
@@ -83,7 +83,7 @@ def _options(
 
 
 class _TrainByDefault(VerbGroup):
-    """A group that takes its first word for a label to train, unless it is one of its verbs."""
+    """A group whose default verb is ``train``: a first word that is no verb is a label."""
 
     headings = LANGUAGE_VERBS
 
@@ -104,8 +104,8 @@ lm = typer.Typer(
     rich_markup_mode="rich",
     help="""Train labels as GPT-2-shaped language models, and use them.
 
-A profile has sizes, schedule and corpus: madbench ls profiles. By default it
-is tiny, on the bytes of Python's own standard library.
+A profile has sizes, schedule and corpus: madbench ls profiles. The default is
+tiny, on the bytes of Python's standard library.
 
 [bold]Start here[/bold]
 
@@ -129,8 +129,8 @@ app.add_typer(lm, name="lm", rich_help_panel=next(heading for heading, names in 
 
 
 def main() -> None:
-    """Runs the command line; a user's error is one message and exit code 2."""
-    gc.set_threshold(100_000, 20, 50)  # importing and reading make many objects that stay: searching them takes a tenth
+    """Run the command line. An error of the user is one message and exit code 2."""
+    gc.set_threshold(100_000, 20, 50)  # imports make many objects that stay; searching them takes a tenth of the time
     use_sound_terminal()
     rejoin_options()
     try:

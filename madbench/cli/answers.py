@@ -1,4 +1,4 @@
-"""Answers of trained language models to tasks of text: ours, and those of lm-evaluation-harness."""
+"""The answers of trained language models to tasks of text, of madbench and of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from madbench.store.format import Measurement
 
 CACHE = "lm_eval"
-"""Folder of answers in the results folder."""
+"""The folder of answers in the results folder."""
 
 
 def ask(
@@ -38,9 +38,9 @@ def ask(
     cache: bool,
     trust: Sequence[str] | None = None,
 ) -> None:
-    """Asks each model each task, prints and stores the answers, and shows where the models stand.
+    """Ask each model each task, print and store the answers, and print the standings of several models.
 
-    What cannot be done is refused before anything is loaded.
+    Invalid requests are refused before a model is loaded.
     """
     from madbench.training.choices import TASKS
 
@@ -100,7 +100,7 @@ def _own(
     seq_len: int | None,
     limit: int | None,
 ) -> Iterator[Measurement]:
-    """Answers to our own tasks, on the validation text of the model's corpus."""
+    """The answers to madbench's own tasks, on the validation text of the model's corpus."""
     from madbench.store.benchmarks import answer
     from madbench.training.choices import QUESTIONS
 
@@ -122,7 +122,7 @@ def _others(
     shots: int | None,
     cache: Path | bool,
 ) -> Iterator[Measurement]:
-    """Answers to tasks of lm-evaluation-harness."""
+    """The answers to tasks of lm-evaluation-harness."""
     from madbench.lm_eval.measure import Asked, measure
     from madbench.lm_eval.model import HarnessModel
 
@@ -139,7 +139,7 @@ def _named(corpus: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentence(measurement: Measurement) -> str:
-    """The numbers of a task, and of what they are."""
+    """A sentence with the numbers of a task and the number of its questions."""
     values, details, settings = measurement.values, measurement.details, measurement.settings
     parts = []
     for name, value in values.items():
@@ -164,7 +164,7 @@ def _content(measurement: Measurement) -> dict[str, Any]:
 
 
 def _standings(rows: Mapping[str, Sequence[Measurement]]) -> dict[str, Any]:
-    """Where several models stand, by the main metric of each task."""
+    """The standings of several models by the main metric of each task. Empty for a single model."""
     from madbench.store.benchmarks import main_metric
 
     if len(rows) < 2:

@@ -1,4 +1,4 @@
-"""``madbench archive``: stored runs in one file."""
+"""``madbench archive``: put stored runs into one file."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def archive(
         bool, "Leave out the source code of your own modules, which is packed as text.", "--no-source"
     ) = False,
     folders: option(bool, "Keep the folders of this machine, such as those of corpora.", "--folders") = False,
-    force: option(bool, "Replace the file if it is there.", "--force") = False,
+    force: option(bool, "Replace an existing file.", "--force") = False,
     stored: StoredOptions,
 ) -> None:
     """Put stored runs into one file.
 
-    An archive is a compressed tar file of a results folder with the runs that
-    have a result: jobs, records, curves, measurements. All of them go in, or
-    those that madbench table would show for the same labels and options. No
-    user, host, command or folder is in it. The Python files of your own modules
-    that trained a run are in it as text, named when it is made; --no-source
-    leaves them out. madbench import FILE adds its runs to another results folder.
-    --format parquet needs the extra parquet; no madbench reads it back.
+    An archive is a compressed tar file of the runs of a results folder that have
+    a result: jobs, records, curves, measurements. It has all of these runs, or
+    those that madbench table would show for the same labels and options. It has
+    no user, host, command or folder. It has the Python files of your own modules
+    as text and names them; --no-source leaves them out. madbench import FILE adds
+    the runs to another results folder. --format parquet needs the extra parquet;
+    madbench import cannot read it.
 
     [bold]Examples[/bold]
 
@@ -69,12 +69,12 @@ def archive(
     if packed.sources:
         print(f"with source code as text: {', '.join(sorted(packed.sources))}; --no-source leaves it out")
     if packed.absent:
-        options.warn(f"source code not packed, it changed since or is not here: {', '.join(sorted(packed.absent))}")
+        options.warn(f"source code that changed or is missing was not packed: {', '.join(sorted(packed.absent))}")
     print(f"read it with: madbench import {shlex.quote(str(output))}")
 
 
 def _chosen(words: list[str] | None, stored: StoredOptions) -> tuple[Store, list[str]]:
-    """The ids of the runs with a result, all or those of the rows that are asked for; ``StoreError`` for none."""
+    """The store, and the ids of the chosen runs with a result. Raises ``StoreError`` if there are none."""
     if words or vars(stored) != vars(StoredOptions(results=stored.results)):
         results = stored.selection(words).select()
         store, ids = results.store, {job.id for row in results.experiment.rows for job in row.jobs}
@@ -101,7 +101,7 @@ def _write_tables(words: list[str] | None, stored: StoredOptions, output: Path) 
 
 
 def _print_other_code(store: Store, ids: list[str]) -> None:
-    """Names the runs whose code is not the code that is here."""
+    """Print the runs whose code differs from the installed code."""
     from madbench.suites.code_marks import CodeMarks
 
     jobs, records = store.jobs(), store.records(ids)

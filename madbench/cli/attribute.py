@@ -1,4 +1,4 @@
-"""``madbench attribute``: what each factor of the stored labels is worth."""
+"""``madbench attribute``: the effect of each factor of the stored labels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def attribute(
     stored: StoredOptions,
     printed: PrintOptions,
 ) -> None:
-    """Estimate what each factor of the labels is worth.
+    """Estimate the effect of each factor of the labels.
 
     Factors are convolution, gates, RoPE, rank, mixing, layout, base and budget.
-    A factor's effect is its mean over all pairs of stored labels that differ in
-    it alone, with a 95% interval. Below are the significant interactions of two
-    factors. Protocols are never mixed, as in madbench table.
+    The effect of a factor is the mean difference over all pairs of stored labels
+    that differ only in this factor, with a 95% interval. Significant interactions
+    of two factors follow. Protocols are never mixed, as in madbench table.
 
     [bold]Examples[/bold]
 

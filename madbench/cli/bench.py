@@ -1,4 +1,4 @@
-"""``madbench bench``: how fast mixers, training and decoding are here."""
+"""``madbench bench``: speed and memory of mixers, training and decoding on this machine."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ OWNERS = {
     "--paths": ["mixers", "length"],
     "--d-model": ["mixers", "length", "table5", "decode"],
 }
-"""Options that have an effect on some parts only, with these parts."""
+"""The parts on which an option has an effect, by option."""
 NOTES = (
-    "Medians of rounds in which each takes one pass in turn, after one round that does not count; the least and the "
-    "longest are of the same rounds. Outputs and gradients are compared with the dense path in float64 first, and a "
-    "compiled path with itself as it is."
+    "Medians over rounds; in each round every candidate takes one pass. The first round does not count. The shortest "
+    "and the longest times are of the same rounds. Before that, outputs and gradients are compared with the dense path "
+    "in float64, and a compiled path with the same path uncompiled."
 )
 DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
 
@@ -55,21 +55,21 @@ def bench(
     everything: option(bool, "All parts.", "--all") = False,
     lengths: option(
         str | None,
-        "Lengths such as 128,512,1024; of training, the tasks that have one, or all.",
-        show_default="each part's own",
+        "Lengths such as 128,512,1024; for training, tasks of these lengths, or all.",
+        show_default="per part",
     ) = None,
-    batch: option(int | None, "Sequences.", min=1, show_default="each part's own", rare=EVERY_VERB) = None,
-    d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="each part's own") = None,
+    batch: option(int | None, "Number of sequences.", min=1, show_default="per part", rare=EVERY_VERB) = None,
+    d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="per part") = None,
     profile: option(
         str, "Profile of MAD training: full, evening, quick or a YAML file.", "--profile", "-p", completes="PROFILE"
     ) = "full",
     paths: option(
         str | None, "Paths of mixers such as dense,fused.", show_default="all that run here", completes="PATH,..."
     ) = None,
-    peer: option(Path | None, "Checkout of github.com/athms/mad-lab, whose model is timed in turn with ours.") = None,
+    peer: option(Path | None, "Checkout of github.com/athms/mad-lab, whose model is also timed.") = None,
     *,
     device: options.DeviceOption = "auto",
-    threads: option(int | None, "Threads of the CPU.", min=1, show_default="all cores") = None,
+    threads: option(int | None, "Threads on a CPU.", min=1, show_default="all cores") = None,
     precision: option(
         Literal["auto", "float32", "bfloat16"],
         "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32.",
@@ -77,26 +77,26 @@ def bench(
     ) = "auto",
     compile: option(
         Literal["auto", "never", "always"],
-        "torch.compile: all models of table5, on a CPU those of training, and the chunked path of mixers once more; "
-        "auto: on a GPU.",
+        "torch.compile for all models of table5, for those of training on a CPU, and once more for the chunked path of "
+        "mixers; auto: on a GPU.",
         rare=EVERY_VERB,
     ) = "auto",
-    repeats: option(int, "Rounds that count, after one that does not.", min=2, rare=EVERY_VERB) = 5,
-    minutes: option(float, "Time for all parts; what is not begun by then is left out.", min=0.1) = 8.0,
-    output: output_option("Folder for CSV, PNG, PDF and one page of it all.") = None,
+    repeats: option(int, "Number of rounds, after a first one that does not count.", min=2, rare=EVERY_VERB) = 5,
+    minutes: option(float, "Time for all parts; measurements that have not begun by then are left out.", min=0.1) = 8.0,
+    output: output_option("Folder for CSV, PNG, PDF and a page with all results.") = None,
     printed: PrintOptions,
 ) -> None:
-    """Measure speed and memory of mixers, training and decoding here.
+    """Measure speed and memory of mixers, training and decoding.
 
     mixers    forward and backward by path and length, memory kept, FLOPs
-    length    the same on the automatic path, against length
+    length    the same on the automatic path, as a function of length
     training  steps of MAD training by task, and hours of the whole profile
     table5    the columns of the paper's Table 5 on a GPT-2-shaped model
-    decode    a prompt, and tokens one by one, beside softmax
+    decode    a prompt, and tokens one by one, compared with softmax
 
-    Candidates are timed in turns, so that a busy machine slows them equally;
-    medians are shown. A path is first checked against float64; the time of a
-    wrong one is not shown.
+    Candidates are timed alternately, so that a busy machine slows them equally.
+    The tables have medians. Each path is first compared with float64; the time of
+    a wrong path is not shown.
 
     [bold]Examples[/bold]
 
@@ -146,7 +146,7 @@ def bench(
         _check_paths(setup)
     if device == "cpu":
         timing.keep_freed_memory()
-    warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # by the thread of backward passes, once
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # from the thread of backward passes, once
     if compiles:
         torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
     where = _machine(setup)
@@ -169,7 +169,7 @@ def bench(
 
 
 def paths_offered(setup: Setup) -> list[str]:
-    """The paths that one of the labels has."""
+    """The paths that at least one of the labels has."""
     from madbench.bench.mixer import Shape, make, paths_of
 
     offered = ["auto", "reference"]
@@ -180,7 +180,7 @@ def paths_offered(setup: Setup) -> list[str]:
 
 
 def _check_paths(setup: Setup) -> None:
-    """Raises ``ConfigError`` for a path that no label has."""
+    """Raise ``ConfigError`` for a path that no label has."""
     offered = paths_offered(setup)
     for path in setup.paths:
         if path not in offered:
@@ -189,7 +189,7 @@ def _check_paths(setup: Setup) -> None:
 
 
 def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
-    """A table for each part when it is done, and whether it was interrupted, and so is partial and the last."""
+    """Yields the table of each part, and True if it was interrupted: then it is partial and the last one."""
     from madbench.bench.parts import BenchTable
 
     console, shares = Console(stderr=True), [SHARES[part.name] for part in parts]
@@ -214,7 +214,7 @@ def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) ->
 
 
 def _machine(setup: Setup) -> str:
-    """The machine and the arithmetic of the measurements, as a sentence."""
+    """A sentence on the machine and the arithmetic of the measurements."""
     import torch
 
     threads = f", {counted(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
@@ -223,7 +223,7 @@ def _machine(setup: Setup) -> str:
 
 
 def _write(folder: Path, table: BenchTable, where: str) -> None:
-    """Writes the rows as CSV, and the figure."""
+    """Write the rows as CSV, and the figure."""
     import pandas as pd
 
     from madbench.analysis.figures.files import save_figure, write_frame
@@ -235,7 +235,7 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
 
 
 def _write_page(folder: Path, tables: Sequence[BenchTable], setup: Setup, where: str) -> None:
-    """Writes one page of all parts, with the targets beside what was measured."""
+    """Write one page with all parts, and the targets beside the measurements."""
     from madbench.bench import targets
 
     date = datetime.datetime.now().isoformat(timespec="minutes")

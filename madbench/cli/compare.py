@@ -1,4 +1,4 @@
-"""``madbench compare``: labels against the first of them, on the runs that they share."""
+"""``madbench compare``: compare labels with the first one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def compare(
     ),
     within: option(
         str | None,
-        "Also test whether a difference is within a margin: 2 of all columns in points, or of named ones.",
+        "Also test whether a difference is within a margin: one for all columns in points, or one per column.",
         metavar="NUMBER|COLUMN=NUMBER,...",
     ) = None,
     *,
@@ -28,15 +28,15 @@ def compare(
 ) -> None:
     """Compare labels on the runs they share.
 
-    A row has the mean difference of two labels, its interval and p-value, and
-    whether it is significant. The unit is the seed, under one protocol as in
-    madbench table. The test is Student's t, with variances raised by what few
-    seeds cannot show; it is the same for every profile and column. p is adjusted
-    by Holm's method for all rows. Nothing is tested with fewer than three seeds.
+    A row has the mean difference of two labels, its interval, p-value and
+    verdict. Each seed is one observation; protocols are never mixed, as in
+    madbench table. The test is Student's t, with the variances of few seeds
+    increased; it is the same for every profile and column. p is Holm-corrected
+    over all rows. A test needs at least three seeds.
 
-    --within: two one-sided tests against the margin on either side, with
-    the same error and correction: equivalent, no worse, no better, or not
-    shown. A large p of a difference is never read as equality.
+    --within adds two one-sided tests against the margin, with the same standard
+    error and correction. The verdict is equivalent, no worse, no better, or not
+    shown. A large p-value is never read as equality.
 
     [bold]Examples[/bold]
 

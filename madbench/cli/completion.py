@@ -1,6 +1,6 @@
-"""Shell completion: labels, sets, tasks, profiles, figures, stored runs, and values that are one of a few.
+"""Shell completion of labels, sets, tasks, profiles, figures, stored runs and other names.
 
-The metavar of an argument or option says what its words may be. An error gives no completion, and no message.
+The metavar of an argument or option selects its completion. An error gives neither a completion nor a message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Complete = Callable[..., list[str]]
 
 
 def completion_of(metavar: str) -> Complete | None:
-    """Completes an argument or option whose value is one of ``metavar``, such as ``LABEL|KEY=VALUE``; None for none."""
+    """The completion for a metavar such as ``LABEL|KEY=VALUE``. None if there is no completion."""
     names = [name for name in (metavar, *metavar.split("|")) if name in _SOURCES]
     if not names:
         return None
@@ -30,7 +30,7 @@ def completion_of(metavar: str) -> Complete | None:
         cut, word = _whole_word(incomplete)
         words: list[str] = []
         for name in names:
-            with suppress(Exception), trust.allow_only(()):  # a key that is pressed runs nobody's code
+            with suppress(Exception), trust.allow_only(()):  # completion must not run the code of other people
                 words += _SOURCES[name](ctx, word)
         return [_Completion(text.removeprefix(cut)) for text in dict.fromkeys(words)]
 
@@ -38,7 +38,7 @@ def completion_of(metavar: str) -> Complete | None:
 
 
 def rejoin_options() -> None:
-    """Takes out the '=' at which bash ends a word, as in ``--profile=qu``: what is left is ``--profile qu``."""
+    """Remove the '=' at which bash splits ``--profile=qu``, so that the words are ``--profile qu``."""
     if (text := os.environ.get("COMP_WORDS")) is None:
         return
     words, place = text.split("\n" if "\n" in text else " "), int(os.environ.get("COMP_CWORD", "0"))
@@ -49,17 +49,17 @@ def rejoin_options() -> None:
 
 
 class _Completion(str):
-    """Text that replaces a word, or the part of it that bash hands over; typer must not compare it with the word."""
+    """A completion of a word, or of the part of it that bash passes. typer must not compare it with the word."""
 
     def startswith(self, *_: Any) -> bool:
         return True
 
 
 def _whole_word(incomplete: str) -> tuple[str, str]:
-    """The part of the word being written that stays on the line, and the whole word.
+    """The part of the current word that stays on the line, and the whole word.
 
-    Bash ends words at ':' and '@': of ``cd:ga`` it hands over ``ga`` and replaces that, of ``@tab`` it hands over
-    ``tab`` and replaces all.
+    Bash splits words at ':' and '@'. For ``cd:ga`` it passes ``ga`` and replaces only that. For ``@tab`` it passes
+    ``tab`` and replaces the whole word.
     """
     place = int(os.environ.get("COMP_CWORD", "0"))
     words = ["", "", *os.environ.get("COMP_WORDS", "").split()[:place], incomplete]
@@ -72,7 +72,7 @@ def _whole_word(incomplete: str) -> tuple[str, str]:
 
 
 def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Families, sets, and labels up to the end of the part that is being written."""
+    """Families, sets, and the beginnings of labels up to the end of the current part."""
     from madbench.labels import available_sets, every_label, families, loaded_families, mixer_names
 
     if incomplete.startswith("@"):
@@ -92,7 +92,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def _labels_of_sets() -> Iterator[str]:
-    """The labels of other families that the sets name, as they are written there."""
+    """The labels of other families in the sets, as they are written there."""
     from madbench.config import read_yaml
     from madbench.labels import available_sets
 
@@ -109,14 +109,14 @@ def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _several_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of tasks and of suites; after a comma those that are not named yet."""
+    """Names of tasks and suites. After a comma, names that are not in the list yet."""
     from madbench.suites import suites, task_suites
 
     return _next_in_list(incomplete, (*task_suites(), *suites()))
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of profiles of the suite whose tasks were named, else of the leading suite."""
+    """Names of profiles of the suite of the given tasks, otherwise of the leading suite."""
     from madbench.suites.addressing import leading_suite
 
     tasks = ctx.params.get("tasks")
@@ -133,7 +133,7 @@ def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those of the table that the words and options so far choose."""
+    """The columns of the table that the words and options so far select."""
     from madbench.cli.options import StoredOptions
     from madbench.cli.table import losses_of
     from madbench.store.runs import Snapshot
@@ -147,7 +147,7 @@ def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Labels and ids of the stored runs."""
+    """The labels and ids of the stored runs."""
     from madbench.store.runs import Snapshot
 
     jobs = Snapshot.open(Path(ctx.params.get("results") or "results"), create=False).jobs()
@@ -167,7 +167,7 @@ def _papers(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _paper_words(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of papers; behind one, of its items."""
+    """Names of papers. After the name of a paper, names of its items."""
     from madbench.papers import load_paper
 
     if not (words := ctx.params.get("words")):
@@ -180,7 +180,7 @@ def _paper_profiles(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the claims of the file or paper that ``--claims`` names, or else of all papers."""
+    """The names of the claims of the file or paper given by ``--claims``, by default of all papers."""
     from madbench.analysis.claims import claims_by_paper, load_claims
 
     source = ctx.params.get("claims")
@@ -207,7 +207,7 @@ def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those of the labels that were named, else of the usual ones."""
+    """The paths of the given labels, otherwise of the default labels."""
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
     from madbench.cli.bench import LABELS, PARTS, paths_offered
@@ -249,12 +249,12 @@ def _groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _words(ctx: typer.Context) -> list[str]:
-    """The words that are no options, which have no name yet where the value of an option is being written."""
+    """The words that are not options. They have no name yet while the value of an option is completed."""
     return [*(ctx.params.get("words") or ctx.args)]
 
 
 def _next_in_list(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Names that may come next in a list with commas: those not in it yet."""
+    """The names that may come next in a list with commas. Names in the list are left out."""
     *named, last = incomplete.split(",")
     before = "".join(f"{name}," for name in named)
     return [before + name for name in _starting_with(last, names) if name not in named]
@@ -290,4 +290,4 @@ _SOURCES = {
     "SPLIT": _splits,
     "auto": _groups,
 }
-"""What completes each word of a metavar."""
+"""The completion functions by the word of a metavar."""

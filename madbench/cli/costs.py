@@ -1,4 +1,4 @@
-"""What labels cost, for ``madbench explain --cost``: ranks, parameters by both budgets, decoding state and FLOPs."""
+"""Costs of labels for ``madbench explain --cost``: ranks, parameters by both budgets, decoding state and FLOPs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _option = functools.partial(option, rich_help_panel="With --cost")
 
 @dataclass(frozen=True)
 class CostOptions:
-    """Options of ``explain --cost``: the size at which labels are solved, and what is shown of them."""
+    """Options of ``explain --cost``: the size of the model, and the details that are printed."""
 
     d_model: _option(int, "Width d of the model.", min=1) = 128
-    max_len: _option(int, "Longest sequence L, the rows of the tables of 1 and 2.", min=1) = 128
+    max_len: _option(int, "Longest sequence L, which is the number of rows of the mixing tables.", min=1) = 128
     n_head: _option(int, "Heads H; a G label has twice as many query heads.", min=1) = 2
     budget: BudgetOption = "strict"
     mix_rank: _option(int | None, "Short for mix_rank=VALUE.", show_default="16") = None
     rank_multiple: _option(int | None, "Short for rank_multiple=VALUE.", show_default="1") = None
-    terms: _option(bool, "Break several labels down term by term too.", "--terms") = False
+    terms: _option(bool, "Also show every term of several labels.", "--terms") = False
 
     @property
     def changed_options(self) -> Iterator[str]:
-        """Options that differ from their defaults, as words of the command line."""
+        """The options that differ from their defaults, as words of the command line."""
         for field in fields(self):
             value = getattr(self, field.name)
             if value != field.default:
@@ -48,7 +48,7 @@ class CostOptions:
 
 
 def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOptions, as_json: bool) -> None:
-    """Prints a row a label, and of a single one every term; raises ``BudgetError`` for labels that do not fit."""
+    """Print one row per label, and every term of a single label. Raises ``BudgetError`` for labels that do not fit."""
     if asked.terms and as_json:
         raise ConfigError("--terms has no effect with -f json, which has every term")
     size = asked.d_model, asked.n_head, asked.max_len, asked.budget
@@ -81,13 +81,13 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
         console.print(
             f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {asked.budget} "
             "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
-            "state: bytes a token adds to the decoding cache of a bfloat16 model, 0 where its size is fixed; FLOP: of "
-            "a forward pass, per token at max_len. B: budget in parameters; left: B - strict.",
+            "state: bytes per token in the decoding cache of a bfloat16 model, 0 if its size is fixed; FLOP: forward "
+            "pass, per token at max_len. B: budget in parameters; left: B - strict.",
             style="dim",
         )
         ratios = {label: row["ratio"] for label, row in rows.items() if "ratio" in row}
         if below := [f"{label} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED]:
-            console.print(f"Not matched to softmax attention, and smaller: {', '.join(below)}.", style="dim")
+            console.print(f"Smaller than softmax attention, not matched: {', '.join(below)}.", style="dim")
         for label, allocation in solved.items() if asked.terms or len(rows) == 1 else ():
             console.print(f"\n{typed_label(label)}", style="bold", markup=False)
             print_lines(console, table_lines(_breakdown(allocation, rows[label]), right=("parameters", "of B")))
@@ -109,7 +109,7 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 
 
 def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None:
-    """Prints ranks and costs, and parameters below them; a label without ranks does not fit."""
+    """Print ranks and costs, and below them parameters. A label without ranks does not fit."""
     names = {
         name if len(name) == 1 else f"{letter}_{name}": (kind, name)
         for kind, letter in (("ranks", "r"), ("widths", "d"))

@@ -1,4 +1,4 @@
-"""``madbench data``: examples of a task, and the check of all generated data."""
+"""``madbench data``: show examples of a task, or check generated data."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ STYLES = ("cyan", "green", "bold cyan", "bold green", "dim")
 
 
 class DataError(MadbenchError):
-    """Generated data break the rules of their task."""
+    """Generated data violate the rules of their task."""
 
 
 def data(
-    words: argument(list[str] | None, "TASK|KEY=VALUE", "A task of tokens, and changes to its setting.") = None,
+    words: argument(list[str] | None, "TASK|KEY=VALUE", "A token task, and changes to its setting.") = None,
     split: option(
         str | None, "train, validation or test.", show_default="test; all three with --check", completes="SPLIT"
     ) = None,
@@ -45,9 +45,9 @@ def data(
 ) -> None:
     """Show examples of a task, or check the data of all tasks.
 
-    Below each token is a letter for its role and, where the model is asked, the
-    target. The data are those of a run with this profile and seed. Without a
-    task, lists the tasks.
+    Below each token are a letter for its role and the target, if there is one.
+    The data are those of a run with this profile and seed. Without a task it
+    lists the tasks.
 
     [bold]Examples[/bold]
 
@@ -107,7 +107,7 @@ def data(
 
 
 def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int | None) -> dict[str, Any]:
-    """The setting and the first ``count`` examples of ``split`` with roles and targets, as JSON has it."""
+    """The setting and the first ``count`` examples of ``split`` with roles and targets, as in the JSON output."""
     if count is not None and count > setting.count(split):
         raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
     generated = mad_tasks.generate(task, setting, split, seed)
@@ -134,12 +134,12 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
 
 
 def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
-    """The accuracies of a guess and of the best answer without context."""
+    """The accuracies of chance and of the best answer that ignores the context."""
     return {"chance": 1 / setting.num_answers, "heuristic": mad_tasks.heuristic(task, setting)}
 
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:
-    """Prints what :func:`_preview` gave, readable without colours too."""
+    """Print the result of :func:`_preview`. It is readable without colours."""
     asked = content["targets_per_sequence"]
     targets = str(asked["fewest"])
     if asked["fewest"] < asked["most"]:
@@ -167,7 +167,7 @@ def _print_preview(console: Console, content: dict[str, Any]) -> None:
 
 
 def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], width: int) -> Iterator[Text]:
-    """Lines of tokens, roles and targets, as many positions in each block as fit into ``width``."""
+    """Blocks of lines with tokens, roles and targets. Each block has as many positions as fit into ``width``."""
     ids = [position[key] for position in positions for key in ("token_id", "target")]
     cell = 1 + max(len(str(token)) for token in ids if token is not None)
     number = len(str(len(positions) - 1))
@@ -189,7 +189,7 @@ def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], 
 
 
 def _print_check(console: Console, work: Sequence[tuple[str, TaskSetting, Split]], seed: int, as_json: bool) -> None:
-    """Prints counts for each task and split; raises ``DataError`` with the first violations and their places."""
+    """Print counts for each task and split. Raises ``DataError`` with the first violations and their positions."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     faults: list[str] = []
     for task, setting, split in tracked(work):

@@ -1,4 +1,4 @@
-"""``madbench lm evaluate``: the validation loss of trained language models, and their answers to tasks of text."""
+"""``madbench lm evaluate``: validation losses of trained language models, and their answers to tasks of text."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def evaluate(
     runs: ModelsArgument,
     tasks: option(
         list[str] | None,
-        "Ask questions instead, comma-separated: continuation (which of four ways a text goes on), repetition (which "
-        "of four follows in a passage that comes again), and tasks, groups and tags of lm-evaluation-harness.",
+        "Ask questions instead, comma-separated: continuation (select one of four continuations of a text), repetition "
+        "(select one of four continuations of a repeated passage), and tasks of lm-evaluation-harness.",
         "--tasks",
         "--task",
         "-t",
         completes="QUESTIONS,...",
     ) = None,
-    seq_len: option(int | None, "Tokens of a window.", min=1, show_default="those of the training") = None,
-    windows: option(int | None, "Windows, evenly spread.", min=1, show_default="those of the training") = None,
+    seq_len: option(int | None, "Tokens per window.", min=1, show_default="as in training") = None,
+    windows: option(int | None, "Number of windows, evenly spaced.", min=1, show_default="as in training") = None,
     limit: option(
         int | None,
-        "With --tasks: questions of a task, the first ones of lm-evaluation-harness's.",
+        "With --tasks: number of questions; of lm-evaluation-harness the first ones.",
         min=1,
-        show_default="200, and all of lm-evaluation-harness's",
+        show_default="200; all for lm-evaluation-harness",
     ) = None,
     shots: option(
         int | None,
         "With tasks of lm-evaluation-harness: solved examples before each question.",
         min=0,
-        show_default="as the task says",
+        show_default="as in the task",
     ) = None,
-    include: option(Path | None, "Folder with tasks of your own in lm-evaluation-harness's YAML.") = None,
+    include: option(Path | None, "Folder with your own tasks in the YAML of lm-evaluation-harness.") = None,
     cache: option(
         bool, "Keep answers in RESULTS/lm_eval, so that the same command resumes an evaluation that was stopped."
     ) = False,
-    corpus: option(Path | None, "Folder of the corpus, where it has been moved.") = None,
+    corpus: option(Path | None, "Folder of the corpus, if it was moved.") = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     trust: TrustOption = None,
@@ -63,13 +63,13 @@ def evaluate(
 ) -> None:
     """Measure the loss of trained language models, or their answers.
 
-    --seq-len measures at another length than that of training. The result is
-    printed, and stored with the run as a measurement; exit code 2 if it cannot
-    be stored. Mixing over the sequence has tables as long as the training
-    windows: shorter windows use their first rows, longer ones are an error.
+    --seq-len measures at another length than in training. The result is printed,
+    and stored with the run as a measurement; the exit code is 2 if it cannot be
+    stored. The tables of sequence mixing are as long as the training windows:
+    shorter windows use their first rows, longer windows are an error.
 
-    Tasks of lm-evaluation-harness need the extra lm-eval, and the network at
-    the first use of their data. Of several runs a table shows Avg Rank and #Top1.
+    Tasks of lm-evaluation-harness need the extra lm-eval, and the network at the
+    first use of their data. For several runs a table shows Avg Rank and #Top1.
 
     [bold]Examples[/bold]
 
@@ -109,7 +109,7 @@ def _refuse_useless(has_tasks: bool, windows: int | None, **of_tasks: Any) -> No
 def _loss(
     trained: TrainedModel, seq_len: int | None, windows: int | None, device: str, as_json: bool, how: dict[str, Any]
 ) -> dict[str, Any]:
-    """Measures the validation loss of a model, stores it, and prints it unless it is for JSON."""
+    """Measure the validation loss of a model and store it. It is printed unless ``as_json``."""
     job, windowed = trained.job, trained.corpus(how["corpus"], how["tokenizer"], how["dtype"])
     length = seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=windows or job.training.eval_sequences)

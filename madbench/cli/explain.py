@@ -1,4 +1,4 @@
-"""``madbench explain``: what labels mean, and with ``--cost`` what they cost."""
+"""``madbench explain``: the meaning of labels, and with ``--cost`` their costs."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ def explain(
     words: argument(
         list[str],
         "LABEL|KEY=VALUE",
-        LABELS_HELP + " With --cost KEY=VALUE is a setting of their mixers, such as mix_rank=8.",
+        LABELS_HELP + " With --cost, KEY=VALUE is a setting of the mixers, such as mix_rank=8.",
         show_default=False,
     ),
-    show_all: option(bool, "Of several labels show what they share too, letter by letter.", "--all") = False,
-    cost: option(bool, "Show what labels cost: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
+    show_all: option(bool, "Also show the letters that several labels share.", "--all") = False,
+    cost: option(bool, "Show costs: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
     *,
     costs: CostOptions,
     format: FormatOption = "terminal",
 ) -> None:
     """Explain every letter of a label, or count what it costs.
 
-    One row for each letter: what it does, its equation, its place in the paper.
-    A row that begins with - says what the label does without. With several
-    labels, + is what each adds to the first and - what it lacks.
+    Each letter has one row: what it does, its equation, its place in the paper. A
+    row that begins with - is about a part that the label does not have. With
+    several labels, + marks parts that a label adds to the first, and - parts that
+    it lacks.
 
-    --cost: softmax attention of width d has 4 d^2 parameters, and that is the
-    budget B. A label with c gets 8 d more for its conv taps, one with D 4 d_qk +
-    d_vo for its lambda and norm. --budget chooses the rule for the ranks; both
-    counts are always shown: strict counts every parameter, paper leaves out the
-    tables of R(1) and R(2).
+    --cost: the budget B is 4 d^2, the parameters of softmax attention of width d.
+    A label with c has 8 d more for its conv taps, a label with D has 4 d_qk +
+    d_vo more for its lambda and norm. --budget selects the rule for the ranks.
+    Both counts are always shown: strict counts every parameter, paper leaves out
+    the tables of R(1) and R(2).
 
     [bold]Examples[/bold]
 
@@ -61,7 +62,7 @@ def explain(
     labels, overrides = labels_and_overrides(words)
     if cost:
         if show_all:
-            raise ConfigError("--all has no effect with --cost, which has a row a label")
+            raise ConfigError("--all has no effect with --cost, which has one row per label")
         print_costs(labels, overrides, costs, as_json)
         return
     for setting in (*overrides, *costs.changed_options):
@@ -70,7 +71,7 @@ def explain(
     if show_all and as_json:
         raise ConfigError("--all has no effect with -f json, which has every letter")
     if show_all and not others:
-        raise ConfigError(f"--all has no effect with one label, {first}, of which every letter is shown")
+        raise ConfigError(f"--all has no effect with one label, {first}: all of its letters are shown")
     if as_json:
         content = []
         for label in parsed:
@@ -98,11 +99,11 @@ def explain(
             f"differs from {typed_label(str(first))} in: {', '.join(_differences(first, label))}", markup=False
         )
         if shared:
-            console.print(f"shares: {shared} (--all explains these too)", markup=False, style="dim")
+            console.print(f"shares: {shared} (--all explains these)", markup=False, style="dim")
 
 
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
-    """Prints a label and its explanations, each behind its letter."""
+    """Print a label and the explanation of each letter."""
     short, long = typed_label(str(label)), str(label)
     console.print(Text.assemble((short, "bold"), ("" if short == long else f" = {long}", "dim")))
     table = Table.grid(
@@ -115,11 +116,11 @@ def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, gramma
 
 
 def _differences(first: Label, label: Label) -> Iterator[str]:
-    """Factors in which ``label`` differs from ``first``, with the levels of both, such as ``R(1) (1o vs. none)``."""
+    """Yields the factors in which ``label`` differs from ``first``, with both levels: ``R(1) (1o vs. none)``."""
     of_first, of_label = levels(first), levels(label)
     names = {**factor_names(first), **factor_names(label)}
     for factor in diff(first, label):
         level, first_level = of_label.get(factor), of_first.get(factor)
-        is_shown = None not in (level, first_level) and level != first_level  # not of factors that one family alone has
+        is_shown = None not in (level, first_level) and level != first_level  # not for factors of only one family
         name = names.get(factor, factor)
         yield f"{name} ({level or 'none'} vs. {first_level or 'none'})" if is_shown else name

@@ -1,4 +1,4 @@
-"""``madbench lm export``: a language model in one file, or in a folder that Hugging Face's transformers opens."""
+"""``madbench lm export``: write a language model to one file, or to a folder for Hugging Face's transformers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from madbench.labels.names import display_name, file_name
 
 def export(
     run: ModelArgument,
-    output: output_option("File or folder to write.", show_default="LABEL-ID, and .safetensors for a file") = None,
+    output: output_option("File or folder to write.", show_default="LABEL-ID, with .safetensors for a file") = None,
     format: option(
         Literal["safetensors", "hf"],
-        "safetensors: the weights with the job in one file. hf: a folder for transformers, with the tokenizer.",
+        "safetensors: one file with the weights and the job. hf: a folder for transformers, with the tokenizer.",
     ) = "safetensors",
-    force: option(bool, "Replace the file if it is there.", "--force") = False,
-    corpus: option(
-        Path | None, "With --format hf: folder of the corpus, for its tokenizer, where it was moved."
-    ) = None,
+    force: option(bool, "Replace an existing file.", "--force") = False,
+    corpus: option(Path | None, "With --format hf: folder of the corpus with the tokenizer, if it was moved.") = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     trust: TrustOption = None,
@@ -31,9 +29,9 @@ def export(
 ) -> None:
     """Write the weights of a language model for other programs.
 
-    The file's metadata has the job of the model; in Python,
-    madbench.training.checkpoints.load_model reads it into a model. A checkpoint
-    of an unfinished run is exported too.
+    The metadata of the file have the job of the model. In Python,
+    madbench.training.checkpoints.load_model makes a model from it. A checkpoint
+    of an unfinished run can be exported too.
 
     --format hf needs the extra transformers. After import madbench,
     AutoModelForCausalLM.from_pretrained and AutoTokenizer.from_pretrained open

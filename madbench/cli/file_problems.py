@@ -1,4 +1,4 @@
-"""The problems of a YAML file's content, all of them at once, for ``madbench validate``."""
+"""All problems of the content of a YAML file, for ``madbench validate``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from madbench.errors import MadbenchError
 def find_problems(
     load: Callable[[Mapping[str, Any]], Any], mapping: Mapping[str, Any], sound: Mapping[str, Any], path: Path
 ) -> list[str]:
-    """Every error that ``load`` raises about ``mapping``, which was read from ``path``, and not only the first.
+    """All errors that ``load`` raises for ``mapping``, which was read from ``path``.
 
-    After an error the part that causes it is replaced by what ``sound`` has there, or removed, and the rest is loaded
-    again. ``sound`` has a value for every required key. A part is the cause if the error is gone without it.
+    After an error the part that causes it is replaced by the value in ``sound``, or removed, and the rest is loaded
+    again. ``sound`` has a value for every required key. A part is the cause if the error disappears without it.
     """
 
     def error_of(content: Mapping[str, Any]) -> str:
@@ -36,10 +36,9 @@ def find_problems(
 
 
 def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[Any]:
-    """Copies of ``node``, each with one part replaced that ``message`` names: inner parts before those around them.
+    """Copies of ``node`` in which one part that ``message`` names is replaced. Inner parts come first.
 
-    The value of ``sound`` is put in the part's place, or where it is missing; without one the part is removed. ``name``
-    is the key of ``node`` itself.
+    The part gets the value in ``sound``, or is removed if ``sound`` has none. ``name`` is the key of ``node``.
     """
     is_list = isinstance(node, list)
     parts = dict(enumerate(node)) if is_list else dict(node)

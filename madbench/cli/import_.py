@@ -1,4 +1,4 @@
-"""``madbench import``: the runs of an archive are added to a results folder."""
+"""``madbench import``: add the runs of an archive to a results folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from madbench.errors import StoreError
 from madbench.store.runs import Store
 
 PROBLEMS = 20
-"""The most damaged runs of an archive that are listed."""
+"""The most problems of an archive that are listed."""
 
 
 def import_(
-    file: argument(Path, "FILE", "An archive of madbench archive."),
+    file: argument(Path, "FILE", "An archive made by madbench archive."),
     results: options.ResultsOption = options.RESULTS,
     no_limits: option(
         bool,
@@ -30,8 +30,8 @@ def import_(
 ) -> None:
     """Add the runs of an archive to a results folder.
 
-    Each run is verified to the last bit, nothing is executed, and results that
-    the folder has stay as they are.
+    Each run is verified to the last bit. No code is executed. Results that are
+    already in the folder do not change.
 
     [bold]Examples[/bold]
 
@@ -57,7 +57,7 @@ def import_(
 
 @contextmanager
 def _no_empty_folder(results: Path) -> Iterator[None]:
-    """Remove the results folder at the end if this block made it and put no run into it."""
+    """Remove the results folder at the end if this block created it without a run."""
     missing = [folder for folder in (results, *results.parents) if not folder.exists()]
     try:
         yield

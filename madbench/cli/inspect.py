@@ -1,4 +1,4 @@
-"""``madbench inspect``: what a trained model does inside its mixers, in numbers and figures."""
+"""``madbench inspect``: measure the mixers of a trained model, in numbers and figures."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def inspect(
         "A label with one run that has weights, the first digits of a run's id (madbench ls runs), or a file of "
         "weights: weights.safetensors or checkpoint.pt.",
     ),
-    other: argument(str | None, "RUN2", "A second one, to compare with.") = None,
+    other: argument(str | None, "RUN2", "A second run to compare with.") = None,
     tasks: option(
         list[str] | None,
-        "The task of the run, where a label has runs of several, or its suite.",
+        "The task of the run or its suite, if a label has runs of several tasks.",
         "--tasks",
         "--task",
         "-t",
         show_default="any",
         completes="TASK,...",
     ) = None,
-    examples: option(int | None, "Inputs to look at.", min=1, show_default="up to 32, fewer of long ones") = None,
-    corpus: option(Path | None, "Folder of a language model's corpus, where it has been moved.") = None,
+    examples: option(int | None, "Number of inputs.", min=1, show_default="up to 32, fewer if they are long") = None,
+    corpus: option(Path | None, "Folder of the corpus of a language model, if it was moved.") = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID") = None,
@@ -56,35 +56,37 @@ def inspect(
     results: options.ResultsOption = options.RESULTS,
     format: FormatOption = "terminal",
 ) -> None:
-    """Show what a trained model does inside its mixers.
+    """Measure what happens inside the mixers of a trained model.
 
-    Active sets, weights by lag, gates and lag kernels; of two runs, side by side.
-    Language models keep their weights; other runs do with the option
-    --keep-weights of madbench run. The inputs are the first of the run's own test
-    set or validation text, so the same command gives the same numbers.
+    It shows active sets, weights by lag, gates and lag kernels; two runs stand
+    side by side. Language models keep their weights; other runs keep them with
+    the option --keep-weights of madbench run. The inputs are the first examples
+    of the run's test set or validation text, so a command always gives the same
+    numbers.
 
-    What the tables have, a layer and head a row, means over rows and examples:
+    The tables have one row per layer and head, with means over rows and examples:
 
-    Active     share of the slots with a score above zero (R, G); scores symmetric
-               about zero give one half (Proposition I.3). Overlap with the row
-               before, by lag and by slot, beside what independent sets of these
-               sizes have; and the slots that change sides when the input moves
-               by 1%.
-    Weights    how many keys a row effectively has; coefficients near zero (~0, at
-               most 0.001), near one (~1, from 0.9) and negative, in percent; at
-               which lags they are; what a row shares with the one before.
-    Kernels    what R(1), R(2) learned: the size of p and of the low-rank part K
-               against the identity; how much of K is a shift, an average over
-               all tokens or a window of the newest, or depends on the offset
-               alone (Appendix I). In percent, with the 95% quantile of random
-               tables in brackets; * is above it. A shift is relative to the
-               most that the rank can hold.
-    Gates      mean, spread, and how many are nearly closed (0.1) or open (0.9).
-    Matrices   effects between tokens as a mixer has learned them, if it can name
-               them; their effective rank, and how much of them is symmetric or
-               on the diagonal.
+    Active     share of slots with a score above zero (R, G); scores that are
+               symmetric about zero give one half (Proposition I.3). Overlap with
+               the row before, by lag and by slot, and that of independent sets of
+               these sizes. Share of slots that change sides if the input moves by
+               1%.
+    Weights    effective number of keys of a row; coefficients near zero (~0, at
+               most 0.001), near one (~1, from 0.9) and negative, in percent;
+               weights by lag; overlap with the row before.
+    Kernels    learned R(1), R(2): the size of p and of the low-rank part K
+               relative to the identity; the shares of K that are a shift, an
+               average over all tokens or over a window of the newest, or that
+               depend only on the offset (Appendix I). In percent, with the 95%
+               quantile of random tables in brackets; * is above it. A shift is
+               relative to the most that the rank allows.
+    Gates      mean, spread, and shares that are nearly closed (0.1) or open
+    (0.9). Matrices   learned effects between tokens, if the mixer can name them;
+    their
+               effective rank, and the shares that are symmetric or on the
+               diagonal.
 
-    Of two runs a cell has a number a layer, means over heads.
+    For two runs a cell has one number per layer, the mean over heads.
 
     Figures: lags, maps, kernels, gates and matrices, as PNG and PDF.
 
@@ -155,7 +157,7 @@ def inspect(
 
 
 def _names(jobs: Sequence[Job]) -> list[str]:
-    """The labels, with the task, seed or id behind those that are not all different."""
+    """The labels of the jobs. If they are equal, the task, the seed or the id is added."""
     for more in ("", "task", "seed", "id"):
         names = [f"{job.label} {more} {getattr(job, more)}" if more else job.label for job in jobs]
         if len(set(names)) == len(names):

@@ -1,4 +1,4 @@
-"""The tables that ``madbench inspect`` prints: of one model a page a subject, of two a comparison."""
+"""The tables of ``madbench inspect``: one page per subject for one model, a comparison for two."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from madbench.cli.printing import table_lines
 if TYPE_CHECKING:
     from madbench.analysis.inspection import Inspection
 
-MOST_LAYERS = 3  # of which each has a number in a comparison
-MOST_ROWS = 12  # of a table, a layer and head each; of more, only the means of a layer
+MOST_LAYERS = 3  # the most layers that have their own number in a comparison
+MOST_ROWS = 12  # the most rows per layer and head; longer tables have one row per layer
 
 
 def _percent(value: float | None) -> str:
@@ -25,7 +25,7 @@ def _number(value: float | None) -> str:
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
-    """A number, a share in percent, or ``-1: 63 [4]*``: a head's place and share, that of random tables, * above."""
+    """A number, a share in percent, or ``-1: 63 [4]*``: place, share, share of random tables, and * if above."""
     value, random = row.get(name), row.get(f"{name}_random")
     if random is None or value is None:
         return (_number if name in _NUMBERS else _percent)(value)
@@ -34,7 +34,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
 
 
 def page(model: Inspection) -> list[list[str]]:
-    """The tables of one model as lines; a row begins as ``R(1) 1.2`` for layer 1, head 2."""
+    """The tables of one model as lines. A row begins with ``R(1) 1.2`` for layer 1, head 2."""
     tables, pages = _columns(), []
     for table, rows in model.tables.items():
         (first, columns), lines = tables[table], []
@@ -47,7 +47,7 @@ def page(model: Inspection) -> list[list[str]]:
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Means over the heads of each layer, and within it of each gate, kernel or matrix; NaN is left out."""
+    """The means over the heads of each layer and gate, kernel or matrix, without NaN."""
     import pandas as pd
 
     frame = pd.DataFrame(rows)
@@ -62,7 +62,7 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 
 def _columns() -> dict[str, tuple[str, dict[str, str]]]:
-    """Tables, each with the heading of its first column, and the measures of the others by heading."""
+    """The tables by name: the heading of the first column, and the measures of the other columns by heading."""
     from madbench.analysis.inspection import BANDS
 
     active = {"slots": "slots", "share %": "share", "lags <8": "share_recent", "older": "share_older"}
@@ -78,9 +78,9 @@ def _columns() -> dict[str, tuple[str, dict[str, str]]]:
 
 
 _NUMBERS = ("slots", "keys", "mean", "sd", "over_time", "norm", "rank")
-"""Measures shown as they are; all others are shares, shown in percent."""
+"""The measures that are not shares. All others are printed in percent."""
 _PLACES = {"best_shift": "{shift:+d}: ", "best_window": "{window}: "}
-"""How the place of a head's largest value is shown."""
+"""The formats of the place of the largest value of a head."""
 
 _COMPARED = {
     "active": {"share": "active slots, %", "same_lags": "overlap at the same lags, %", "flips": "flips at 1% noise, %"},
@@ -93,7 +93,7 @@ _COMPARED = {
 
 
 def comparison(names: Sequence[str], models: Sequence[Inspection]) -> list[str]:
-    """Lines that compare models, a measure a row: means over heads, of each layer where they are few."""
+    """Lines that compare models, one row per measure: means over heads, per layer if there are few layers."""
     values_of: dict[tuple[str, str], list[list[float]]] = {}
     for i, model in enumerate(models):
         for table, rows in model.tables.items():

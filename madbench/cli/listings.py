@@ -1,4 +1,4 @@
-"""The lists of ``madbench ls``, kind by kind, as rows."""
+"""The rows of ``madbench ls``, kind by kind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]
 MOST_ENDED = 3
-"""The most ended sweeps that are shown."""
+"""The most finished sweeps that are shown."""
 
 
 def _labels(specs: list[str]) -> Rows:
@@ -94,7 +94,7 @@ def _suites() -> Rows:
 def _families() -> Rows:
     rows, broken = [], broken_families()
     for name, family in loaded_families().items():
-        module = sys.modules.get(family.__module__)  # none of a class that is made by code
+        module = sys.modules.get(family.__module__)  # None for a class that is made by code
         of_module = ((module and inspect.getdoc(module)) or "").partition("\n\n")[0]
         try:
             count = len(family.labels()) if hasattr(family, "labels") else None
@@ -124,7 +124,7 @@ def _papers() -> Rows:
 
 
 def _with_broken(rows: Rows, broken: Mapping[str, str]) -> Rows:
-    """The rows, and one with its ``problem`` for each broken entry of an installed package."""
+    """The rows, and one row with a ``problem`` for each broken entry of an installed package."""
     nothing = dict.fromkeys(rows[0])
     return rows + [nothing | {next(iter(nothing)): name, "problem": why} for name, why in broken.items()]
 
@@ -134,7 +134,7 @@ def _line(text: str) -> str:
 
 
 def _runs(results: Path | None, words: list[str]) -> Rows:
-    """The runs of these labels and changes as JSON has them: what is not a finite number is null."""
+    """The runs of these labels and changes as in the JSON output, with null for numbers that are not finite."""
     rows, (labels, changes) = [], labels_and_overrides(words)
     labels = expand(labels)
     for run in _stored_runs(results):
@@ -150,7 +150,7 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
 
 
 def _stored_runs(results: Path | None) -> list[Run]:
-    """The readable runs, by label and task. The default folder need not exist yet; one that was named has to."""
+    """The readable runs by label and task. The default folder need not exist; a named folder must exist."""
     if results is None and not (RESULTS / "runs").exists():
         return []
     store = open_stored(results or RESULTS)
@@ -161,15 +161,15 @@ def _stored_runs(results: Path | None) -> list[Run]:
 
 
 _PUBLISHED = "published: average over the MAD tasks in a paper's table, in percent"
-_SYNTAX = "[ ]: may be absent, |: or; madbench explain EXAMPLE says what its letters mean"
+_SYNTAX = "[ ]: optional, |: or; madbench explain EXAMPLE explains the letters"
 
 
 def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
-    """Kinds, each with what lists it, its description in the overview, and the note below its list."""
+    """The kinds by name: function, description in the overview, and note below the list."""
     return {
         "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
         "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
-        "suites": (_suites, "ways to train and judge a label", "-t TASK chooses; madbench ls tasks"),
+        "suites": (_suites, "sets of tasks with one protocol", "-t TASK chooses; madbench ls tasks"),
         "tasks": (_tasks, "tasks", "madbench data TASK shows examples of token tasks"),
         "profiles": (
             _profiles,
@@ -177,20 +177,20 @@ def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
             "madbench ls profiles SUITE lists every KEY=VALUE",
         ),
         "families": (_families, "families of labels", _SYNTAX),
-        "modules": (_modules, "modules of your own", "any torch.nn.Module in a file is my:FILE.CLASS without an entry"),
-        "papers": (_papers, "papers", "madbench paper PAPER lists what one holds"),
+        "modules": (_modules, "your own modules", "any torch.nn.Module in a file is my:FILE.CLASS without an entry"),
+        "papers": (_papers, "papers", "madbench paper PAPER lists its items"),
         "runs": (_runs, "stored runs", ""),
-        "sweeps": (_sweeps, "sweeps that run, or that ended last", ""),
+        "sweeps": (_sweeps, "running sweeps and the last finished ones", ""),
     }
 
 
 def _sweeps(results: Path | None) -> Rows:
-    """Sweeps recorded in a results folder, which need not exist."""
+    """The sweeps that are recorded in a results folder. The folder need not exist."""
     return [{"sweep": sweep["state"]} for sweep in read_sweeps(results or RESULTS, MOST_ENDED)]
 
 
 def overview(results: Path | None) -> Rows:
-    """A row a kind: how many there are, and which."""
+    """One row per kind with the number and the names of its members."""
     where = f" in {results or RESULTS}"
     counts = {
         "labels": (len(every_label()), ""),

@@ -1,4 +1,4 @@
-"""The language model of a stored run, as the command line of lm-evaluation-harness names it."""
+"""The language model of a stored run for the command line of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from madbench.training.devices import resolve_device
 
 
 class StoredModel(HarnessModel):
-    """``--model_args run=RUN,results=FOLDER,corpus=FOLDER,seq_len=N``; ``run`` is a label, an id or a file.
+    """The model of ``--model_args run=RUN,results=FOLDER,corpus=FOLDER,seq_len=N``; ``run`` is a label, id or file.
 
-    ``trust=my:my_mixers.MyMixer`` allows the code of a label of your own.
+    ``trust=my:my_mixers.MyMixer`` allows the code of your own label.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class StoredModel(HarnessModel):
         max_batch_size: int | None = None,
         trust: str | None = None,
     ):
-        if not isinstance(run, str):  # its parser makes numbers of what looks like one
+        if not isinstance(run, str):  # its parser converts digits to numbers
             raise ConfigError(f"run={run}: read as a number; give another digit of the run's id, or its label")
         trained = TrainedModel(run, Path(results), trust=[trust] if trust else None)
         vocabulary = trained.corpus(None if corpus is None else Path(corpus)).tokenizer()

@@ -1,4 +1,4 @@
-"""``madbench ls``: lists of everything there is."""
+"""``madbench ls``: list labels, sets, tasks, profiles, families, runs and sweeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from madbench.labels.names import typed_label
 from madbench.suites import Suite, find_suite, main_suite, suites
 
 OTHER_WORDS = {"sets": "variants"}
-"""What a kind is called elsewhere: sets of labels are in the folder variants."""
+"""Other names of kinds. Sets of labels are in the folder variants."""
 
 
 def ls(
@@ -43,10 +43,10 @@ def ls(
     Sets of labels are also looked up in the folder variants of the current
     folder; tasks and families also in installed packages.
 
-    sweeps shows, also from another terminal or machine, each running sweep and
-    the last three that ended: jobs done, rate, time left, what is running, and
-    what failed and why. One that was killed resumes when its command is given
-    again. The commands run, lm and sweep write what is read to RESULTS/sweeps.
+    ls sweeps shows each running sweep and the last three finished ones: jobs
+    done, rate, time left, running jobs, and failed jobs with the reason. It works
+    from another terminal or machine. To resume a killed sweep repeat its command.
+    The verbs run, lm and sweep write their progress to RESULTS/sweeps.
 
     [bold]Examples[/bold]
 
@@ -64,7 +64,7 @@ def ls(
     if kind is not None and kind not in kinds:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, kinds)}")
     if specs and kind not in ("labels", "profiles", "runs"):
-        raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels, profiles and runs are chosen by name")
+        raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels, profiles and runs are selected by name")
     if results is not None and kind not in (None, "runs", "sweeps"):
         raise ConfigError(f"ls {kind}: --results has no effect; only runs and sweeps are in a results folder")
     if watch and kind != "sweeps":
@@ -109,7 +109,7 @@ def ls(
 
 
 def _print_profiles(console: Console, rows: Rows, has_keys: bool) -> None:
-    """Prints the profiles suite by suite, and with ``has_keys`` what KEY=VALUE can change."""
+    """Print the profiles suite by suite, and with ``has_keys`` the keys of KEY=VALUE."""
     for i, (name, of_suite) in enumerate(itertools.groupby(rows, key=lambda row: row["suite"])):
         suite = find_suite(name)
         cells = [{key: value for key, value in row.items() if key != "suite"} for row in of_suite]
@@ -126,7 +126,7 @@ def _print_profiles(console: Console, rows: Rows, has_keys: bool) -> None:
 
 
 def print_keys(console: Console, suite: Suite, verb: str) -> None:
-    """Prints what KEY=VALUE can change in the profiles of a suite."""
+    """Print the keys of KEY=VALUE for the profiles of a suite."""
     keys = suite.Profile.docs()
     example = "model.d_model=96" if "model.d_model" in keys else "training.steps=500"
     console.print(f"\nWhat KEY=VALUE can change in madbench {verb}, for example {example}:\n")
@@ -135,7 +135,7 @@ def print_keys(console: Console, suite: Suite, verb: str) -> None:
 
 
 def _print_runs(console: Console, rows: Rows) -> None:
-    """Prints a line a run where the terminal is wide enough for that, else two and its folder."""
+    """Print one line per run if the terminal is wide enough, otherwise two lines and the folder."""
     cells_of_runs = []
     have_other_code = any(row["code"] for row in rows)
     for row in rows:

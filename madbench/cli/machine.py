@@ -1,4 +1,4 @@
-"""What this machine has and lacks, for ``madbench validate --machine``."""
+"""The check of this machine for ``madbench validate --machine``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4  # largest error of a float32 path, relative to the largest output of the reference
 LEAST_FREE_BYTES = 100 * 2**20
-LABELS_OF_CHECK = ("S-pc", "R-cg-q-12", "G-pcg-q-12o")  # together every letter of the grammar but v and !
+LABELS_OF_CHECK = ("S-pc", "R-cg-q-12", "G-pcg-q-12o")  # together every letter of the grammar except v and !
 
 
 class MachineError(MadbenchError):
@@ -39,9 +39,9 @@ class MachineError(MadbenchError):
 
 
 def check_machine(results: Path, as_json: bool) -> None:
-    """Prints what this machine has, runs every path of the operator once, and names what is missing.
+    """Print the properties of this machine, run every path of the operator once, and name missing parts.
 
-    Raises ``MachineError`` where something that training needs is missing.
+    Raises ``MachineError`` if a part that training needs is missing.
     """
     packages, extras = requirements()
     content: dict[str, Any] = {"machine": _machine(), "packages": packages, "extras": extras}
@@ -99,7 +99,7 @@ def _installed(requirement: Requirement) -> dict[str, Any]:
 
 
 def _plugins() -> list[dict[str, Any]]:
-    """What installed packages add; a broken addition affects only its own labels, tasks and items."""
+    """The extensions of installed packages. A broken extension affects only its own labels, tasks and items."""
     rows = []
     for noun, kind in EVERY_KIND.items():
         points, broken = kind.registry.points, kind.broken()
@@ -111,7 +111,7 @@ def _plugins() -> list[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    """Properties of this machine; memory is the container's where that is less, None where unknown."""
+    """The properties of this machine. Memory is limited to that of the container. None if it is unknown."""
     memory = memory_bytes()
     return {
         "madbench": madbench.__version__,
@@ -139,7 +139,7 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def _compare(path: str, device: str) -> dict[str, Any]:
-    """The largest error of ``path`` over the labels it takes, relative to the largest output; or why it fails."""
+    """The largest error of ``path`` relative to the largest output, over its labels, or the reason of a failure."""
     import torch
 
     errors: dict[str, float] = {}
@@ -150,11 +150,11 @@ def _compare(path: str, device: str) -> dict[str, Any]:
         reference, x = madbench.build(label, 32, 16, path="reference"), torch.randn(2, 13, 32)
         try:
             mixer = madbench.build(label, 32, 16, path=path)
-        except TrainingError as error:  # not a path for this label
+        except TrainingError as error:  # the path does not support this label
             refusal = str(error)
             continue
         mixer.load_state_dict(reference.state_dict())
-        mixer.chunk = 5  # of a path that works in chunks: three of them
+        mixer.chunk = 5  # three chunks, for a path that works in chunks
         try:
             with torch.no_grad():
                 expected, output = reference(x), mixer.to(device)(x.to(device)).cpu()
@@ -162,7 +162,7 @@ def _compare(path: str, device: str) -> dict[str, Any]:
             failed = {"works": False, "max_relative_error": None, "labels": [*errors, label]}
             return row | failed | {"reason": f"{label}: {error}"}
         errors[label] = float((output - expected).abs().max() / expected.abs().max())
-    worst = float(torch.tensor([*errors.values(), -math.inf]).max())  # NaN where one of them is
+    worst = float(torch.tensor([*errors.values(), -math.inf]).max())  # NaN if one error is NaN
     works = 0 <= worst <= TOLERANCE
     if works:
         reason = _problem_of_kernels(errors, device) if path == "fused" else ""
@@ -173,7 +173,7 @@ def _compare(path: str, device: str) -> dict[str, Any]:
 
 
 def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
-    """The first label whose kernels give wrong outputs or gradients in bfloat16, and how wrong; or nothing."""
+    """The first label whose kernels give wrong outputs or gradients in bfloat16, with the error. Empty if none."""
     import torch
 
     from madbench.mixers.srg.kernels import proof
@@ -187,7 +187,7 @@ def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
 
 
 def _results(folder: Path) -> dict[str, Any]:
-    """Whether runs can be written to ``folder``; nothing is created."""
+    """The state of a results folder: existing, writable, free bytes. Nothing is created."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     content = {"folder": str(folder), "exists": folder.exists(), "writable": False, "free_bytes": None, "reason": ""}
     try:
@@ -247,7 +247,7 @@ def _print(content: dict[str, Any]) -> None:
         names = ", ".join(map(_with_unfit_version, extra["packages"]))
         show(extra["extra"], names + command, extra["installed"] or (False if is_unfit else None))
     if content["plugins"]:
-        console.print("[bold]what other packages add[/bold]")
+        console.print("[bold]extensions of other packages[/bold]")
     for plugin in content["plugins"]:
         where = plugin["reason"] or (f"of {plugin['package']}" if plugin["package"] else "")
         show(f"{plugin['kind']} {plugin['name']}", where, plugin["works"])

@@ -1,4 +1,4 @@
-"""The machines of jobs: this one and its GPUs, a Ray cluster, or Slurm."""
+"""The machines on which jobs run: this machine and its GPUs, a Ray cluster, or Slurm."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SlurmConfig:
 CONFIGS = {"ray": RayConfig, "slurm": SlurmConfig}
 
 
-def place(on: str | None, device: str, slots: int | None) -> tuple[Executor | None, str]:
+def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executor | None, str]:
     """The executor of ``--on`` and the device of its jobs. The executor is None for this machine.
 
     On other machines ``auto`` is ``cuda`` if a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an unknown
@@ -87,7 +87,7 @@ def place(on: str | None, device: str, slots: int | None) -> tuple[Executor | No
 
 
 def _device(device: str, gpus: float | None) -> tuple[str, float]:
-    """The device of the jobs and the GPUs that a job reserves. Each decides the other."""
+    """The device of the jobs and the GPUs that a job reserves. One determines the other."""
     if device not in ("auto", "cpu", "cuda"):
         problem = "on other machines a job sees its own GPUs only; expected auto, cpu or cuda"
         raise ConfigError(f"--device {device}: {problem}")

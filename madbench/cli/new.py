@@ -1,4 +1,4 @@
-"""``madbench new``: a package of one's own that begins as one of the examples."""
+"""``madbench new``: write a new package that starts as a copy of an example."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from madbench.config import EXAMPLES
 from madbench.errors import ConfigError, did_you_mean
 
 MOST_LETTERS = 40
-"""The most letters of a name, which stands in headings, file names and labels."""
+"""The most characters of a name, which is used in headings, file names and labels."""
 FILES = (".csv", ".md", ".py", ".toml", ".yaml")
-"""Suffixes of the files copied from an example; other files were left there by running it."""
+"""The suffixes of the files that are copied. Other files were created by running the example."""
 LABEL = {"family": "its labels begin with {0}:", "module": "its label is my:{0}"}
 
 
 @dataclass(frozen=True)
 class Example:
-    """A package of ``examples/``, and the texts in it that follow from its name."""
+    """A package of ``examples/``, and the texts in it that depend on its name."""
 
     folder: str
     package: str
     beginning: str
-    """What the package is before it is edited."""
+    """A description of the package before it is edited."""
     spellings: dict[str, str]
-    """Regular expressions, and what replaces each: ``{snake}``, ``{pascal}``, ``{sentence}`` or ``{words}``."""
+    """Regular expressions and their replacements: ``{snake}``, ``{pascal}``, ``{sentence}``, ``{words}``."""
 
 
 EXAMPLE = {
@@ -66,37 +66,36 @@ EXAMPLE = {
 
 def new(
     kind: argument(str, "KIND", "family, task, suite, paper, module or claim."),
-    name: argument(
-        str, "NAME", "Its name: lower-case letters, digits, - and _. Of a claim, what it says in a sentence."
-    ),
-    into: option(Path | None, "Folder in which the package's folder is made.", show_default="the current one") = None,
-    called: option(str | None, "What a claim is called.", "--name", show_default="made of the sentence") = None,
+    name: argument(str, "NAME", "Its name: lower-case letters, digits, - and _. For a claim: its sentence."),
+    into: option(Path | None, "Folder for the folder of the package.", show_default="the current one") = None,
+    called: option(str | None, "Name of a claim.", "--name", show_default="made from the sentence") = None,
     output: output_option("File of claims to append to, or to create.", show_default="printed") = None,
     format: FormatOption = "terminal",
 ) -> None:
     """Write a working package that extends madbench, or a claim.
 
-    A package begins as one of the examples under your name: code, tests that
+    A package starts as a copy of an example under your name: code, tests that
     pass, and a README with the commands to install and try it. Nothing is
     overwritten.
 
-    family   a grammar of labels with a budget, as lin:elu-g has them
-    task     token sequences and their answers, one class and one YAML file
-    suite    tasks with profiles, columns and averages of their own
-    paper    tables, figures and claims, with published numbers beside them
+    family   a grammar of labels with a budget, such as lin:elu-g
+    task     token sequences and their answers: one class and one YAML file
+    suite    tasks with their own profiles, columns and averages
+    paper    tables, figures and claims, with published numbers
     module   a torch.nn.Module of (B, T, D) as the label my:NAME
 
-    A claim is data: findings, register and report take it as they take a paper's.
+    A claim is data: findings, register and report use it like the claim of a
+    paper.
 
-    A > B    A is better than B: its gain is above 0, or above the number behind
+    A > B    A is better than B: its gain is above 0, or above the number after
              by, in the units of the column: points of accuracy, nats per token,
              steps.
-    A ~ B    A is as good as B: neither a gain nor a loss as large as the number
-             behind within, by two one-sided tests. A = B is the same.
-    A >= B   A is no worse than B: no loss as large as the number behind within.
-    Both sides are labels or sets, and the mean over their pairs decides; with
-    every in front each pair has to. FACTOR in LABELS has the pairs of these
-    labels that differ in that factor alone.
+    A ~ B    A is as good as B: gain and loss are smaller than the number after
+             within, by two one-sided tests. A = B is the same.
+    A >= B   A is no worse than B: a loss is smaller than the number after within.
+    Both sides are labels or sets. The mean over their pairs decides; with every
+    in front each pair must fulfil the claim. FACTOR in LABELS has the pairs of
+    these labels that differ only in that factor.
 
     [bold]Examples[/bold]
 
@@ -126,20 +125,20 @@ def new(
     snake = _identifier(kind, name)
     folder = into / name
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConfigError(f"{folder}: is there already, and nothing is overwritten; choose another name, or --into DIR")
+        raise ConfigError(f"{folder}: already exists, and nothing is overwritten; choose another name, or --into DIR")
     example = EXAMPLE[kind]
     files = dict(_renamed_files(example, name, snake))
     _write(folder, files)
 
     label = f"; {LABEL[kind].format(snake)}" if kind in LABEL else ""
-    print(f"{folder}: the {kind} {snake} in {len(files)} files{label}; it begins as {example.beginning}")
+    print(f"{folder}: the {kind} {snake} in {len(files)} files{label}; it starts as {example.beginning}")
     print(f"next{'' if into == Path() else f', in {into}'}:")
     commands = [line for line in files["README.md"].splitlines() if line.startswith("    ")]
     print("\n".join(commands))
 
 
 def _identifier(kind: str, name: str) -> str:
-    """The name as an identifier; raises ``ConfigError`` for an invalid or taken one."""
+    """The name as an identifier. Raises ``ConfigError`` for an invalid or taken name."""
     import yaml
 
     where, snake = f"new {kind} {name[:60]!r}", name.replace("-", "_")
@@ -178,7 +177,7 @@ def _files(example: Example) -> list[Path]:
 
 
 def _renamed_files(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
-    """The path and the text of every file of the new package."""
+    """Yields the path and the text of every file of the new package."""
     package = f"madbench_{snake}"
     spellings = {
         f"examples/{example.folder}": name,
@@ -198,7 +197,7 @@ def _renamed_files(example: Example, name: str, snake: str) -> Iterator[tuple[st
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Writes the files into a new or empty folder: all of them, or none where one fails."""
+    """Write the files into a new or empty folder: all of them, or none if one fails."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for place, text in files.items():

@@ -1,4 +1,4 @@
-"""Options that several verbs share, alone and in groups, and the stored runs they choose."""
+"""Options that several verbs share, and the stored runs that they select."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def parse_group(text: str) -> int | None:
-    """The value of ``--group``: a number, or None for auto; a usage error for any other."""
+    """The value of ``--group``: a number, or None for auto. Raises a usage error for any other text."""
     if text == "auto":
         return None
     if not re.fullmatch("[1-9][0-9]{0,3}", text):
@@ -39,22 +39,22 @@ LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
 )
-TASKS_HELP = "Tasks of any suite, or a suite for its usual ones, comma-separated; madbench ls tasks lists them."
-BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
+TASKS_HELP = "Tasks of any suite, or a suite for its default tasks, comma-separated; madbench ls tasks lists them."
+BUDGET_HELP = "strict: every parameter counts. paper: the ranks of the paper; the tables of R(1), R(2) do not count."
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
 StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
 ProfileOption = option(
     str | None,
-    "evening, quick (a first look), full (the paper's size), or a YAML file like those in tasks/profiles; for another "
-    "suite than MAD, one of its profiles. madbench ls profiles says what each is for.",
+    "evening, quick (a first look), full (the paper's size), or a YAML file like those in tasks/profiles. Other suites "
+    "have other profiles: madbench ls profiles.",
     "--profile",
     "-p",
     completes="PROFILE",
-    show_default="the usual one of the suite: evening, or tiny of language models",
+    show_default="evening; tiny for language models",
 )
 FidelityOption = option(
-    Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included.", rare=EVERY_VERB
+    Fidelity, "corrected: our protocol. published: that of the reference implementation, with quirks.", rare=EVERY_VERB
 )
 BudgetOption = option(Budget, BUDGET_HELP)
 SpreadOption = option(
@@ -83,20 +83,20 @@ TasksOption = option(
 )
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", completes="DEVICE")
 SeedsOption = option(
-    str, "Seeds such as 0,1,2 or 0-4, each with its own initialisation, data and order; five for a table that matters."
+    str, "Seeds such as 0,1,2 or 0-4; each has its own initialisation, data and order. Use five if a table matters."
 )
-SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
+SlotsOption = option(int | None, "Jobs at a time; by default one per CPU core, one on a GPU.", min=1)
 ThreadsOption = option(
     int | None,
-    "Threads of a job on a CPU; another number changes the last digits of its results.",
+    "Threads per job on a CPU; another number changes the last digits of the results.",
     min=1,
     max=1024,
-    show_default="OMP_NUM_THREADS, else 1, and the free cores for a language model that has them to itself",
+    show_default="OMP_NUM_THREADS, otherwise 1; all free cores for a long language model",
     rare="run sweep paper",
 )
 TokenizerOption = option(
     str | None,
-    "The tokenizer of nanoGPT's files: gpt2, bytes or none:N.",
+    "Tokenizer of nanoGPT's files: gpt2, bytes or none:N.",
     show_default="gpt2",
     completes="TOKENIZER",
     rare=EVERY_VERB,
@@ -104,22 +104,22 @@ TokenizerOption = option(
 DtypeOption = option(
     str | None,
     "Type of nanoGPT's ids, such as uint32.",
-    show_default="what the ids fit",
+    show_default="the smallest type for the ids",
     completes="DTYPE",
     rare=EVERY_VERB,
 )
-ForceOption = option(bool, "Train again what the store has already.", "--force", rare="sweep paper")
+ForceOption = option(bool, "Train again jobs that are already stored.", "--force", rare="sweep paper")
 RESULTS = Path("results")
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of every verb that trains."""
+    """The options of every verb that trains."""
 
     corpus: option(
         Path | None,
-        "Folder of tokens for the language model: of madbench lm prepare, or nanoGPT's train.bin and val.bin.",
-        show_default="Python's standard library in bytes",
+        "Folder of tokens for the language model: from madbench lm prepare, or train.bin and val.bin of nanoGPT.",
+        show_default="Python's standard library as bytes",
         rare="run sweep",
     ) = None
     tokenizer: TokenizerOption = None
@@ -135,12 +135,12 @@ class TrainingOptions:
     ) = None
     threads: ThreadsOption = None
     micro_batch: option(
-        int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", min=1, rare=EVERY_VERB
+        int | None, "Sequences in memory at a time; the gradients of a step are accumulated.", min=1, rare=EVERY_VERB
     ) = None
     group: option(
         int | None,
-        "auto or N: jobs that differ in seed and rate alone share a step, at most N at a time. auto: at most 8 on a "
-        "GPU, if a timing test shows a speed-up; none on a CPU. Jobs of seconds are not tested.",
+        "Run jobs that differ only in seed and rate in one step, at most N at a time. auto: at most 8 on a GPU, if a "
+        "quick timing shows a speed-up; never on a CPU.",
         parser=parse_group,
         metavar="auto|N",
         completes="auto",
@@ -148,7 +148,7 @@ class TrainingOptions:
         rare=EVERY_VERB,
     ) = None
     no_cuda_graph: option(
-        bool, "On a GPU launch every operation by itself, not a step as one graph.", "--no-cuda-graph", rare=EVERY_VERB
+        bool, "On a GPU launch every operation alone instead of one graph per step.", "--no-cuda-graph", rare=EVERY_VERB
     ) = False
     compile: option(
         Literal["never", "auto", "always"],
@@ -164,13 +164,13 @@ class TrainingOptions:
     ) = None
     track_project: option(
         str | None,
-        "With --track: the project there.",
-        show_default="WANDB_PROJECT of wandb, else madbench",
+        "With --track: name of the project.",
+        show_default="WANDB_PROJECT for wandb, otherwise madbench",
         rare=EVERY_VERB,
     ) = None
     track_name: option(
         str | None,
-        "With --track: names of runs, of {row} (the label and what its row of the grid changes), {label}, {task}, "
+        "With --track: format of the names of runs, with {row} (label and changes of the row), {label}, {task}, "
         "{seed} and {id}.",
         show_default="'{row} {task} seed {seed}'",
         rare=EVERY_VERB,
@@ -178,7 +178,7 @@ class TrainingOptions:
     force: ForceOption = False
     dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
     keep_weights: option(
-        bool, "Store the weights with each run, as always for language models.", "--keep-weights", rare=EVERY_VERB
+        bool, "Store the weights with each run. Language models always do.", "--keep-weights", rare=EVERY_VERB
     ) = False
     details: option(
         bool, "With --dry-run: also show memory, and parameters by group.", "--details", rare=EVERY_VERB
@@ -199,8 +199,8 @@ class TrainingOptions:
     max_failures: option(int | None, "Start no further job after this many have failed.", min=1, rare=EVERY_VERB) = None
     time_limit: option(
         str | None,
-        "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Jobs of a group (--group) that have "
-        "not ended by then resume alone, with the same limit again.",
+        "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Unfinished jobs of a group (--group) "
+        "then resume alone, with the same limit.",
         metavar="TIME",
         rare=EVERY_VERB,
     ) = None
@@ -218,11 +218,11 @@ class TrainingOptions:
             raise ConfigError(f"--devices {self.devices}: has no effect with --on {self.on}; its file has gpus_per_job")
 
     def policy(self, retries: bool) -> Policy:
-        """The policy for jobs that are stored, fail or take long. ``retries`` is the default of ``--retry``.
+        """The policy for stored, failed and long jobs. ``retries`` is the default of ``--retry``.
 
         Raises ``ConfigError`` for a wrong time.
         """
-        from madbench.cli.machines import seconds_of  # which only verbs that train need
+        from madbench.cli.machines import seconds_of  # needed only by verbs that train
         from madbench.execute.base import Policy
 
         most = 1 if self.fail_fast else self.max_failures
@@ -231,7 +231,7 @@ class TrainingOptions:
         return Policy(redo=self.force, retry=retry, max_failures=most, time_limit=limit)
 
     def gpus(self) -> list[str] | None:
-        """Values of CUDA_VISIBLE_DEVICES for ``--devices``, None without. Raises ``ConfigError`` for a wrong one."""
+        """The values of CUDA_VISIBLE_DEVICES for ``--devices``, None without it. Raises ``ConfigError`` if invalid."""
         from madbench.cli.machines import gpus_of
 
         return None if self.devices is None else gpus_of(self.devices, self.device)
@@ -252,7 +252,7 @@ class GridOptions:
 
 @dataclass(frozen=True)
 class StoredOptions:
-    """Options of the verbs that show what is stored, of any suite."""
+    """The options of verbs that show stored runs, of any suite."""
 
     profile: ProfileOption = None
     tasks: option(
@@ -267,7 +267,7 @@ class StoredOptions:
     budget: option(Budget | None, BUDGET_HELP, show_default="strict") = None
     protocol: option(
         str | None,
-        "Id of one protocol, as shown where runs of several are stored side by side.",
+        "Id of one protocol, as listed if runs of several protocols are stored.",
         "--protocol",
         rare=EVERY_VERB,
     ) = None
@@ -288,12 +288,12 @@ class StoredOptions:
 
 
 def open_stored(results: Path) -> Snapshot:
-    """The store, opened for reading; a bar shows progress while many runs are read that its index lacks."""
+    """Open the store for reading. A progress bar is shown while runs are read that the index does not have."""
     store = Snapshot.open(results, create=False)
     store.track = functools.partial(tracked, description="reading runs")
     return store
 
 
 def warn(message: str) -> None:
-    """Prints a warning on stderr."""
+    """Print a warning on stderr."""
     print(in_words(f"warning: {with_typed_labels(message)}", Console(stderr=True)), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Kinds of additions that packages make to madbench: what is installed, what is broken, which names are taken."""
+"""The kinds of extensions that packages can add: installed ones, broken ones, and taken names."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from madbench.mixers.my import sources
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of addition. A package may break it in more ways than by its entry point, such as by a task's file."""
+    """One kind of extension. It may be broken by its entry point or otherwise, for example by the file of a task."""
 
     registry: Registry[Any]
     broken: Callable[[], Mapping[str, str]]
-    """Reasons why others cannot be used, by name."""
+    """Returns the reasons why extensions cannot be used, by name."""
     names: Callable[[], Iterable[str]]
-    """All taken names, those of madbench itself included."""
+    """Returns all taken names, including those of madbench."""
     fault_of_name: Callable[[str], str]
-    """What is wrong with a name; empty for none."""
+    """Returns the fault of a name. Empty if the name is valid."""
 
 
 KINDS = {

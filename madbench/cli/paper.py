@@ -1,4 +1,4 @@
-"""``madbench paper``: the tables, figures, theorems and claims of papers, made here beside what is published."""
+"""``madbench paper``: reproduce the tables, figures, theorems and claims of papers."""
 
 from __future__ import annotations
 
@@ -67,32 +67,32 @@ def paper(
     words: argument(
         list[str] | None,
         "[PAPER [ITEM [KEY=VALUE]]]",
-        "A paper, one of its items, and changes of its profile; without words the papers.",
+        "A paper, one of its items, and changes of its profile. Without words: a list of the papers.",
     ) = None,
     profile: option(
         str,
-        "Size: quick (a laptop's) or full (the paper's); or a profile, or a YAML file.",
+        "Size: quick (for a laptop) or full (that of the paper); or a profile, or a YAML file.",
         "--profile",
         "-p",
         completes="SIZE",
     ) = QUICK,
-    seeds: option(str | None, "Seeds such as 0-2.", show_default="the item's") = None,
+    seeds: option(str | None, "Seeds such as 0-2.", show_default="those of the item") = None,
     tasks: option(
         list[str] | None, options.TASKS_HELP, "--tasks", "--task", "-t", show_default="its own", completes="TASK,..."
     ) = None,
     *,
-    budget: option(Budget | None, options.BUDGET_HELP, show_default="the item's own") = None,
+    budget: option(Budget | None, options.BUDGET_HELP, show_default="that of the item") = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
     slots: options.SlotsOption = None,
     threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
     corpus: option(
-        Path | None, "Corpus of an item of language models, at a size that has none of its own.", rare=EVERY_VERB
+        Path | None, "Corpus for an item of language models, at a size without its own corpus.", rare=EVERY_VERB
     ) = None,
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
     yes: option(
-        bool, "Train without asking, however long it takes, and where shipped runs would answer.", "--yes", "-y"
+        bool, "Train without asking, also if it takes long or if shipped runs would answer.", "--yes", "-y"
     ) = False,
     figures: option(bool, "Draw the item's figures.") = True,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots", rare=EVERY_VERB) = None,
@@ -101,20 +101,20 @@ def paper(
 ) -> None:
     """Reproduce a paper's tables, figures, theorems and claims.
 
-    Without an item it lists the paper's items: the command that makes each, its
-    result here, how many of its jobs are stored, and, for those that madbench
-    does not make, the reason. Where an item was not made here, it shows the
+    Without an item it lists the items of the paper: the command of each, its
+    result on this machine, the number of stored jobs, and, if madbench cannot
+    make it, the reason. If an item was not made on this machine, it shows the
     shipped verdict and the archive of its runs.
 
-    An item is decided by the stored runs. If some of them are missing, it is
-    decided by the shipped runs in a clone of the repository, and trains nothing.
-    With --yes or --force, and for what is not shipped, such as other seeds, it
-    trains the runs that are missing; the same command again trains nothing.
+    The stored runs decide an item. If some of them are missing, the shipped runs
+    in a clone of the repository decide it, and nothing is trained. With --yes or
+    --force, and for runs that are not shipped, such as other seeds, it trains the
+    missing runs. The same command again trains nothing.
 
-    First the operators that an item calls are compared with float64 loops over
-    their definitions. If one differs, the item "fails here": nothing is trained,
-    and nothing is said of the paper. If an identity fails, it is computed with
-    the loops as well: it is "contradicted" if they fail it too, else it "fails
+    First the operators of the item are compared with float64 loops over their
+    definitions. If one differs, the item "fails here": nothing is trained, and
+    there is no verdict on the paper. If an identity fails, it is also computed
+    with the loops: it is "contradicted" if they fail too, otherwise it "fails
     here". The exit code is 1 in all these cases.
 
     [bold]Examples[/bold]
@@ -144,7 +144,7 @@ def paper(
     if not item.is_made_here:
         raise ConfigError(f"{name} {item_id}: {item.needs}")
     if item.command:
-        of_jobs = ("--slots", "--threads", "--yes")  # of jobs, of which it may have none, as a theorem
+        of_jobs = ("--slots", "--threads", "--yes")  # options of jobs; an item such as a theorem may have no job
         choices = {flag: value for flag, value in values.items() if flag not in of_jobs} | dict.fromkeys(labels, True)
         for flag in (flag for flag, value in choices.items() if value):
             raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
@@ -176,7 +176,7 @@ def paper(
         raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
 
     def finish(decided: Request, trained: Results | None) -> None:
-        """Decides the item, by its own runs or by the shipped ones; draws, remembers and prints what was made."""
+        """Decide the item by its own runs or by the shipped runs. Draw, store and print the result."""
         with Console(stderr=True).status("measuring"):
             made = measure.decide(decided, trained)
             folder = output or results / "plots"
@@ -187,7 +187,7 @@ def paper(
             except StoreError as error:
                 if decided is request:
                     raise
-                options.warn(f"figures are left out: {error}")  # of weights, which are not shipped
+                options.warn(f"figures are left out: {error}")  # they need weights, which are not shipped
         note = chosen_settings(trained) if made.verdicts else ""
         remember(replace(decided, results=results), made, () if decided is request else archive_names(item), note)
         _print(decided, made, drawn, printed, note)
@@ -224,7 +224,7 @@ def paper(
 def _check_operators(
     request: Request, measure: Measure, planned: Grid | Experiment | None, printed: PrintOptions
 ) -> None:
-    """Prints what fails and ends with code 1 if an operator of the item is not what its definition says."""
+    """Print the failures and exit with code 1 if an operator of the item differs from its definition."""
     from madbench.training.distributed import is_first
 
     with Console(stderr=True).status("verifying the operators"):
@@ -247,7 +247,7 @@ def _note_on_weights(measure: Measure, request: Request, experiment: Experiment)
 
 
 def check_no_paper(word: str) -> None:
-    """Raises ``ConfigError`` where the name of a paper stands in place of a verb."""
+    """Raise ``ConfigError`` if a word in place of a verb is the name of a paper."""
     if word in built_in():
         raise ConfigError(f"{word} is a paper: madbench paper {word}")
 
@@ -255,7 +255,7 @@ def check_no_paper(word: str) -> None:
 def _train(
     experiment: Experiment, policy: Policy, slots: int | None, threads: int | None, dry_run: bool, printed: PrintOptions
 ) -> Results | None:
-    """Trains an experiment that is not a grid, or prints its plan; gives its results."""
+    """Train an experiment that is not a grid and return its results, or print its plan and return None."""
     from madbench.analysis.scores import Results
 
     console = Console(stderr=True)
@@ -272,7 +272,7 @@ def _train(
 
 
 def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -> None:
-    """Prints the jobs of an experiment whose steps cannot be timed beforehand."""
+    """Print the jobs of an experiment whose steps cannot be timed in advance."""
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = {job_id for job_id, state in states.items() if state == "todo"}
     lines = []
@@ -296,9 +296,9 @@ def call_verb(
     words: Sequence[str] = (),
     hidden: Sequence[str] = (),
 ) -> None:
-    """Runs the verb that makes the item, with ``words`` behind it, and with ``hidden`` words that are not printed.
+    """Run the verb that makes the item, followed by ``words``, and by ``hidden`` words that are not printed.
 
-    A theorem is reproduced if its checks pass, and else fails here.
+    A theorem is reproduced if its checks pass; otherwise it fails here.
     """
     command = shlex.join([*shlex.split(request.item.command), *words])
     Console(stderr=True).print(f"madbench {command}", **PLAIN)
@@ -311,7 +311,7 @@ def call_verb(
 
 
 def _print(request: Request, made: Made, files: list[Path], printed: PrintOptions, note: str = "") -> None:
-    """Prints what was made; ``note`` stands beside each verdict."""
+    """Print the result. ``note`` is printed beside each verdict."""
     if printed.format == "json":
         content = {**made.content, "state": state_of(request, made), "verdicts": dict(made.verdicts), "note": note}
         print_json(content | {"figures": list(map(str, files))})

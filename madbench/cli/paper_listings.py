@@ -1,4 +1,4 @@
-"""The papers and what each holds, for ``madbench paper`` without an item."""
+"""The lists of papers and of their items, for ``madbench paper`` without an item."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from madbench.papers.making import STATES, Request, command_of, jobs_of, remembe
 from madbench.papers.shipped import archive_names, shipped_state
 
 NOT_RUN, NOT_MADE = "not run", "not made here"
-"""States of items without a verdict."""
+"""The states of items without a verdict."""
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
-    """By size of a run the state that the item had when it was made here."""
+    """The states of an item that was made on this machine, by size."""
     return {size: entry["state"] for size, entry in remembered(Request(paper, item, results=results)).items()}
 
 
 def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
-    """One line of an item: its state, jobs, cost and command."""
+    """The row of an item: its state, jobs, cost and command."""
     entries = remembered(Request(paper, item, results=results))
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
     made = []
@@ -48,7 +48,7 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
 
 
 def print_papers(results: Path, printed: PrintOptions) -> None:
-    """Prints for every paper how many of its items have which state, by the evidence of the item."""
+    """Print the number of items of each paper by state and kind of evidence."""
     from madbench.analysis.rendering import Listing
 
     papers, problems = loaded_papers()
@@ -75,9 +75,9 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
         print_json({"papers": contents, "problems": dict(problems)})
         return
     caption = (
-        "Items of each paper by state. Operator: identities and counts of our operator, of which nothing is trained;"
-        " trained: decided by trained models; arithmetic: a formula or printed numbers alone."
-        " madbench paper NAME lists them."
+        "Number of items of each paper by state. Operator: identities and counts of our operator, without training;"
+        " trained: decided by trained models; arithmetic: only a formula or printed numbers."
+        " madbench paper NAME lists the items."
     )
     headings = ["Paper", *(kind.capitalize() for kind in EVIDENCE)]
     print_text_table(
@@ -88,7 +88,7 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
 
 
 def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
-    """Prints the items of a paper with their states, stored jobs, cost and command; or why one is not made here."""
+    """Print the items of a paper with states, stored jobs, cost and command, or the reason why one is not made."""
     with Console(stderr=True).status("looking at what is stored"):  # plans the jobs of every item
         rows = [_row(paper, item, results) for item in paper.items]
     if printed.format == "json":

@@ -1,4 +1,4 @@
-"""Items of papers by the runs that are shipped, for ``madbench paper`` where the runs are not stored."""
+"""Items of papers decided by shipped runs, for ``madbench paper`` if the runs are not stored."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def show_shipped(
     finish: Callable[[Request, Results], None],
     printed: PrintOptions,
 ) -> bool:
-    """Decides an item by the shipped runs if not all of its runs are stored. False if the item has to be trained.
+    """Decide an item by the shipped runs if not all of its runs are stored. False if the item has to be trained.
 
-    Where the archives are not here, or lack the weights that the item measures, the shipped verdict is printed.
-    ``verify`` ends the program if an operator of the item is broken; ``finish`` decides and prints the item.
+    If the archives are missing, or do not have the weights that the item measures, the shipped verdict is printed.
+    ``verify`` ends the program if an operator of the item is broken. ``finish`` decides and prints the item.
     """
     if (request.results / "runs").is_dir() and results_in(request, measure) is not None:
         return False
@@ -62,7 +62,7 @@ def show_shipped(
 
 
 def _print_recorded(request: Request, verify: Callable[[], None] | None, printed: PrintOptions, why: str) -> bool:
-    """Prints the shipped verdict on an item of which nothing else was asked. False if there is none."""
+    """Print the shipped verdict on an item, if the request has no other options. False if there is no verdict."""
     item, state = request.item, shipped_state(request.paper, request.item)
     if not state or request != Request(request.paper, item, device=request.device, results=request.results):
         return False
@@ -79,9 +79,9 @@ def _print_recorded(request: Request, verify: Callable[[], None] | None, printed
 
 @contextlib.contextmanager
 def results_or_shipped(paper: Paper, item: Item, results: Path) -> Iterator[Path]:
-    """The results folder of an item: ``results``, or a temporary one with the shipped runs.
+    """The results folder of an item: ``results``, or a temporary folder with the shipped runs.
 
-    The latter is used if the item reads runs and there are none in the default folder.
+    The temporary folder is used if the item reads runs and the default folder has none.
     """
     if not has_archives(item) or results != RESULTS or (results / "runs").is_dir():
         yield results

@@ -1,4 +1,4 @@
-"""Options and arguments of verbs, alone and in groups."""
+"""Types of the options and arguments of verbs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from madbench.labels import names, trust
 
 @dataclass(frozen=True)
 class Completes:
-    """What the shell completes a parameter's value with, as in :func:`madbench.cli.completion.completion_of`."""
+    """The shell completion of a parameter, as a metavar (:func:`madbench.cli.completion.completion_of`)."""
 
     words: str
 
 
 @dataclass(frozen=True)
 class Rare:
-    """The verbs whose ``--help`` leaves an option out; ``--help-all`` shows it."""
+    """The verbs whose ``--help`` does not show an option. ``--help-all`` shows it."""
 
     verbs: str
 
@@ -36,32 +36,32 @@ EVERY_VERB = "every verb"
 
 
 def option(type_: Any, help: str, *names: str, completes: str = "", rare: str = "", **settings: Any) -> Any:
-    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form.
+    """The type of an option. A ``bool`` without ``names`` also has a ``--no-`` form.
 
-    ``rare``: names of verbs whose ``--help`` leaves the option out, or :data:`EVERY_VERB`.
+    ``rare``: names of the verbs whose ``--help`` does not show the option, or :data:`EVERY_VERB`.
     """
     return Annotated[type_, typer.Option(*names, help=help, **settings), Completes(completes), Rare(rare)]
 
 
 def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
-    """The type of a parameter that is an argument; the shell completes what its metavar names."""
+    """The type of an argument. Its metavar selects the shell completion."""
     return Annotated[type_, typer.Argument(metavar=metavar, help=help, **settings), Completes(metavar)]
 
 
 def output_option(help: str, **settings: Any) -> Any:
-    """The type of the option that names what a command writes."""
+    """The type of the option for the file or folder that a command writes."""
     return option(Path | None, help, "--output", "--out", "-o", **settings)
 
 
 VERBS_THAT_TRAIN = ("run", "sweep", "train")
-"""The verbs that import the code of labels in the files of labels that a user names."""
+"""The verbs that may import code of labels in files of labels that the user names."""
 
 
 def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] = lambda words: None) -> Callable:
-    """A command of ``verb`` that has an option for each field of its dataclass arguments.
+    """A command for ``verb`` with one option per field of its dataclass arguments.
 
-    ``completion_of`` gives the completion of what :class:`Completes` says. The labels among the words of the command
-    are typed by the user, so that their code may be imported (:mod:`madbench.labels.trust`).
+    ``completion_of`` returns the completion for a :class:`Completes`. Labels among the words of the command were typed
+    by the user, so their code may be imported (:mod:`madbench.labels.trust`).
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -116,7 +116,7 @@ def _takes_labels(hint: Any) -> bool:
 def _of_verb(
     parameter: inspect.Parameter, verb: str, completion_of: Callable[[str], Callable | None]
 ) -> inspect.Parameter:
-    """``parameter`` with its completion, and hidden if it is rare in the verb. The shared type stays as it is."""
+    """``parameter`` with its completion, hidden if it is rare in the verb. The shared type is not changed."""
     if not hasattr(parameter.annotation, "__metadata__"):
         return parameter
     type_, *details = get_args(parameter.annotation)

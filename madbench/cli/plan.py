@@ -1,4 +1,4 @@
-"""The plan of an experiment, which ``--dry-run`` shows: jobs, what is to do, parameters, FLOPs, memory, time."""
+"""The plan of an experiment for ``--dry-run``: jobs, parameters, FLOPs, memory and time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import Size
 
-MOST_SHOWN = 100  # lines of a table that a person reads; the JSON has all
-LONG = 600.0  # seconds of training beyond which is asked first
+MOST_SHOWN = 100  # the most printed lines of a table; the JSON has all
+LONG = 600.0  # seconds of training above which the user is asked first
 STATES = ("done", "todo", "failed")
-LARGE_FLOPS = 1e18  # of a job, most of an hour of a large GPU, from which a plan says how several GPUs train it
-GPU, GPUS, SHARE = "NVIDIA H100 80GB HBM3", 8, 0.4  # a node, and the share of its peak that training usually reaches
+LARGE_FLOPS = 1e18  # FLOPs of a job (most of an hour on a large GPU) from which a plan describes several GPUs
+GPU, GPUS, SHARE = "NVIDIA H100 80GB HBM3", 8, 0.4  # a node, and the usual share of its peak in training
 _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
 
 def job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, str]:
-    """The state of each job under ``policy``, by id: done, todo, or failed for a stored failure that is not retried."""
+    """The state of each job under ``policy``, by id: done, todo, or failed (and not retried)."""
     records = {}
     if (results / "runs").exists():
         records = Store.open(results, create=False).records(job.id for job in jobs)
@@ -51,11 +51,10 @@ def make_plan(
     threads: int | None,
     details: bool,
 ) -> dict[str, Any]:
-    """The cost of every row and task of the experiment, and the seconds left, timed on the device.
+    """The cost of every row and task of the experiment, and the remaining seconds, timed on the device.
 
-    A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as
-    torch counts them, and parameters by group. A label that this machine cannot run is counted without seconds; the
-    reason is in ``untimed``.
+    It times a few steps per task. With ``details`` it times every row and task, and adds memory, FLOPs counted by
+    torch, and parameters by group. A label that this machine cannot run has no seconds; the reason is in ``untimed``.
     """
     from madbench.training.cost import seconds_per_flop, why_untimed
 
@@ -102,12 +101,12 @@ def make_plan(
 
 
 def _has_large(jobs: Sequence[Job]) -> bool:
-    """Whether there is a job that several GPUs of torchrun can share and should."""
+    """True if a job is large enough for several GPUs with torchrun."""
     return any(suite_of(job).uses_all_cores and size_of(job).flops > LARGE_FLOPS for job in jobs)
 
 
 def _node(flops: float) -> dict[str, Any]:
-    """The assumed seconds of a node of GPUs, and this command as torchrun trains it there and on two of them."""
+    """The assumed seconds on a node of GPUs, and this command for torchrun on one node and on two."""
     from madbench.training.devices import peak_flops
 
     words = shlex.join(["-m", "madbench", *_training_words(sys.argv[1:])])
@@ -121,7 +120,7 @@ _PLAN_OPTIONS = ("--threads", "--slots", "--format", "-f")
 
 
 def _training_words(words: Sequence[str]) -> list[str]:
-    """A command without what only a plan has, and what torchrun refuses; nobody is asked there."""
+    """The words of a command without options of a plan, and with --yes for ``paper``, as torchrun cannot ask."""
     left, skips = [], False
     for word in words:
         if not skips and word != "--dry-run" and word.partition("=")[0] not in _PLAN_OPTIONS:
@@ -133,7 +132,7 @@ def _training_words(words: Sequence[str]) -> list[str]:
 
 
 def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]:
-    """Every row with its jobs of one task, task by task."""
+    """Yields every row with the jobs of each of its tasks."""
     for row in part.rows:
         for task in dict.fromkeys(job.task for job in row.jobs):
             yield row, [job for job in row.jobs if job.task == task]
@@ -146,7 +145,7 @@ def _cell(
     sizes: Mapping[str, Size],
     seconds_per_flop: float | None,
 ) -> dict[str, Any]:
-    """The cost of a row's jobs of one task; without seconds if no pass could be timed."""
+    """The cost of the jobs of one row and task. Its seconds are None if no pass could be timed."""
     left = sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo")
     cell = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
     cell |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
@@ -178,7 +177,7 @@ def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
 
 
 def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = False) -> None:
-    """Prints the plan of :func:`make_plan` as tables: a line a row, or with ``by_task`` a line a row and task."""
+    """Print the plan of :func:`make_plan`: one line per row, or with ``by_task`` per row and task."""
     console = Console(highlight=False)
     for shift in plan["shifts"]:
         for suite in shift["suites"]:
@@ -213,7 +212,7 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
 
 
 def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows, each the sum of its cells."""
+    """The rows of a plan, each the sum of its cells."""
     rows: dict[str, dict[str, Any]] = {}
     for cell in cells:
         row = rows.setdefault(cell["row"], {"row": cell["row"], "parameters": []} | dict.fromkeys(_ADDED, 0))
@@ -243,7 +242,7 @@ def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
 
 
 def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the parameters of each row and task by group, a line a group."""
+    """Print the parameters of each row and task, one line per group."""
     lines = []
     for cell in cells:
         groups = cell["parameter_groups"]
@@ -264,7 +263,7 @@ def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
 
 
 def ask_before_long(experiment: Experiment, policy: Policy, *, slots: int | None, threads: int | None) -> None:
-    """Asks before a training that takes long; raises ``ConfigError`` where nobody can answer."""
+    """Ask before a long training. Raises ``ConfigError`` if the input is not a terminal."""
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = sum(state == "todo" for state in states.values())
     if not todo:

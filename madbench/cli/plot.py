@@ -1,4 +1,4 @@
-"""Figures of what is stored: ``madbench plot``."""
+"""``madbench plot``: draw figures of stored runs."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayoutOptions:
-    """Options of any figure."""
+    """The options of every figure."""
 
     width: option(
         Width | None,
-        "Fill a column of a paper, in pages of 3.3 x 2.5 inches with the caption as a text beside them, or both (6.9).",
+        "single: a column of a paper, as pages of 3.3 x 2.5 inches and a text file with the caption. double: 6.9 in.",
         show_default="as wide as it needs",
         rare=EVERY_VERB,
     ) = None
     no_title: option(
-        bool, "Without the title above; of a single column, in the caption.", "--no-title", rare=EVERY_VERB
+        bool, "Leave out the title; for a single column, in the caption file.", "--no-title", rare=EVERY_VERB
     ) = False
     no_caption: option(
-        bool, "Without the sentences below; of a single column, in the caption.", "--no-caption", rare=EVERY_VERB
+        bool, "Leave out the sentences below; for one column, in the caption file.", "--no-caption", rare=EVERY_VERB
     ) = False
 
     @property
@@ -62,14 +62,14 @@ def plot(
         "Figures: scores, learning, loss, effects, budget, difficulty; all by default. "
         f"{options.LABELS_HELP} All labels in the store by default.",
     ) = None,
-    y: option(Literal["accuracy", "loss"] | None, "What learning curves show.", show_default="accuracy") = None,
+    y: option(Literal["accuracy", "loss"] | None, "Quantity of the learning curves.", show_default="accuracy") = None,
     x: option(
-        Literal["step", "tokens", "seconds"] | None, "What losses are drawn against.", show_default="tokens"
+        Literal["step", "tokens", "seconds"] | None, "Quantity on the x axis of losses.", show_default="tokens"
     ) = None,
-    log_x: option(bool, "Losses on a logarithmic x axis, and all of the first ones.", "--log-x") = False,
+    log_x: option(bool, "Losses on a logarithmic x axis, with all first losses.", "--log-x") = False,
     cost: option(
         Literal["budget_ratio", "mixer_parameters"] | None,
-        "What the budget figure counts.",
+        "Quantity on the x axis of the budget figure.",
         show_default="budget_ratio",
     ) = None,
     *,
@@ -77,25 +77,23 @@ def plot(
     named: NameOptions,
     shape: LayoutOptions,
     output: output_option("Folder of the files.", show_default="RESULTS/plots") = None,
-    source: option(
-        Path | None, "Draw the CSV that an earlier plot of one figure wrote, without the store.", "--from"
-    ) = None,
+    source: option(Path | None, "Draw from the CSV of an earlier plot, without the store.", "--from") = None,
 ) -> None:
     """Draw figures of stored runs, under one protocol.
 
-    Each is a PNG and a PDF, with the CSV of exactly what it shows.
+    Each figure is a PNG and a PDF, with a CSV of the data that it shows.
 
-    scores      every task's result by label, with intervals and every seed
+    scores      results of every task by label, with intervals and every seed
     learning    accuracy or loss of the MAD runs against the step
     loss        losses of language models, on training batches and validation text
-    effects     what each factor of the labels is worth, as madbench attribute
+    effects     the effect of each factor of the labels, as in madbench attribute
     budget      accuracy and L5 against the parameters, with the Pareto front
     difficulty  accuracy against length, vocabulary, examples and noise
 
-    With more than eight labels, learning, loss and difficulty highlight eight,
-    the best and S, and draw the others in grey.
+    With more than eight labels, learning, loss and difficulty highlight the best
+    eight, including S, and draw the others in grey.
 
-    For a single column, what does not fit on one page goes to further ones
+    For a single column, further pages have the parts that do not fit on the first
     (scores-2.png and so on); title and caption are in scores.txt.
 
     [bold]Examples[/bold]
@@ -147,7 +145,7 @@ def plot(
     reasons = {}
     for name in names:
         try:
-            with Console(stderr=True).status(f"drawing {name}"):  # nothing may be printed within: it would go to stderr
+            with Console(stderr=True).status(f"drawing {name}"):  # no printing here: it would go to stderr
                 drawing = drawing_of(name)
                 if name == "loss" and x == "seconds":
                     _check_times(results)
@@ -167,7 +165,7 @@ def plot(
 
 
 def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:
-    """Writes the figure's pages as PNG and PDF, and before them ``frame``, which it shows, as CSV; gives the paths."""
+    """Write the data ``frame`` as CSV and the pages of the figure as PNG and PDF. Returns the paths."""
     from madbench.analysis.figures.files import save_figure, write_frame
 
     csv = [] if frame is None else [stem.with_name(f"{stem.name}.csv")]
@@ -177,13 +175,13 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
 
 
 def _suites_of(figures: Sequence[str]) -> list[Suite]:
-    """The suites of the figures; none where one of them is for any suite."""
+    """The suites of the figures. Empty if one of the figures is for any suite."""
     owners = [suites_of_figure(name) for name in figures]
     return list(dict.fromkeys(suite for of_figure in owners for suite in of_figure)) if all(owners) else []
 
 
 def _check_suites(figures: Sequence[str], tasks: list[str] | None) -> None:
-    """Raises ``ConfigError`` if ``tasks`` have no effect on the figures that were asked for."""
+    """Raise ``ConfigError`` if ``tasks`` have no effect on the figures."""
     owners, drawn = _suites_of(figures), ", ".join(figures)
     if not owners:
         return
@@ -194,14 +192,14 @@ def _check_suites(figures: Sequence[str], tasks: list[str] | None) -> None:
 
 
 def _with_usual_tasks(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
-    """The options, with the tasks of the figures' suites where no task was named."""
+    """The options, with the tasks of the suites of the figures if no task was given."""
     owners = _suites_of(figures) if stored.tasks is None and figures else []
     tasks = [task for suite in owners for task in suite.usual_tasks()]
     return dataclasses.replace(stored, tasks=tasks) if tasks else stored
 
 
 def _check_times(results: Results) -> None:
-    """Raises ``ConfigError`` for runs whose times cannot be compared."""
+    """Raise ``ConfigError`` for runs whose times cannot be compared."""
     from madbench.suites.scoring import scoring_of  # pandas
 
     differing = [name for suite in results.suites for name in scoring_of(suite).timing_differences(results.runs(suite))]
@@ -212,14 +210,14 @@ def _check_times(results: Results) -> None:
 
 
 def _check_no_choice(stored: options.StoredOptions) -> None:
-    """Raises ``ConfigError`` for an option that chooses among stored runs, of which a CSV holds those drawn."""
+    """Raise ``ConfigError`` for an option that selects stored runs, which has no effect on a CSV."""
     for field in dataclasses.fields(stored):
         if getattr(stored, field.name) != field.default:
             raise ConfigError(f"--{field.name} has no effect with --from: the CSV holds what is drawn")
 
 
 def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
-    """The data of a figure from its CSV file, of the labels among ``words`` if there are any."""
+    """The data of a figure from its CSV file, for the labels among ``words``, or for all labels."""
     from madbench.analysis.figures.registry import drawing_of
 
     named, overrides = labels_and_overrides(words)

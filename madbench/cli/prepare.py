@@ -1,4 +1,4 @@
-"""``madbench lm prepare``: text becomes tokens."""
+"""``madbench lm prepare``: turn text into tokens."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ def prepare(
     sources: argument(
         list[str],
         "SOURCE",
-        "Files (.jsonl, .ndjson, .json, .parquet; any other is one document of text; .gz and .zst of them), folders of "
-        "them, hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
+        "Files (.jsonl, .ndjson, .json, .parquet, also as .gz or .zst; any other file is one document of text), "
+        "folders of files, hf:NAME for a Hugging Face dataset, or stdlib for Python's standard library.",
     ),
     tokenizer: option(
         str,
-        "bytes, gpt2, bpe:N to train one of N tokens on this text, a tokenizer.json of such a one, or "
+        "bytes, gpt2, bpe:N to train a BPE of N tokens on this text, the tokenizer.json of such a BPE, or "
         "hf-tokenizer:FOLDER, a folder with the tokenizer.json of a Hugging Face model.",
         completes="NEW_TOKENIZER",
     ) = "bytes",
-    name: option(str | None, "Name of the corpus.", show_default="the source's, and the tokenizer's") = None,
+    name: option(str | None, "Name of the corpus.", show_default="from the source and the tokenizer") = None,
     results: ResultsOption = RESULTS,
     output: output_option("Folder of the corpus.", show_default="RESULTS/corpora/NAME") = None,
     validation: option(
-        float, "Share for validation: documents chosen by hash; of a few documents, the end of each."
+        float, "Share for validation: documents selected by hash; if there are few documents, the end of each."
     ) = 0.01,
     text_key: option(str, "Key or column that holds the text.") = "text",
-    workers: option(int | None, "Threads that tokenize.", min=1, show_default="one a core; 1 for bytes") = None,
+    workers: option(int | None, "Threads that tokenize.", min=1, show_default="one per core; 1 for bytes") = None,
     max_line: option(float, "Longest line of JSON, in MB.", min=0, rare=EVERY_VERB) = 32,
     max_document: option(
-        float, "Largest document, in MB; it takes ten times that in memory.", min=0, rare=EVERY_VERB
+        float, "Largest document, in MB; it takes ten times as much memory.", min=0, rare=EVERY_VERB
     ) = 256,
     max_total: option(float, "Most text in all, in MB.", min=0, rare=EVERY_VERB) = 100_000,
-    skip_bad: option(bool, "Leave out rows without a text, and count them, instead of an error.", "--skip-bad") = False,
-    force: option(bool, "Replace another corpus in the folder, once the new one is complete.", "--force") = False,
+    skip_bad: option(bool, "Leave out and count rows without a text, instead of an error.", "--skip-bad") = False,
+    force: option(bool, "Replace another corpus in the folder when the new one is complete.", "--force") = False,
     format: FormatOption = "terminal",
 ) -> None:
     """Turn text into tokens to train on.
 
-    Writes two memory-mapped files, and a manifest that says where they are from.
-    Ctrl-C, kill -9 and a full disk lose a few seconds at most: the same command
-    resumes. Compressed shards are streamed, never unpacked to disk.
-    The train.bin and val.bin of nanoGPT's scripts need no preparing: give their
-    folder to madbench lm --corpus.
+    Writes two memory-mapped files, and a manifest with their sources. Ctrl-C,
+    kill -9 and a full disk lose at most a few seconds: the same command resumes.
+    Compressed shards are streamed and never unpacked to disk. train.bin and
+    val.bin of nanoGPT's scripts need no preparation: give their folder to
+    madbench lm --corpus.
 
     [bold]Examples[/bold]
 
@@ -108,7 +108,7 @@ def prepare(
 
 
 def default_name(sources: list[str], tokenizer: str) -> str:
-    """A name made of the source's, or of the folder of several sources, and the tokenizer's."""
+    """A name from the source, or from the folder of several sources, and the tokenizer."""
     from madbench.text.folder_tokenizer import folder_of
 
     first, folders = sources[0], {Path(word).resolve().parent for word in sources}
@@ -130,7 +130,7 @@ def default_name(sources: list[str], tokenizer: str) -> str:
 
 
 class PrepareScreen:
-    """The progress of preparing: a bar for every stage on a terminal, a line every few seconds elsewhere."""
+    """The progress of the preparation: bars on a terminal, otherwise a line every few seconds."""
 
     def __init__(self, console: Console):
         self.stage: str | None = None
@@ -141,11 +141,11 @@ class PrepareScreen:
         self.bars.disable = not console.is_terminal
 
     def update(self, report: Progress) -> None:
-        """Shows one report of :func:`madbench.text.prepare.prepare`."""
+        """Show one report of :func:`madbench.text.prepare.prepare`."""
         now = time.monotonic()
         tokens = f"{quantity(report.tokens)} tokens" if report.tokens else ""
         if report.stage != self.stage:
-            total = report.total or None  # a data set that does not say its size
+            total = report.total or None  # None for a data set of unknown size
             self.stage, self.shown = report.stage, now
             self.bar = self.bars.add_task(report.stage, total=total, completed=report.done, tokens=tokens)
         self.bars.update(self.bar, completed=report.done, tokens=tokens)

@@ -1,4 +1,4 @@
-"""Options of verbs that print results: as what, and by which names."""
+"""Options of verbs that print results: format and display names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from madbench.labels import names
 
 Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
 
-FormatOption = option(Literal["terminal", "json"], "json: for a program to read.", "--format", "-f")
+FormatOption = option(Literal["terminal", "json"], "json: for programs.", "--format", "-f")
 NotesOption = option(
     bool, "Explain below the table how the numbers were computed and tested.", "--notes", rare="sweep paper bench"
 )
@@ -20,7 +20,7 @@ NotesOption = option(
 
 @dataclass(frozen=True)
 class NameOptions:
-    """Options of every verb that shows results of labels."""
+    """The options of every verb that shows results of labels."""
 
     rename: option(
         list[str] | None,
@@ -34,7 +34,7 @@ class NameOptions:
 
 @dataclass(frozen=True)
 class PrintOptions(NameOptions):
-    """Options of every verb that prints tables of results."""
+    """The options of every verb that prints tables of results."""
 
     format: option(Format, "How to print the tables.", "--format", "-f") = "terminal"
     notes: NotesOption = False
@@ -43,8 +43,8 @@ class PrintOptions(NameOptions):
     ) = None
     latex_width: option(
         Width | None,
-        "With --format latex: as wide as a column of a two-column page, or as the page.",
-        show_default="a column where it fits",
+        "With --format latex: single for one column of a two-column page, double for the page.",
+        show_default="single if it fits",
         rare=EVERY_VERB,
     ) = None
 

@@ -1,4 +1,4 @@
-"""How the command line prints numbers, lists and tables."""
+"""Printing of numbers, lists and tables on the command line."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
 
 PLAIN = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
-"""Settings of a console for text that is not ours or must not be wrapped."""
-_LEAST_WIDTH = 20  # to which a column folds
+"""Console settings for text that is not ours or must not be wrapped."""
+_LEAST_WIDTH = 20  # the smallest width of a folded column
 
 
 def duration(seconds: float) -> str:
-    """``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``; days from 48 h on."""
+    """``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``. Days are used from 48 h on."""
     for unit, size, least in (("days", 86400, 47.95 * 3600), ("h", 3600, 59.95 * 60), ("min", 60, 59.5)):
         if seconds >= least:
             return f"{seconds / size:.1f} {unit}"
@@ -51,10 +51,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def in_words(text: str, console: Console, indent: int = 0) -> str:
-    """``text`` behind ``indent`` spaces, broken between words where ``console`` is a terminal.
+    """``text`` after ``indent`` spaces, wrapped between words if ``console`` is a terminal.
 
-    A line that begins with a space, such as a command, stays whole, so that it is copied as one line. Characters that
-    cannot be printed are "?": the text may name what is in a stranger's file.
+    A line that begins with a space, such as a command, is not wrapped, so that it can be copied. Characters that cannot
+    be printed become "?", as the text may quote a file of another person.
     """
     space, lines = " " * indent, []
     for line in make_printable(text).split("\n"):
@@ -68,12 +68,12 @@ def in_words(text: str, console: Console, indent: int = 0) -> str:
 
 
 def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
-    """The first ``most`` lines, and ``more`` with the number of the others, if there are any."""
+    """The first ``most`` lines, followed by ``more`` with the number of further lines, if there are any."""
     return [*lines[:most], more.format(len(lines) - most)] if len(lines) > most else [*lines]
 
 
 def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
-    """``items``, with a progress bar on stderr where that is a terminal."""
+    """``items``, with a progress bar on stderr if that is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:  # not `disable`, with which Rich before 14.3 ends in an empty line
         return items
@@ -85,9 +85,9 @@ def print_json(content: Any) -> None:
 
 
 def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) -> None:
-    """Prints a table of results and its caption, and where asked for its notes.
+    """Print a table of results with its caption, or with its notes if the user wants them.
 
-    ``place`` is its place among the tables of this output, which LaTeX's labels have from the second on.
+    ``place`` is the position of the table in this output. LaTeX labels contain it from the second table on.
     """
     table, format = dataclasses.replace(table, shows_notes=printed.notes), printed.format
     if format == "terminal":
@@ -112,10 +112,9 @@ def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) ->
 
 
 def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:
-    """Headings, a rule and the rows, with one column a key; those in ``right`` are aligned right.
+    """Headings, a rule and the rows, with one column per key. Columns in ``right`` are aligned right.
 
-    Within ``width`` the last column folds, and where that is not enough the one before it; without it every cell is on
-    one line and uncut.
+    With a ``width`` the last column is folded, and if necessary the one before it. Otherwise every cell is on one line.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [names, *([_shown(row.get(name)) for name in names] for row in rows)]
@@ -135,7 +134,7 @@ def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), 
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:
-    """Prints a table's lines; a terminal too narrow for them breaks them itself."""
+    """Print the lines of a table. A terminal that is too narrow wraps them itself."""
     console.out(lines[0], style="table.header", highlight=False)
     console.out("\n".join(lines[1:]), highlight=False)
 

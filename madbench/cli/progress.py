@@ -1,4 +1,4 @@
-"""The screen of a sweep that this process runs."""
+"""The progress screen of a sweep in this process."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from madbench.jobs import Job
 from madbench.labels.names import typed_label
 from madbench.trackers import Naming, Tracking, open_trackers
 
-WIDE = 110  # columns from which bars are longer and speeds are shown
-MOST_NAMED = 5  # partial runs that are named after Ctrl-C
+WIDE = 110  # columns from which on bars are longer and speeds are shown
+MOST_NAMED = 5  # the most partial runs that are named after Ctrl-C
 NARROW = 60  # columns below which there are no bars
 SKIPPED = {
     "stored": "already in the store",
     "failed before": "failed before and not retried",
     "busy": "left to another process",
 }
-"""Reasons why jobs were skipped, as they are shown behind their counts."""
+"""The reasons why jobs were skipped, as printed after their counts."""
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
-    """The whole sweep (:meth:`madbench.execute.sweep_state.SweepState.content`) in at most ``height`` lines."""
+    """The state of a sweep (:meth:`madbench.execute.sweep_state.SweepState.content`) in at most ``height`` lines."""
     room, slots = max(1, height - 1), sweep["slots"]
     slots_shown = slots if len(slots) <= room else slots[: room - 1]
     parts = [_overview(sweep, width)]
@@ -49,13 +49,13 @@ def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
 
 
 def job_name(job: Mapping[str, Any]) -> str:
-    """``S-p compression lr 0.001 seed 0``, with a detail only if the sweep has other jobs of this name."""
+    """``S-p compression lr 0.001 seed 0``. The detail is shown only if other jobs have the same name."""
     what = f"{typed_label(str(job.get('label')))} {job.get('task')}"
     return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
 
 
 def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
-    """Jobs done, failures, rate and time left, in a line."""
+    """One line with finished jobs, failures, rate and time left."""
     words = [Text(f"{sweep['done']}/{sweep['total']} done", style="bold")]
     if failed := sweep["counts"].get("failed"):
         words.append(Text(f"{failed} failed", style="red"))
@@ -75,7 +75,7 @@ def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
 
 
 def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """A line a job: its name, which is cut first where there is no room, and its progress."""
+    """One line per job with its name and progress. If there is no room, the name is cut first."""
     is_wide = width >= WIDE
     fixed = [Column(no_wrap=True) for _ in range(6 if is_wide else 4)]
     table = Table.grid("", *fixed, padding=(0, 1, 0, 0))
@@ -94,18 +94,18 @@ def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
 
 
 class RunScreen:
-    """The progress of jobs, fed by any executor's events; jobs that are skipped share a sentence.
+    """The progress of jobs, from the events of any executor. Skipped jobs share a sentence.
 
-    ``names`` by id stand in for labels, such as ``R-c  model.mix_rank=4``.
+    ``names`` are shown in place of labels, by id, such as ``R-c  model.mix_rank=4``.
     """
 
     def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
         self.title, self.console = title, console
         self.state = SweepState(weights(jobs), jobs, names or {})
         self._count, self._counts_printed, self._began = len(jobs), Counter(), time.monotonic()
-        self._is_announced = True  # but not once it is on the console
-        self._warnings: set[str] = set()  # printed once, as every progress of a job repeats its own
-        self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
+        self._is_announced = True  # False when the screen is on the console
+        self._warnings: set[str] = set()  # printed once, as every progress event of a job repeats its warning
+        self._lock = threading.Lock()  # a separate thread draws the live screen
         settings = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
         self._live = Live(get_renderable=self.render, console=console, **settings)
 
@@ -121,14 +121,14 @@ class RunScreen:
         self._live.stop()
 
     def announce(self, slots: str = "") -> None:
-        """Prints what is trained, once, and how many jobs run at a time, whenever that is new."""
+        """Print the title once, and the number of parallel jobs whenever it changes."""
         what = [] if self._is_announced else [f"{counted(self._count, 'job')}, {self.title}"]
         self._is_announced = True
         if parts := [*what, *filter(None, [slots])]:
             self._print("; ".join(parts))
 
     def on_event(self, event: Event) -> None:
-        """Shows one event of an executor (:mod:`madbench.execute.base`)."""
+        """Show one event of an executor (:mod:`madbench.execute.base`)."""
         self.announce()
         line = flatten(event)
         now = time.monotonic() - self._began
@@ -148,7 +148,7 @@ class RunScreen:
             self._print(f"[{self.state.done}/{self._count}] {name}: {_outcome(line)}{took}")
 
     def render(self) -> RenderableType:
-        """The live part of the screen, never higher than the terminal."""
+        """The live part of the screen, at most as high as the terminal."""
         with self._lock:
             self.state.tick(time.monotonic() - self._began)
             return view(self.state.content(), self.console.width, self.console.height - 2)
@@ -179,11 +179,11 @@ def train_on_screen(
     naming: Naming = Naming(),
     **run_options: Any,
 ) -> tuple[Summary, dict[str, str]]:
-    """Trains what is missing, with the ``names`` of jobs by id on the screen; gives by id why jobs failed, too.
+    """Train the missing jobs. Returns the summary, and the reasons of failed jobs by id.
 
-    The events of the executor also go to the journal and to the trackers ``track``, where ``naming`` says what runs are
-    called; under torchrun only the first process has these. Raises ``MissingExtraError`` and ``ConfigError`` for a
-    tracker that cannot be used.
+    The screen shows the ``names`` of jobs by id. The events of the executor also go to the journal and to the trackers
+    ``track``, with names of runs from ``naming``; under torchrun only those of the first process. Raises
+    ``MissingExtraError`` and ``ConfigError`` for a tracker that cannot be used.
     """
     from madbench.training.distributed import is_first
 
@@ -206,7 +206,7 @@ def train_on_screen(
                 for observer in (*observers, screen):
                     observer.on_event(event)
 
-            if run_options.get("executor"):  # to begin there takes a while
+            if run_options.get("executor"):  # starting there takes a while
                 screen.announce()
             listener = Listener(on_event, screen.announce)
             return experiment.execute(listener, policy=policy, **run_options), dict(screen.state.failures)

@@ -1,4 +1,4 @@
-"""``madbench register``: claims are stated before their runs exist."""
+"""``madbench register``: freeze claims before their runs exist."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def register(
 ) -> None:
     """Freeze claims and a grid before the runs exist.
 
-    Writes FILE's name with .registered.json beside FILE: labels, tasks, seeds,
-    thresholds, every value that enters a verdict, and a hash of all of it. For
-    claims of your own FILE has the key claims_from: my_claims.yaml, a file beside
-    FILE. Then train the grid with madbench sweep, and read the verdicts with
-    madbench findings --registered.
+    Writes a file with the ending .registered.json beside FILE. It has labels,
+    tasks, seeds, thresholds, every value that a verdict needs, and a hash of all
+    of these. For your own claims FILE has the key claims_from: my_claims.yaml, a
+    file beside FILE. Then train the grid with madbench sweep, and read the
+    verdicts with madbench findings --registered.
 
     [bold]A file to register[/bold]
 
@@ -41,7 +41,7 @@ def register(
     frozen, experiment, path = registration.register(file, results, claims or "")
     names, seeds = ", ".join(claim.name for claim in frozen.claims), seed_list(experiment.grid.seeds)
     print(f"{path}: {names}; {counted(len(frozen.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
-    print(f"hash {frozen.id}; keep the file where its date can be shown, such as in version control")
+    print(f"hash {frozen.id}; keep the file where its date can be proved, such as in version control")
     if frozen.stored:
         print(f"{len(frozen.stored)} runs existed before the registration; results that use them are exploratory")
     print(f"next: madbench sweep {shlex.quote(str(file))}; madbench findings --registered {shlex.quote(str(path))}")

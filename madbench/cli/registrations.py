@@ -13,13 +13,13 @@ from madbench.errors import ConfigError
 
 
 def print_registered(words: list[str] | None, path: Path, stored: StoredOptions, printed: PrintOptions) -> None:
-    """Prints the findings that were registered, and every other claim as exploratory."""
+    """Print the registered findings, and every other claim as exploratory."""
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.registration import load_registration, registered_findings, sentences
 
     if _chooses_runs(words, stored):
         raise ConfigError(
-            "--registered: labels, tasks and protocol are those registered; give only --results beside it"
+            "--registered: labels, tasks and protocol are the registered ones; only --results can be given"
         )
     registration, results = load_registration(path, stored.results)
     remarks = sentences(registration, path, results)

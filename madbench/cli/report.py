@@ -1,4 +1,4 @@
-"""``madbench report``: all that is stored in one page."""
+"""``madbench report``: write a page with all stored results."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def report(
     claims: options.ClaimsOption = None,
     spread: options.SpreadOption = "interval",
     baselines: options.BaselinesOption = False,
-    open_it: option(bool, "Show it in the browser.", "--open") = False,
+    open_it: option(bool, "Show the page in the browser.", "--open") = False,
     archive: option(
         list[Path] | None,
-        "Write a leaderboard of the runs of this archive instead; several times for several archives.",
+        "Write a leaderboard of the runs of this archive instead; may be repeated for several archives.",
         "--archive",
         metavar="FILE",
     ) = None,
 ) -> None:
     """Write one HTML file with all tables, figures, findings and runs.
 
-    It needs no network and no other file. Headings sort, labels filter, a
-    number opens its runs: settings, curve, versions, folder, measurements, and
-    the command that trains it again. The report says what is missing. Protocols
-    are never mixed, as in madbench table.
+    The page needs no network and no other file. Click a heading to sort, a label
+    to filter, and a number to see its runs: settings, curve, versions, folder,
+    measurements, and the command that trains it again. The report names missing
+    results. Protocols are never mixed, as in madbench table.
 
-    With --archive it is a leaderboard: a table for each protocol of the archives,
-    and beside each row the archives that it rests on. --profile names the file of
-    runs that follow no shipped profile. The results folder is not touched.
+    With --archive the page is a leaderboard: one table per protocol of the
+    archives, with the archives of each row. --profile names the file of runs that
+    follow no shipped profile. The results folder is not changed.
 
     [bold]Examples[/bold]
 
@@ -84,7 +84,7 @@ def report(
 def _leaderboard(
     archives: list[Path], chosen: dict[str, Any], stored: StoredOptions, spread: str, written: str
 ) -> bytes:
-    """The page of ``archives``; ``ConfigError`` for what is ``chosen`` and has no effect on it."""
+    """The leaderboard of ``archives``. Raises ``ConfigError`` for options without effect on it."""
     from madbench.report.leaderboard import leaderboard
 
     usual = vars(StoredOptions(profile=stored.profile))
@@ -100,7 +100,7 @@ def _leaderboard(
         for line in board.left_out:
             options.warn(line)
         command = shlex.join(["madbench", "report", *(word for path in archives for word in ("--archive", path.name))])
-        return board.render(command, written)  # without folders, as it is made to be shared
+        return board.render(command, written)  # without folders, as the page will be shared
 
 
 def _write(path: Path, content: bytes, what: str) -> None:

@@ -1,4 +1,4 @@
-"""``madbench run``: labels are trained and tabulated."""
+"""``madbench run``: train labels and print tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def run(
     words: argument(
         list[str] | None,
         "LABEL|KEY=VALUE",
-        options.LABELS_HELP + " KEY=VALUE changes the profile. Without labels, those of the profile for --tasks.",
+        options.LABELS_HELP + " KEY=VALUE changes the profile. Default: the labels of the profile for --tasks.",
     ) = None,
     *,
     grid: GridOptions,
@@ -23,12 +23,12 @@ def run(
 ) -> None:
     """Train labels on tasks and as language models, and print tables.
 
-    The same command again trains only what is missing. Ctrl-C keeps finished runs
+    The same command again trains only missing runs. Ctrl-C keeps finished runs
     and checkpoints of the others; the same command resumes. madbench ls profiles
-    mad lists every KEY; ls profiles language those of language models, written
-    language_model.KEY=VALUE. Settings that do not apply to a label are ignored
-    for it; it is an error if they apply to none. On several devices:
-    torchrun --nproc-per-node 8 -m madbench run LABEL.
+    mad lists every KEY. ls profiles language lists the keys of language models,
+    which are written language_model.KEY=VALUE. Settings that do not apply to a
+    label are ignored for it; it is an error if they apply to none. On several
+    devices: torchrun --nproc-per-node 8 -m madbench run LABEL.
 
     [bold]Examples[/bold]
 

@@ -1,4 +1,4 @@
-"""``madbench lm sample``: text from a trained language model."""
+"""``madbench lm sample``: write text with a trained language model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from madbench.training.devices import resolve_device
 
 def sample(
     run: ModelArgument,
-    prompt: option(str, "Text to continue.", show_default="the beginning of a document") = "",
-    tokens: option(int, "Tokens to write at most; the end of a document ends it.", min=1, max=1_000_000) = 200,
-    temperature: option(float, "Below 1 favours likely tokens, above 1 others; 0 takes the likeliest.", min=0) = 0.8,
-    top_k: option(int | None, "Choose among this many likeliest tokens only.", min=1) = None,
+    prompt: option(str, "Text to continue.", show_default="the start of a document") = "",
+    tokens: option(int, "Most tokens to write; the end of a document ends the text.", min=1, max=1_000_000) = 200,
+    temperature: option(
+        float, "Below 1 favours likely tokens, above 1 unlikely ones; 0 takes the likeliest.", min=0
+    ) = 0.8,
+    top_k: option(int | None, "Draw only from this many likeliest tokens.", min=1) = None,
     seed: option(int, "Seed of the draws.", min=0) = 0,
-    corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,
+    corpus: option(Path | None, "Folder of the corpus with the tokenizer, if it was moved.") = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     trust: TrustOption = None,
@@ -32,9 +34,9 @@ def sample(
 ) -> None:
     """Write text with a trained language model.
 
-    Tokens go one by one through the mixers' caches. Past the model's context each
-    new token reads the newest tokens of a context again, which is slower. Text
-    goes to standard output as it is made; the speed follows at the end.
+    Tokens go one by one through the caches of the mixers. Beyond the context of
+    the model each new token reads the newest tokens of a context again, which is
+    slower. The text is printed as it is made; the speed follows at the end.
 
     [bold]Examples[/bold]
 

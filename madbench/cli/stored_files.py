@@ -1,4 +1,4 @@
-"""The check of a results folder: every file that something is read from, to the last bit."""
+"""The check of a results folder: every file that is read, to the last bit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from madbench.suites import suite_of
 
 
 def check_store(results: Path) -> list[dict[str, Any]]:
-    """Reports on the damage in a results folder, one each for runs, checkpoints, corpora, index and journals.
+    """Reports on damage in a results folder: one each for runs, checkpoints, corpora, index and journals.
 
-    Nothing is changed and no cache is trusted. Raises ``StoreError`` for any other folder.
+    Nothing is changed, and no cache is used. Raises ``StoreError`` if the folder is not a results folder.
     """
     from madbench.text.corpus import PARTIAL, open_corpus
     from madbench.text.manifest import MANIFEST, SPLITS, Manifest, load
@@ -97,9 +97,9 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 def _report(
     kind: str, folder: Path, listed: Callable[[], Sequence[Any]], check: Callable[[Any], Iterable[str]]
 ) -> dict[str, Any]:
-    """A report on what ``check`` finds wrong with the items, as ``madbench validate -f json`` has it.
+    """A report on the problems that ``check`` finds in the items, as in ``madbench validate -f json``.
 
-    What cannot be read is a problem, also if that is the list of the items.
+    An item that cannot be read is a problem, and so is a list of items that cannot be read.
     """
     problems: list[str] = []
     items: Sequence[Any] = ()

@@ -1,4 +1,4 @@
-"""``madbench sweep``: a grid of labels and settings is trained and compared with a baseline."""
+"""``madbench sweep``: train a grid of labels and settings and compare it with a baseline."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ def sweep(
     words: argument(
         list[str],
         "LABEL|KEY=VALUE|GRID.yaml",
-        options.LABELS_HELP + " KEY=VALUE holds for all rows. Or one file with a grid, whose keys the options replace.",
+        options.LABELS_HELP + " KEY=VALUE is for all rows. Or a file with a grid; options replace its keys.",
     ),
-    vary: option(list[str] | None, "A setting in which rows differ; may be repeated.", metavar="KEY=V1,V2,...") = None,
+    vary: option(
+        list[str] | None, "A setting that differs between rows; may be repeated.", metavar="KEY=V1,V2,..."
+    ) = None,
     mode: option(
         Literal["product", "one_at_a_time"],
-        "product: every label with every combination. one_at_a_time: the baseline, one thing changed a row.",
+        "product: every label with every combination. one_at_a_time: the baseline with one change per row.",
     ) = "product",
     baseline: option(
         str | None,
-        "The row that comes first and the others are compared with.",
+        "The first row, with which the others are compared.",
         metavar="'LABEL KEY=VALUE'",
         show_default="the first label with the first values",
     ) = None,
@@ -47,12 +49,11 @@ def sweep(
 ) -> None:
     """Train a grid of labels and settings; compare it with a baseline.
 
-    The table has one row for each label and setting, compared with the baseline.
-    The same command again trains only what is missing, and a larger grid only
-    what is new. Rows that a setting does not change share their runs; a setting
-    that changes no row is an error. A grid in a file has the keys labels, tasks,
-    seeds, profile, fidelity, budget, set, vary, mode, baseline, rows and
-    description:
+    The table has one row per label and setting, compared with the baseline. The
+    same command again trains only missing runs, and a larger grid only new ones.
+    Rows that a setting does not affect share their runs. A setting that affects
+    no row is an error. A grid in a file has the keys labels, tasks, seeds,
+    profile, fidelity, budget, set, vary, mode, baseline, rows and description:
 
       labels: \\[S-p, '~R-cg-q-12o']
       seeds: 0-2
@@ -92,11 +93,11 @@ def sweep(
 
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
-    """The grid's file or the labels, and the settings that all rows share."""
+    """The file of a grid or the labels, and the settings that all rows share."""
     files = [word for word in words if is_grid_file(word) and "=" not in word]
     labels, overrides = labels_and_overrides([word for word in words if word not in files])
     if len(files) > 1:
-        raise ConfigError(f"{files[1]}: give one grid; {files[0]} is one already")
+        raise ConfigError(f"{files[1]}: give only one grid; {files[0]} is a grid too")
     if files and labels:
         raise ConfigError(f"{labels[0]!r} has no effect: the labels are those of {files[0]}")
     return (Path(files[0]) if files else labels), settings_of(overrides)
@@ -114,7 +115,7 @@ def _baseline_of(text: str) -> dict[str, Any]:
 
 
 def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
-    """Prints on stderr which keys of the file the command line replaces."""
+    """Print on stderr the keys of the file that the command line replaces."""
     in_file = read_yaml(path)
     nested = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
     whole = {key: value for key, value in changes.items() if key not in ("set", "vary")}

@@ -1,4 +1,4 @@
-"""``madbench ls sweeps``: the progress of a results folder's sweeps, from another terminal or machine."""
+"""``madbench ls sweeps``: the progress of the sweeps in a results folder, from another terminal or machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from madbench.errors import ConfigError, StoreError
 from madbench.execute.journal import read_sweeps
 from madbench.files import names_in
 
-FAILURES = 10  # shown of one sweep
+FAILURES = 10  # the most failures that are shown of one sweep
 SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
 _COUNTS = ("finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "not done")
 _ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
@@ -26,7 +26,7 @@ _ENDINGS |= {"unknown": "if it has died"}
 
 
 def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
-    """Prints each running sweep and the last ones that ended; with ``watch`` again every second until none runs."""
+    """Print running sweeps and the last finished ones. With ``watch`` print every second until no sweep runs."""
     console = Console(highlight=False)
     if watch and as_json:
         raise ConfigError("--watch has no effect with -f json; give one of the two")
@@ -53,7 +53,7 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
 
 
 def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
-    """Parts of the screen from top to bottom; if it is refreshed, running sweeps first and at most ``height`` lines."""
+    """The parts of the screen. With a ``height`` running sweeps come first, and it has at most ``height`` lines."""
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     room = None

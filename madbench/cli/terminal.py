@@ -1,4 +1,4 @@
-"""The terminal and the standard streams: impossible sizes, and streams that are closed, full or not UTF-8."""
+"""Repairs of the terminal size and the standard streams, which may be closed, full or not UTF-8."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 from madbench.analysis.marked_text import with_hyphens
 
 LEAST_SIZES = {"COLUMNS": 20, "TERMINAL_WIDTH": 20, "LINES": 4}
-"""Variables with the size of the terminal, and their least plausible values: Docker and CI set 0 or 1."""
+"""The smallest plausible terminal sizes by variable. Docker and CI set 0 or 1."""
 MOST_DIGITS = 4
 _IN_ITS_PLACE = "madbench.in_its_place"
-"""How streams write what their encoding lacks: a hyphen for a minus and '?' for any other, so that columns stay."""
+"""The handler of characters that an encoding lacks: a hyphen for a minus, '?' for others. Widths do not change."""
 OUTPUT_ERRORS = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 
 class ClosedOutput(io.StringIO):
-    """A closed standard output: what is printed to it is lost, which :func:`finish_output` makes an error."""
+    """A closed standard output. :func:`finish_output` raises an error if something was printed to it."""
 
     def __init__(self, stream: Any):
         super().__init__()
-        self._stream = stream  # which has its number
+        self._stream = stream  # keeps its file number
 
 
 class LossyOutput:
-    """A stream for messages; a failure to write one, as to a full disk, is ignored."""
+    """A stream for messages. A failure to write, as to a full disk, is ignored."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -48,14 +48,14 @@ class LossyOutput:
 
 
 def use_sound_terminal() -> None:
-    """Prepares the environment and the standard streams, so that what is printed is shown or is an error."""
+    """Prepare the environment and the standard streams, so that output is either shown or an error."""
     for name, least in LEAST_SIZES.items():
         text = os.environ.get(name, str(least))
         is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
         if not is_number or int(text) < least:
-            del os.environ[name]  # the terminal itself is asked, and without one there are 80 columns
+            del os.environ[name]  # then the terminal is asked; without a terminal there are 80 columns
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed; a file of ours must not get its number
+        if getattr(sys, name) is None:  # closed; our own files must not get its number
             stream = os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w", encoding="utf-8")
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, ClosedOutput(stream) if name == "stdout" else stream)
@@ -77,14 +77,14 @@ codecs.register_error(_IN_ITS_PLACE, _in_its_place)
 
 
 def finish_output() -> None:
-    """Raises ``OSError`` unless everything that was printed has been written."""
+    """Raise ``OSError`` if a part of the output was not written."""
     sys.stdout.flush()
     if isinstance(sys.stdout, ClosedOutput) and sys.stdout.getvalue():
         raise OSError(errno.EBADF, "it is closed")
 
 
 def output_problem(error: OSError) -> str | None:
-    """The message about an error of writing the output; None for any other error."""
+    """The message for an error of writing the output. None for other errors."""
     if error.filename is not None or error.errno not in OUTPUT_ERRORS:
         return None
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,4 +1,4 @@
-"""``madbench lm train``: language models are trained and tabulated."""
+"""``madbench lm train``: train language models and print a table."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def train(
 ) -> None:
     """Train labels as language models and print the table.
 
-    The same command again does only what is missing. The word train may be left
-    out. On several devices: torchrun --nproc-per-node 8 -m madbench lm LABEL;
-    tokens per step stay what the profile says. Ctrl-C keeps a checkpoint; the
-    same command resumes. A change that affects no label is an error, as in
-    madbench run. --dry-run also shows memory, and parameters by group.
+    The same command again trains only missing runs. The word train may be left
+    out. On several devices: torchrun --nproc-per-node 8 -m madbench lm LABEL; the
+    profile still fixes the tokens per step. Ctrl-C keeps a checkpoint; the same
+    command resumes. A change that affects no label is an error, as in madbench
+    run. --dry-run also shows memory, and parameters by group.
 
     [bold]Examples[/bold]
 

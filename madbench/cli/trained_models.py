@@ -1,4 +1,4 @@
-"""The trained model that a word names, and the corpus it was trained on."""
+"""Trained models by label, id or file, and their corpora."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ ModelArgument = argument(str, "RUN", _RUN_HELP)
 ModelsArgument = argument(list[str], "RUN", f"{_RUN_HELP} One or more.")
 TrustOption = option(
     list[str] | None,
-    "The label of a module of your own whose code may be imported to make the model, such as my:my_mixers.MyMixer; "
-    "may be repeated.",
+    "Label of your own module whose code may be imported, such as my:my_mixers.MyMixer; may be repeated.",
     "--trust",
     metavar="LABEL",
 )
 
 
 class TrainedModel:
-    """The model that ``name`` names, with its weights, the job that made it, and the store it is in, if any.
+    """A trained model with its weights, its job, and its store if it has one.
 
-    Only models of text by default; otherwise of any suite and, where they are given, of one of the ``tasks``, which
-    may be suites. ``trust`` are labels whose code may be imported. Raises ``ConfigError`` for unknown tasks,
-    ``StoreError`` for no finished run in the store, for one whose weights were not kept, and for several.
+    ``name`` is a label, the first digits of an id, or a file of weights. By default only language models are found.
+    With ``is_of_text=False`` it may be of any suite, or of one of the ``tasks``, which may be suites. ``trust`` has the
+    labels whose code may be imported. Raises ``ConfigError`` for unknown tasks. Raises ``StoreError`` if the store has
+    no finished run or several, or if the weights of the run were not kept.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ class TrainedModel:
 
     @property
     def where_stored(self) -> str:
-        """A line on where measurements of the model are."""
+        """A line on the place of the measurements of the model."""
         if self.not_stored:
             return "not stored"
         return f"stored with run {self.job.id}" if self.store else f"not stored: {self.weights} is not in a store"
 
     def corpus(self, named_folder: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
-        """The corpus of the model: in ``named_folder``, else where its run or the results folder has it.
+        """The corpus of the model: in ``named_folder``, otherwise in the folder of its run or of the results.
 
-        ``tokenizer`` and ``dtype`` are those of a folder without a manifest; by default those of the run, which an
-        exported file does not have. Raises ``ConfigError`` for a folder with another corpus, and where none is found.
+        ``tokenizer`` and ``dtype`` apply to a folder without a manifest. By default they are those of the run; an
+        exported file does not have them. Raises ``ConfigError`` for another corpus, and if no corpus is found.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.manifest import MANIFEST
@@ -101,7 +101,7 @@ class TrainedModel:
         asked = {"tokenizer": tokenizer, "dtype": dtype}
 
         def opened(folder: Path) -> Corpus:
-            """The corpus in a folder; one without a manifest as the run had it, unless something else is asked for."""
+            """The corpus in a folder. Without a manifest it is opened as in the run, unless the options differ."""
             recorded = {} if (folder / MANIFEST).exists() else described
             return open_corpus(folder, cache=cache, **{name: asked[name] or recorded.get(name) for name in asked})
 
@@ -116,12 +116,12 @@ class TrainedModel:
             return corpus
         if useless := [f"--{name} {value}" for name, value in asked.items() if value is not None]:
             raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder whose files it is of")
-        recorded = [Path(described["folder"])] if "folder" in described else []  # imported runs have none
+        recorded = [Path(described["folder"])] if "folder" in described else []  # imported runs have no folder
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
             try:
                 corpus = opened(place)
-            except MadbenchError as error:  # gone, unfinished or damaged: not the one
+            except MadbenchError as error:  # missing, unfinished or damaged
                 problems.append(f"\n{error}")
                 continue
             if corpus.digest == digest:

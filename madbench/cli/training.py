@@ -1,4 +1,4 @@
-"""The training of a grid: its plan, or its progress, tables and failures."""
+"""The training of a grid on the command line: plan, or progress, tables and failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from madbench.cli.machines import place
+from madbench.cli.machines import executor_of
 from madbench.cli.options import TrainingOptions
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.print_options import PrintOptions
@@ -31,7 +31,7 @@ from madbench.trackers import RUN_NAME, Naming, parse_names
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
-MOST_FAILURES = 20  # that are listed; the JSON has all
+MOST_FAILURES = 20  # the most failures that are listed; the JSON has all
 
 
 def train_labels(
@@ -41,7 +41,7 @@ def train_labels(
     printed: PrintOptions,
     **choices: Any,
 ) -> None:
-    """Trains labels, or those of the tasks' profile, with overrides; ``choices`` are the other keys of a grid."""
+    """Train labels, by default those of the profile of the tasks. ``choices`` are the other keys of a grid."""
     choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
     grid = Grid(tuple(map(Row, expand(labels))), **choices)
     if not grid.rows:
@@ -57,17 +57,17 @@ def train_grid(
     has_tables: bool = True,
     printed: PrintOptions,
 ) -> Results | None:
-    """Prepares the grid, then prints its plan, or trains it and, with ``has_tables``, prints its tables.
+    """Prepare a grid, and print its plan, or train it and print its tables if ``has_tables``.
 
     With ``has_baseline``, as in a sweep, rows are compared with the first one, and failed jobs are not retried by
-    default. Exits with code 1 where jobs failed. Under torchrun only the first process prints.
-    Returns the results of what it trained, or None if it prints nothing.
+    default. Exits with code 1 if jobs failed. Under torchrun only the first process prints. Returns the results, or
+    None for a plan and for the other processes.
     """
     from madbench.training.distributed import is_first
     from madbench.training.measured import has_compiler
 
     policy, gpus = options.policy(retries=not has_baseline), options.gpus()
-    executor, device = place(options.on, "cuda" if gpus else options.device, options.slots)
+    executor, device = executor_of(options.on, "cuda" if gpus else options.device, options.slots)
     if printed.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
     trackers, naming = parse_names(options.track), _naming(options)
@@ -131,7 +131,7 @@ def train_grid(
 
 
 def _naming(options: TrainingOptions) -> Naming:
-    """What trackers call projects and runs; ``ConfigError`` for names that nothing is tracked under."""
+    """The names of projects and runs for trackers. Raises ``ConfigError`` for names without --track."""
     asked = {"--track-project": options.track_project, "--track-name": options.track_name}
     for flag, value in asked.items():
         if value is not None and not options.track:
@@ -142,7 +142,7 @@ def _naming(options: TrainingOptions) -> Naming:
 def _print_rest(
     summary: Summary, failures: Sequence[Mapping[str, Any]], experiment: Experiment, policy: Policy, console: Console
 ) -> None:
-    """Prints what was not trained and what failed; exits with code 1 where something failed."""
+    """Print the jobs that were not trained and those that failed. Exits with code 1 if jobs failed."""
     if summary.busy:
         console.print(f"{counted(summary.busy, 'job')} left to another process; run this again when it is done")
     if summary.left:
@@ -160,7 +160,7 @@ def _print_rest(
 
 
 def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The jobs that failed now, with their reasons by id, or are stored as failed, in the order of the rows."""
+    """The failed jobs with their reasons, in the order of the rows: those of this command and stored ones."""
     stored = results.store.records({job.id for job in results.experiment.jobs})
     reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | failed_now
     failures: dict[str, dict[str, Any]] = {}
@@ -176,12 +176,12 @@ def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str,
 
 
 def _table_command(experiment: Experiment, store: Store) -> str:
-    """The command that shows the table of rows that differ in their labels alone."""
+    """The command that shows the table again. Its rows differ only in their labels."""
     grid, protocol = experiment.grid, experiment.protocol
     suite = protocol.suite
     terms = {"--fidelity": grid.fidelity, "--budget": grid.budget}
     values = {"--profile": grid.profile or None, **terms}
-    if protocol.corpus is not None:  # any protocol may be stored
+    if protocol.corpus is not None:  # several protocols may be stored
         values["--profile"] = protocol.profile_name
     is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).without_effect
     words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]

@@ -1,4 +1,4 @@
-"""``madbench validate``: the check of YAML files, of a results folder, or of this machine."""
+"""``madbench validate``: check YAML files, a results folder, or this machine."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
 
 Finding = tuple[list[str], str, list[str]]
-"""The problems of a file, a summary of it without any, and notes on what is allowed and worth knowing."""
+"""The problems of a file, the summary of a valid file, and notes."""
 
 
 def validate(
     files: argument(
         list[Path] | None, "FILE", "Files to check instead of everything shipped.", show_default=False
     ) = None,
-    store: option(bool, "Check a results folder instead, all of its files.", "--store") = False,
+    store: option(bool, "Check all files of a results folder instead.", "--store") = False,
     machine: option(bool, "Check this machine and the installed packages instead.", "--machine") = False,
     results: option(
         Path | None, "Folder of the run store, with --store or --machine.", show_default=str(RESULTS)
@@ -51,13 +51,13 @@ def validate(
     a profile of language models. Any other profile has the key suite, or a key
     by which its suite recognises it. Exit code 2 when anything is wrong.
 
-    --store reads every file of a results folder to its last bit: records,
-    curves, weights, measurements, checkpoints, corpora, index, journals. What is
-    damaged is named with what to do; nothing is changed.
+    --store reads every file of a results folder to its last bit: records, curves,
+    weights, measurements, checkpoints, corpora, index, journals. It names damaged
+    files with a remedy, and changes nothing.
 
-    --machine shows what this machine has, runs every path of the operator once,
-    and names what training needs and is missing. A broken family or task of
-    another package is named too; that is no error.
+    --machine shows the properties of this machine, runs every path of the
+    operator once, and names missing requirements of training. A broken family or
+    task of another package is also named, which is not an error.
 
     [bold]Examples[/bold]
 
@@ -104,7 +104,7 @@ def _print(reports: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _shipped_files() -> list[Path]:
-    """Every set of variants a label can name, every installed task, every profile."""
+    """The files of all named sets of labels, all installed tasks and all profiles."""
     profiles = [path for suite in suites().values() for path in suite.Profile.files().values()]
     paths = [*available_sets().values(), *(file.path for file in loaded_tasks().values()), *profiles]
     here = Path.cwd()
@@ -112,13 +112,13 @@ def _shipped_files() -> list[Path]:
 
 
 def _broken_tasks() -> list[dict[str, Any]]:
-    """The installed tasks that cannot be loaded, each as a report on a wrong file."""
+    """Reports on installed tasks that cannot be loaded."""
     report = {"ok": False, "kind": "task", "summary": "", "notes": []}
     return [report | {"file": name, "problems": [why]} for name, why in broken_tasks().items()]
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """A report on one file, as ``-f json`` has it."""
+    """A report on one file, as in ``-f json``."""
     kind, summary, notes = "", "", []
     try:
         mapping = read_yaml(path)
@@ -131,7 +131,7 @@ def _check(path: Path) -> dict[str, Any]:
 
 
 def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
-    """The kind of a file and its check, told by the suite it names, its folder, or a key that it has."""
+    """The kind of a file and its check, by the suite that it names, its folder, or one of its keys."""
     if mapping.get("suite") is not None:
         suite = find_suite(str(mapping["suite"]), f"{path}: suite: ")
         return suite.Profile.noun, functools.partial(_check_profile, suite)
@@ -171,7 +171,7 @@ def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
 
 def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
     tasks = loaded_tasks()
-    is_known = mapping.get("task") in tuple(tasks)  # which may be anything, a list too
+    is_known = mapping.get("task") in tuple(tasks)  # the value may be of any type, also a list
     file = tasks[mapping["task"] if is_known else next(iter(tasks))]
     sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
     sound |= {"task": file.task} if is_known else {}
@@ -197,7 +197,7 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
 
 
 def _notes(profile: Profile, lengths: set[int]) -> list[str]:
-    """The lengths at which labels of the paper's table have no ranks under the strict budget."""
+    """Notes on lengths at which labels of the paper's table have no ranks under the strict budget."""
     model, failed = profile.model_config(), {}
     for length, label in itertools.product(sorted(lengths), expand(["@table1"])):
         try:

@@ -1,4 +1,4 @@
-"""Verbs as commands of typer. The module of a verb is imported when the verb is called."""
+"""Verbs as commands of typer. The module of a verb is imported only when the verb is called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from madbench.errors import ConfigError
 
 
 class Verb(TyperCommand):
-    """A command that refuses an option given twice, an empty value, inf and NaN, and whose help is in two lengths."""
+    """A command that refuses repeated options, empty values, inf and NaN. Its help has a short and a long form."""
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
@@ -29,7 +29,7 @@ class Verb(TyperCommand):
 
     @contextmanager
     def every_option(self):
-        """Within this block the help and the completion have every option."""
+        """A block in which help and completion show every option."""
         for parameter in self.rare:
             parameter.hidden = False
         try:
@@ -70,14 +70,14 @@ class VerbGroup(TyperGroup):
     """A group of verbs. Its help imports none of them."""
 
     headings: ClassVar[Mapping[str, str]]
-    """The names of the verbs by heading of the help text. Each is in the module of its name."""
+    """The names of the verbs by heading of the help text. Each verb is in the module of its name."""
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self.commands = _Commands(self.headings, dict(self.commands))
 
     def format_help(self, ctx, formatter):
-        for parameter in self.params:  # so that the overview fits on a screen
+        for parameter in self.params:  # so that the overview fits on one screen
             parameter.hidden = parameter.name in ("install_completion", "show_completion")
         commands, self.commands = self.commands, self.commands.summaries()
         try:
@@ -105,7 +105,7 @@ class _Commands(Mapping):
         return len(self.heading_of)
 
     def summaries(self) -> dict[str, Any]:
-        """The groups, and verbs that have a summary only."""
+        """The groups, and the verbs with only their summary."""
         return {
             name: self.groups.get(name) or TyperCommand(name, help=_summary(name), rich_help_panel=heading)
             for name, heading in self.heading_of.items()

@@ -1,4 +1,4 @@
-"""``madbench verify``: what theory promises of a label's mixer, measured."""
+"""``madbench verify``: check that a mixer has the properties that theory promises."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
 
 def verify(
     labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False),
-    show_all: option(bool, "Print every check of several labels too, not only those that fail.", "--all") = False,
+    show_all: option(bool, "Also print every check of several labels, not only failed ones.", "--all") = False,
     format: FormatOption = "terminal",
 ) -> None:
     """Check that a label's mixer does what its theory promises.
 
-    Each check is a statement with its source, run in float64 on a small mixer
-    with random weights, and on one of an ordinary size with its default settings
-    and with drawn ones: causality, an exact parameter count, every path and all
-    its gradients against float64 loops on both sides of every block, decoding
-    that equals the parallel form, bfloat16 within bounds, and the theorems of the
-    family's paper. Its residual is the difference that should be zero ("<=
-    1e-09") or, where two things must differ, by how much they do ("> 1e-03"). A
-    statement that does not concern this label is not applicable, with the reason.
+    Each check is a statement with its source. It is run in float64 on a small
+    mixer with random weights, and on a mixer of ordinary size with default and
+    with random settings. The checks cover causality, the exact parameter count,
+    every path and all its gradients against float64 loops on both sides of every
+    block, decoding that equals the parallel form, bounds for bfloat16, and the
+    theorems of the family's paper. The residual is the difference that should be
+    zero ("<= 1e-09"), or the difference of two results that must differ
+    ("> 1e-03"). A statement that does not apply to the label has the reason.
 
-    Families of installed packages are checked too. If a check fails, the operator
-    is not the one that its label names, and the exit code is 1.
+    Families of installed packages are also checked. If a check fails, the
+    operator is not the one that its label names, and the exit code is 1.
 
     [bold]Examples[/bold]
 
       madbench verify G-cg-q-12o         every check, a few seconds
-      madbench verify @table1            a line a label, and the checks that fail
+      madbench verify @table1            one line per label, and failed checks
       madbench verify '~R-cg-q-12o' --all
       madbench verify S-p -f json         for a program
     """
@@ -65,7 +65,7 @@ def verify(
             _print(console, label, outcomes_of[label], show_all or len(outcomes_of) == 1)
         if len(outcomes_of) > 1:
             failing = sum(map(_fails, outcomes_of.values()))
-            console.print(f"{len(outcomes_of)} labels, {failing or 'none'} with a check that fails", style="bold")
+            console.print(f"{len(outcomes_of)} labels, {failing or 'none'} with a failed check", style="bold")
     if any(map(_fails, outcomes_of.values())):
         raise typer.Exit(1)
 
@@ -75,7 +75,7 @@ def _fails(outcomes: Sequence[CheckResult]) -> bool:
 
 
 def _print(console: Console, label: str, outcomes: Sequence[CheckResult], is_whole: bool) -> None:
-    """Prints a line about the label, and its checks: all of them, or those that fail."""
+    """Print a line for the label and its checks: all checks, or those that failed."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")

@@ -20,7 +20,7 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
 
 
 def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tuple[list[str], list[str]]:
-    """Splits off the words that are ``names``; raises ``ConfigError`` for one that looks like a name and is none."""
+    """Split words into ``names`` and labels. Raises ``ConfigError`` for a word that looks like an unknown name."""
     others = [word for word in words if word not in names]
     families = {name.lower() for name in mixer_names()}
     for word in others:
@@ -30,7 +30,7 @@ def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tup
 
 
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
-    """Splits ``LABEL... key.path=value...``; a label may have a '=' behind a colon or a parenthesis."""
+    """Split ``LABEL... key.path=value...``. A label may have a '=' after a colon or a parenthesis."""
     labels, overrides = [], []
     for word in words:
         if re.fullmatch(r"[^@=:][^=:]*\.ya?ml", word):

@@ -114,5 +114,5 @@ def test_a_setting_that_no_label_reads_is_refused_and_one_that_some_do_holds_for
 def test_rows_that_the_papers_ranks_leave_below_the_budget_are_named(invoke, budget, named):
     labels = ("S", "S-c-q", "S-c-v", "R-c-q", "R-c-v", "R-cg-q")
     text = " ".join(invoke(explain, "--cost", *labels, "--budget", budget).output.split())
-    sentence = "Not matched to softmax attention, and smaller: S-c-q 0.63, S-c-v 0.63, R-c-q 0.63, R-c-v 0.63."
+    sentence = "Smaller than softmax attention, not matched: S-c-q 0.63, S-c-v 0.63, R-c-q 0.63, R-c-v 0.63."
     assert (sentence in text) is named

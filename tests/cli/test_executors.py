@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from madbench.cli.machines import place
+from madbench.cli.machines import executor_of
 from madbench.cli.sweep import sweep
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError
@@ -25,7 +25,7 @@ def placed(tmp_path):
 
     def call(name, device="auto", slots=None, **options):
         (tmp_path / "cluster.yaml").write_text(json.dumps(options))
-        return place(f"{name}:{tmp_path / 'cluster.yaml'}", device, slots)
+        return executor_of(f"{name}:{tmp_path / 'cluster.yaml'}", device, slots)
 
     return call
 
@@ -42,14 +42,14 @@ def chosen(executor):
 
 
 def test_without_a_place_jobs_run_on_this_machine():
-    assert place(None, "cuda:1", 3) == (None, "cuda:1")
+    assert executor_of(None, "cuda:1", 3) == (None, "cuda:1")
 
 
 @pytest.mark.parametrize(
     ("on", "address"), [("ray", None), ("ray:head:6379", "head:6379"), ("ray://head:10001", "ray://head:10001")]
 )
 def test_ray_gets_its_address(on, address):
-    executor, device = place(on, "auto", 5)
+    executor, device = executor_of(on, "auto", 5)
     assert chosen(executor) == {"address": address, "cpus": 1, "gpus": 0, "slots": 5, "shared": False}
     assert device == "cpu"
 
@@ -93,7 +93,7 @@ def test_a_key_of_another_executor_is_an_error(placed, name, option, value):
 )
 def test_an_unknown_place_is_an_error(on, says):
     with pytest.raises(ConfigError, match=says):
-        place(on, "auto", None)
+        executor_of(on, "auto", None)
 
 
 @pytest.mark.parametrize(

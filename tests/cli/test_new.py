@@ -112,7 +112,7 @@ def test_a_folder_that_holds_something_stays_as_it_is_and_an_empty_one_is_taken(
     (tmp_path / "wave").mkdir()
     (tmp_path / "wave" / "mine.txt").write_text("mine")
     ended = main("new", "task", "wave")
-    assert ended.code == 2 and "wave: is there already" in ended.stderr
+    assert ended.code == 2 and "wave: already exists" in ended.stderr
     assert written(tmp_path / "wave") == {"mine.txt": "mine"}
     (tmp_path / "wave" / "mine.txt").unlink()
     assert main("new", "task", "wave").code == 0

@@ -117,7 +117,7 @@ def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_
     again = main(*words)
     assert again.code == 1 and "1 of 2 jobs failed:\n  R compression seed 0: MemoryError: of steam" in again.stderr
     planned = main(*words, "--dry-run").stdout
-    assert "2 jobs in 2 rows: 1 done, 0 to do, 1 failed and left without --retry." in " ".join(planned.split())
+    assert "2 jobs in 2 rows: 1 done, 0 to do, 1 failed (--retry trains them again)." in " ".join(planned.split())
     retried = json.loads(main(*words, "--retry", "-f", "json").stdout)
     (failure,) = retried["failed"]
     assert failure == {
@@ -193,7 +193,7 @@ def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
         (["G-cx-q-12o"], "did you mean 'G-cg-q-12o'?"),
         (["none.yaml"], "none.yaml: cannot be read: No such file"),
         (["grid.yaml", "S"], "'S' has no effect: the labels are those of grid.yaml"),
-        (["grid.yaml", "other.yaml"], "other.yaml: give one grid; grid.yaml is one already"),
+        (["grid.yaml", "other.yaml"], "other.yaml: give only one grid; grid.yaml is a grid too"),
         (["grid.yaml", "model.n_layer=3"], "grid.yaml: 'model.n_layer' is both set and varied"),
         (["grid.yaml", "--vary", "modl.n_layer=1,2"], "'modl.n_layer=1': unknown key 'modl'; did you mean 'model'?"),
         (["S", "--vary", "model.n_layer"], "--vary 'model.n_layer': expected KEY=V1,V2,... such as model.mix_rank=4,8"),

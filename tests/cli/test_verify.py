@@ -55,7 +55,7 @@ def test_of_several_labels_only_what_fails_is_detailed(invoke, monkeypatch):
 
     monkeypatch.setattr(SRGFamily, "checks", only_r)
     result = invoke(verify, "{S,R}")
-    assert result.output.startswith("fail  R") and "2 labels, 1 with a check that fails" in result.output
+    assert result.output.startswith("fail  R") and "2 labels, 1 with a failed check" in result.output
     assert result.exit_code == 1 and "ZeroDivisionError" in result.output and "causality" not in result.output
 
 
@@ -63,7 +63,7 @@ def test_of_several_labels_only_what_fails_is_detailed(invoke, monkeypatch):
 def test_an_installed_family_is_verified(invoke, install_example):
     install_example("plugin")
     result = invoke(verify, "lin:{elu,relu,id}{,-g}")
-    assert result.exit_code == 0 and "6 labels, none with a check that fails" in result.output
+    assert result.exit_code == 0 and "6 labels, none with a failed check" in result.output
 
 
 @pytest.mark.parametrize("label", ["my:gone.Mixer", "my:madbench.Gone"])
