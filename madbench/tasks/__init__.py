@@ -32,15 +32,22 @@ TOKENS_PER_CHUNK = 1 << 17
 data.
 """
 
-_BUILT_IN = {
-    "compression": "madbench.tasks.compression:Compression",
-    "fuzzy_in_context_recall": "madbench.tasks.fuzzy_in_context_recall:FuzzyInContextRecall",
-    "in_context_recall": "madbench.tasks.in_context_recall:InContextRecall",
-    "memorization": "madbench.tasks.memorization:Memorization",
-    "noisy_in_context_recall": "madbench.tasks.in_context_recall:NoisyInContextRecall",
-    "selective_copying": "madbench.tasks.selective_copying:SelectiveCopying",
-}
 _RESERVED = ("language_model", "mad_average", "task_mean")
+
+
+@functools.cache
+def _built_in() -> dict[str, str]:
+    """The class of each built-in task, by name; no class is imported.
+
+    A task has a file in the folder ``tasks`` and a class of its name in a module of this folder: that of
+    ``noisy_in_context_recall`` is ``NoisyInContextRecall``.
+    """
+    classes = {}
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        for name in re.findall(r"^class (\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE):
+            classes[re.sub("(?<!^)(?=[A-Z])", "_", name).lower()] = f"madbench.tasks.{file.stem}:{name}"
+    names = sorted(path.stem for path in config.TASKS.glob("*.yaml"))
+    return {name: classes[name] for name in names if name in classes}
 
 
 def task_names() -> tuple[str, ...]:
@@ -132,7 +139,7 @@ def _load_class(task: str, value: str) -> type[TaskSetting]:
 
 def task_path(task: str) -> Path:
     """The YAML file of ``task``: shipped with madbench, or beside the module of an installed task."""
-    if task in _BUILT_IN:
+    if is_built_in(task):
         return config.TASKS / f"{task}.yaml"
     cls = settings_class(task)
     with wrap_load_errors(REGISTRY.where(task), ConfigError):
@@ -213,7 +220,7 @@ def fault_of_name(name: str) -> str:
 
 
 REGISTRY: Registry[type[TaskSetting]] = Registry(
-    GROUP, "task", fault_of_name=fault_of_name, load=_load_class, built_in=lambda: _BUILT_IN
+    GROUP, "task", fault_of_name=fault_of_name, load=_load_class, built_in=_built_in
 )
 
 
