@@ -1,0 +1,182 @@
+"""What a change costs: a copy of madbench gets a letter, a task, a family, a suite, a paper and a module.
+
+The files that are edited and added are counted, and the copy is used in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+PARTS = ("madbench", "tasks", "variants", "tests", "pyproject.toml")
+LETTER = {
+    "grammar.py": {
+        '    Letter("q", "QK compressed",': """\
+    Letter("n", "readout gain",
+        "Each channel of what a head reads out is scaled by a learned number, the same in all heads.",
+        "o_t <- gain * o_t", "a letter for a test",
+        "features", "readout_gain", terms=("readout_gain",), is_in_table1=False),
+    Letter("q", "QK compressed",""",
+        "    registers: bool = False": "    readout_gain: bool = False  # n\n    registers: bool = False",
+    },
+    "budget.py": {
+        '    "registers": Term(': """\
+    "readout_gain": Term("d_vo", "gain of the readout", lambda a: a.vo_width),
+    "registers": Term(""",
+    },
+    "dynamic_mlp.py": {
+        "        self.is_from_end =": """\
+        self.readout_gain = nn.Parameter(torch.empty(allocation.vo_width)) if variant.readout_gain else None
+        self.is_from_end =""",
+        'name == "head_norm.weight"': 'name in ("head_norm.weight", "readout_gain")',
+        "        if self.head_norm:\n": """\
+        if self.readout_gain is not None:
+            o = o * self.readout_gain.to(o.dtype)
+        if self.head_norm:
+""",
+    },
+    "reference.py": {
+        '            if variant.base == "D":\n                o =': """\
+            if variant.readout_gain:
+                o = w["readout_gain"] * o
+            if variant.base == "D":
+                o =""",
+    },
+}
+"""The edits of a letter: by file of ``mixers/srg`` a text that is in it once, and what it becomes."""
+TESTS_OF_LETTERS = [
+    "tests/labels",
+    *(f"tests/mixers/srg/test_{name}.py" for name in ("grammar", "diagnosis", "meaning", "checks", "parameters")),
+    "tests/cli/test_ls.py",
+]
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """The files of a clone, without what Python leaves."""
+    places = [root / part for part in PARTS] + [*root.glob("*.py")]
+    files = [path for place in places for path in (place, *place.rglob("*")) if path.is_file()]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files if "__pycache__" not in path.parts}
+
+
+class Clone:
+    """A copy of madbench with its tests."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        for part in PARTS:
+            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+            copy(ROOT / part, root / part)
+        for cache in [*root.rglob("__pycache__")]:
+            shutil.rmtree(cache)
+        self.before = contents(root)
+
+    def add(self, source: Path, target: str, **replaced: str) -> None:
+        """Add a file or a folder. ``replaced`` are words that stand for others in its text."""
+        for path in [source] if source.is_file() else [path for path in source.rglob("*") if path.is_file()]:
+            if "__pycache__" not in path.parts:
+                place = self.root / target / ("" if source.is_file() else path.relative_to(source))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                text = path.read_text(encoding="utf-8")
+                for old, new in replaced.items():
+                    text = text.replace(old, new)
+                place.write_text(text, encoding="utf-8")
+
+    @property
+    def edited(self) -> set[str]:
+        """The files that are not what they were."""
+        after = contents(self.root)
+        return {name for name, content in self.before.items() if after.get(name) != content}
+
+    @property
+    def added(self) -> set[str]:
+        return contents(self.root).keys() - self.before.keys()
+
+    def run(self, *words: str) -> str:
+        """What ``python ...`` prints in the copy."""
+        environment = os.environ | {
+            "PYTHONPATH": str(self.root),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        ended = subprocess.run(
+            [sys.executable, *words], cwd=self.root, env=environment, capture_output=True, text=True, timeout=280
+        )
+        assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]
+        return ended.stdout
+
+
+@pytest.fixture
+def clone(tmp_path) -> Clone:
+    return Clone(tmp_path / "clone")
+
+
+def test_a_letter_costs_four_files_and_no_test(clone):
+    """Its mixers are checked as those of all letters are; theorems are not applicable, since none was worked out."""
+    for name, edits in LETTER.items():
+        path = clone.root / "madbench/mixers/srg" / name
+        text = path.read_text(encoding="utf-8")
+        for old, new in edits.items():
+            assert text.count(old) == 1, f"{name}: {old}"
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+    assert clone.edited == {f"madbench/mixers/srg/{name}" for name in LETTER} and not clone.added
+    verified = clone.run("-m", "madbench", "verify", "R-cn-q-12o", "S-n!", "D-pn-v")
+    assert "3 labels, none with a check that fails" in verified
+    assert "it is not worked out for 'n' (readout gain)" in clone.run("-m", "madbench", "verify", "S-n!", "-f", "json")
+    assert "gain of the readout" in clone.run("-m", "madbench", "explain", "--cost", "S-n!")
+    clone.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS_OF_LETTERS)
+
+
+def test_a_task_costs_its_class_and_its_file(clone):
+    example = EXAMPLES / "task/madbench_prefix_sum"
+    clone.add(example / "__init__.py", "madbench/tasks/prefix_sum.py")
+    clone.add(example / "prefix_sum.yaml", "tasks/prefix_sum.yaml")
+    assert not clone.edited and len(clone.added) == 2
+    assert "prefix_sum" in clone.run("-m", "madbench", "ls", "tasks")
+    assert "digit" in clone.run("-m", "madbench", "data", "prefix_sum")
+    assert "2 jobs" in clone.run("-m", "madbench", "run", "S", "R", "-p", "quick", "-t", "prefix_sum", "--dry-run")
+
+
+def test_a_family_costs_a_folder(clone):
+    example, names = EXAMPLES / "plugin/madbench_linear", {"madbench_linear": "madbench.mixers.lin"}
+    clone.add(example / "__init__.py", "madbench/mixers/lin/family.py", **names)
+    clone.add(example / "mixer.py", "madbench/mixers/lin/mixer.py", **names)
+    assert not clone.edited and {Path(name).parent.name for name in clone.added} == {"lin"}
+    assert "lin" in clone.run("-m", "madbench", "ls", "families")
+    assert "none with a check that fails" in clone.run("-m", "madbench", "verify", "lin:elu-g", "lin:id")
+
+
+def test_a_suite_costs_a_folder_beside_its_tasks(clone):
+    example, names = EXAMPLES / "suite/madbench_counting", {"madbench_counting": "madbench.suites.counting"}
+    clone.add(example / "__init__.py", "madbench/suites/counting/suite.py", **names)
+    clone.add(example / "scores.py", "madbench/suites/counting/scores.py", **names)
+    clone.add(example / "profiles", "madbench/suites/counting/profiles")
+    clone.add(example / "tasks.py", "madbench/tasks/counting.py")
+    for task in ("parity", "majority"):
+        clone.add(example / f"{task}.yaml", f"tasks/{task}.yaml")
+    assert not clone.edited and len(clone.added) == 6
+    assert "counting" in clone.run("-m", "madbench", "ls", "profiles", "counting")
+    assert "2 jobs" in clone.run("-m", "madbench", "run", "S", "-t", "counting", "--dry-run")
+
+
+def test_a_paper_costs_a_folder(clone):
+    clone.add(EXAMPLES / "paper/madbench_positions", "madbench/papers/positions")
+    (clone.root / "madbench/papers/positions/__init__.py").unlink()
+    assert not clone.edited and {Path(name).parts[:3] for name in clone.added} == {("madbench", "papers", "positions")}
+    assert "table1" in clone.run("-m", "madbench", "paper", "positions")
+    assert "S-p" in clone.run("-m", "madbench", "ls", "labels", "@positions")
+    assert "9 jobs" in clone.run("-m", "madbench", "paper", "positions", "table1", "--dry-run")
+
+
+def test_a_module_costs_a_file(clone):
+    clone.add(EXAMPLES / "module/madbench_decay/__init__.py", "my_decay.py")
+    assert not clone.edited and clone.added == {"my_decay.py"}
+    assert "pass" in clone.run("-m", "madbench", "verify", "my:my_decay.Decay")
