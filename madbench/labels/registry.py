@@ -33,8 +33,8 @@ def loaded_families() -> dict[str, LoadedFamily]:
 
 
 def loadable_families() -> Iterator[LoadedFamily]:
-    """The families that can be loaded, each imported when it is asked for."""
-    return (family for _, family in REGISTRY.loadable())
+    """The families that can be loaded, in the order of :func:`families`. Each is imported when it is asked for."""
+    return (REGISTRY.load(name) for name in families() if not REGISTRY.problem(name))
 
 
 def broken_families() -> dict[str, str]:
