@@ -22,25 +22,6 @@ T = TypeVar("T")
 LONGEST_REASON = 300  # characters of a broken package's error message that are repeated
 
 
-@functools.cache
-def shipped_entry_points(group: str) -> dict[str, str]:
-    """The values of a group's entry points in shipped packages, by name. Nothing is imported.
-
-    A shipped package has a file ``entry_points.txt`` of the same form as in the metadata of an installed package. Its
-    code is part of madbench, so a run's id holds only the version that a family declares.
-    """
-    points: dict[str, str] = {}
-    for file in sorted(PAPERS.glob("*/entry_points.txt")):
-        section = ""
-        for line in file.read_text(encoding="utf-8").splitlines():
-            name, equals, value = line.partition("=")
-            if line.startswith("["):
-                section = line.strip("[] ")
-            elif equals and section == group:
-                points[name.strip()] = value.strip()
-    return points
-
-
 class Registry(Generic[T]):
     """The extensions of one kind by name: families, tasks, suites, papers or modules.
 
@@ -64,7 +45,7 @@ class Registry(Generic[T]):
             noun: the kind in messages, such as ``family``.
             fault_of_name: what is wrong with a name; empty for a valid name.
             load: loads the extension with a name and the value of its entry point. Raises ``error`` if it cannot.
-            built_in: the values of the built-in extensions, by name.
+            built_in: the values of the extensions of the core, by name.
             error: the class of errors.
         """
         self.group, self.noun, self.error = group, noun, error
@@ -79,8 +60,9 @@ class Registry(Generic[T]):
 
     @functools.cached_property
     def built_in(self) -> Mapping[str, str]:
-        """The values of the built-in extensions, by name."""
-        return self._find_built_in()
+        """The values of the built-in extensions, by name: those of the core, then those of shipped packages."""
+        own = self._find_built_in()
+        return {**own, **{name: value for name, value in _shipped(self.group).items() if name not in own}}
 
     @property
     def points(self) -> dict[str, EntryPoint]:
@@ -275,6 +257,24 @@ def _short_text(argument: Any) -> str:
         return repr(str(getattr(argument, "label", argument)))[:60]
     except Exception:
         return type(argument).__name__
+
+
+def _shipped(group: str) -> dict[str, str]:
+    """The values of a group's entry points in shipped packages, by name. Nothing is imported.
+
+    A shipped package has a file ``entry_points.txt`` of the same form as in the metadata of an installed package. Its
+    code is part of madbench, so a run's id holds only the version that a family declares.
+    """
+    points: dict[str, str] = {}
+    for file in sorted(PAPERS.glob("*/entry_points.txt")):
+        section = ""
+        for line in file.read_text(encoding="utf-8").splitlines():
+            name, equals, value = line.partition("=")
+            if line.startswith("["):
+                section = line.strip("[] ")
+            elif equals and section == group:
+                points[name.strip()] = value.strip()
+    return points
 
 
 def _entry_points(group: str) -> list[EntryPoint]:

@@ -13,7 +13,7 @@ from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
 from madbench.labels.patterns import is_pattern
-from madbench.labels.plugins import Guarded, Registry, entry_point_name, load_value, shipped_entry_points
+from madbench.labels.plugins import Guarded, Registry, entry_point_name, load_value
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
 
 GROUP = "madbench.families"
@@ -120,17 +120,13 @@ def _fault_of_family(family: Any) -> str:
 
 
 def _built_in() -> dict[str, str]:
-    """The entry point of each built-in family, by name.
-
-    These are the folders below ``mixers/`` that have a ``family.py``, and the families of shipped packages.
-    """
+    """The entry point of each family of the core, by name: the folders below ``mixers/`` that have a ``family.py``."""
     home = Path(__file__).parents[1] / "mixers"
     folders = [file.parent.relative_to(home).parts for file in sorted(home.rglob("family.py"))]
-    of_folders = {
+    return {
         "" if parts[-1] == WITHOUT_PREFIX else parts[-1]: f"madbench.mixers.{'.'.join(parts)}.family:FAMILY"
         for parts in folders
     }
-    return shipped_entry_points(GROUP) | of_folders
 
 
 def fault_of_name(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from madbench.errors import ConfigError, MadbenchError
 from madbench.labels import Label, as_label
-from madbench.labels.plugins import Registry, load_value, shipped_entry_points, wrap_errors
+from madbench.labels.plugins import Registry, load_value, wrap_errors
 from madbench.mixers import Check
 
 GROUP = "madbench.checks"
@@ -45,6 +45,4 @@ def _fault_of(checks: Any) -> str:
     return "" if callable(checks) else "it cannot be called"
 
 
-REGISTRY: Registry[Checks] = Registry(
-    GROUP, "checks", fault_of_name=fault_of_name, load=_load, built_in=lambda: shipped_entry_points(GROUP)
-)
+REGISTRY: Registry[Checks] = Registry(GROUP, "checks", fault_of_name=fault_of_name, load=_load)

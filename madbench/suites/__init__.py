@@ -18,7 +18,7 @@ from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels import Label
-from madbench.labels.plugins import Registry, load_value, shipped_entry_points
+from madbench.labels.plugins import Registry, load_value
 from madbench.mixers import Check
 from madbench.mixers.package_checks import package_checks
 from madbench.suites.base import Size, Suite
@@ -186,9 +186,9 @@ def _fault_of(suite: Any) -> str:
 
 
 def _built_in() -> dict[str, str]:
-    """The entry point of each built-in suite, by name: the folders here, and those of shipped packages."""
+    """The entry point of each suite of the core, by name: the folders here."""
     folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/suite.py"))
-    return shipped_entry_points(GROUP) | {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
+    return {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
 
 
 def fault_of_name(name: str) -> str:

@@ -15,7 +15,7 @@ Digests of the package's own code are of whole files, without comments and docst
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -142,7 +142,7 @@ def package_modules(
     """
     found = find_suite(suite)
     trial = found.trial.partition(":")[0]
-    imported = imports_within(trial, ["madbench.suites", *_own_package(trial)])
+    imported = imports_within(trial, ["madbench.suites", *_own_packages([trial])])
     imported += imports_within("madbench.suites.trial", ["madbench.suites"])  # the schedule of learning rates
     of_suite = {name for name in (trial, *imported) if name.rpartition(".")[2] not in NO_NUMBERS}
     generators = [module for name in of_suite for module in imports_within(name, [found.data_package])]
@@ -150,20 +150,19 @@ def package_modules(
         generators.append(settings_class(task).__module__)
     models = [module for name in of_suite for module in imports_within(name, ["madbench.models"])]
     of_families = [_module_of(family) for family in families]
-    packages = dict.fromkeys(package for module in of_families for package in _own_package(module))
     return {
-        "family": (of_families, ["madbench.mixers", *packages], NO_NUMBERS),
-        "task": (generators, [found.data_package], NO_NUMBERS),
+        "family": (of_families, ["madbench.mixers", *_own_packages(of_families)], NO_NUMBERS),
+        "task": (generators, [found.data_package, *_own_packages(generators)], NO_NUMBERS),
         "suite": (sorted(of_suite), [], ()),
         "model": (models, ["madbench.models"], NO_NUMBERS),
         "training": (["madbench.training.loop"], ["madbench.training"], NO_NUMBERS),
     }
 
 
-def _own_package(module: str) -> list[str]:
-    """The package in ``madbench/papers`` that has a module. Empty for another module."""
-    parts = module.split(".")
-    return [".".join(parts[:3])] if parts[:2] == ["madbench", "papers"] else []
+def _own_packages(modules: Iterable[str]) -> list[str]:
+    """The packages in ``madbench/papers`` that have one of the modules."""
+    places = (module.split(".") for module in modules)
+    return [*dict.fromkeys(".".join(place[:3]) for place in places if place[:2] == ["madbench", "papers"])]
 
 
 def _module_of(family: str) -> str:

@@ -86,6 +86,24 @@ def test_an_extension_is_imported_once_and_only_when_it_is_loaded(monkeypatch):
     assert loads == ["bad", "good"]
 
 
+def test_a_shipped_package_is_built_in_but_takes_no_name_of_the_core(monkeypatch, tmp_path):
+    (tmp_path / "paper").mkdir()
+    points = "[madbench.others]\nother = x:Y\n\n[madbench.things]\nmine = paper.thing:X\nown = paper.thing:Z\n"
+    (tmp_path / "paper" / "entry_points.txt").write_text(points)
+    monkeypatch.setattr(plugins, "PAPERS", tmp_path)
+    monkeypatch.setattr(plugins, "_entry_points", lambda group: [EntryPoint("mine", "other:X", group)])
+    registry = Registry(
+        "madbench.things",
+        "thing",
+        fault_of_name=lambda name: "",
+        load=lambda name, value: value,
+        built_in=lambda: {"own": "core:X"},
+    )
+    assert dict(registry.loadable()) == {"own": "core:X", "mine": "paper.thing:X"}
+    assert registry.identity("mine") == "" and registry.code("mine") is None
+    assert "paper.thing:X has this name already" in registry.refused["mine"]
+
+
 @pytest.mark.slow
 def test_nothing_but_the_registry_reads_entry_points():
     package = Path(madbench.__file__).parent

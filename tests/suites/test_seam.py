@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 import madbench
-from madbench.labels.plugins import shipped_entry_points
-from madbench.suites import GROUP, tokens
+from madbench.suites import REGISTRY, tokens
 from madbench.suites.mad import suite as mad
 
 PACKAGE = Path(madbench.__file__).parent
 FREE = ("suites", "papers")
 """The folders that may name a suite."""
-SUITES = {path.parent.name for path in PACKAGE.glob("suites/*/suite.py")} | {*shipped_entry_points(GROUP)}
+SUITES = {path.parent.name for path in PACKAGE.glob("suites/*/suite.py")} | {*REGISTRY.built_in}
 _MODULE = re.compile(r"madbench\.(?:suites|papers)\.\w+")
 CONSTANTS = {name.upper() for name in SUITES}
 

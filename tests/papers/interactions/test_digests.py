@@ -11,7 +11,7 @@ import madbench
 from madbench.identity import package
 from madbench.suites.code import PARTS, package_modules
 
-AGENTS, TOKENS = ("interactions", "hunters", "ha"), ("mad", "memorization", "")
+AGENTS, TOKENS = ("interactions", "hunters", ["ha"]), ("mad", "memorization", [""])
 
 
 @pytest.fixture
