@@ -1,1 +1,1 @@
-"""The report: one self-contained HTML file with the tables, the figures and every run behind a number."""
+"""The report: a self-contained HTML file with tables, figures and the runs behind every number."""

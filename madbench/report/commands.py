@@ -1,4 +1,4 @@
-"""The commands that train what a report shows or lacks, as words of a shell."""
+"""The commands that train the runs of a report, or the missing runs, as words of a shell."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _USUAL = {
     "--dtype": "uint16",
     "--results": "results",
 }
-"""Values that a command needs no option for; so is a suite's default of its profile."""
-_MOST_NAMED = 8  # labels in one sentence
+"""The default values, for which a command needs no option. The default profile of a suite is another one."""
+_MOST_NAMED = 8  # the most labels in one sentence
 
 
 def train_words(
     row: PlannedRow, results: Path, labels: Sequence[str], seeds: Collection[int], tasks: Sequence[str] | None = None
 ) -> list[str]:
-    """The command that trains labels and seeds under the protocol of ``row``, on all its tasks or on some."""
+    """The command that trains labels and seeds under the protocol of ``row``, on all of its tasks or on ``tasks``."""
     protocol = row.protocol
     without_effect = _words_without_effect(protocol, labels)
     words = [word for word in protocol_words(row, results) if word not in without_effect]
@@ -37,9 +37,9 @@ def train_words(
 
 
 def _words_without_effect(protocol: Protocol, labels: Sequence[str]) -> set[str]:
-    """The overrides of a protocol that decide nothing about any of the labels, beside others that do.
+    """The overrides of a protocol without effect on any of the labels.
 
-    Empty if the code of a label is not used, so that this is not known.
+    Empty if the code of a label must not be run, as the effect is then unknown.
     """
     if not protocol.profile.overrides or any(map(is_shown_as_stored, labels)):
         return set()
@@ -48,7 +48,7 @@ def _words_without_effect(protocol: Protocol, labels: Sequence[str]) -> set[str]
 
 
 def protocol_words(row: PlannedRow, results: Path) -> list[str]:
-    """What ``madbench run`` needs to know of the protocol of ``row``, beside its tasks."""
+    """The words for ``madbench run`` that select the protocol of ``row``, without its tasks."""
     protocol = row.protocol
     name, overrides = protocol.profile_name, protocol.overrides
     if name == OWN_PROFILE:
@@ -58,7 +58,7 @@ def protocol_words(row: PlannedRow, results: Path) -> list[str]:
 
 
 def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
-    """Verb and options that train ``job`` of ``row`` alone, but for its label and seed."""
+    """The verb and the options that train only ``job`` of ``row``, without its label and seed."""
     protocol = row.protocol
     name = protocol.profile_name
     if name == OWN_PROFILE:
@@ -83,26 +83,26 @@ def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path)
 
 
 def option_words(options: Mapping[str, str | None]) -> list[str]:
-    """The options that a command has to name, as their values are not the usual ones."""
+    """The words of options whose values are not the defaults."""
     named = {option: value for option, value in options.items() if value is not None and value != _USUAL.get(option)}
     return [word for pair in named.items() for word in pair]
 
 
 @dataclass(frozen=True)
 class Missing:
-    """One thing that is not there."""
+    """A missing part of the results."""
 
     text: str
     command: str = ""
-    """What would give it; empty where no single command does."""
+    """The command that makes it. Empty if no single command does."""
 
 
 def missing_runs(
     rows: Sequence[PlannedRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
 ) -> list[Missing]:
-    """Labels without any run, seeds and jobs without a result, and labels of a single seed, of the rows of one suite.
+    """Labels without runs, seeds and jobs without a result, and labels with a single seed, in the rows of one suite.
 
-    ``asked`` are the labels that a row was asked for, ``records`` what stored jobs gave by id, ``results`` the store.
+    ``asked`` are the requested labels, ``records`` the stored records by job id, and ``results`` is the store.
     """
     tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
 

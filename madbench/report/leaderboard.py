@@ -1,4 +1,4 @@
-"""The leaderboard: the runs of several archives, with a table for each protocol."""
+"""The leaderboard: the runs of several archives, with one table per protocol."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Board(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """A leaderboard that is to be written."""
+    """The content of a leaderboard."""
 
     boards: list[Board]
     archives: list[tuple[str, str]]
-    """Name of each archive, and its number of runs and digest."""
+    """The name of each archive, and a text with its number of runs and its digest."""
     left_out: list[str]
-    """What is not shown, a line each."""
+    """One line per part that is not shown."""
 
     def render(self, command: str, written: str) -> bytes:
         """The HTML (:func:`madbench.report.rendering.render`)."""
@@ -56,9 +56,9 @@ def leaderboard(
 ) -> Leaderboard:
     """The leaderboard of ``archives``, which are unpacked into the empty folder ``work``.
 
-    A run that several of them have with the same numbers counts once and is of all of them; of one that they have with
-    other numbers the first counts. ``profile`` is that of runs that follow none that is shipped. Raises ``ConfigError``
-    for two archives of one name, and ``StoreError`` where they hold no run that can be shown.
+    A run that several archives have with the same numbers counts once and belongs to all of them. If the numbers
+    differ, the first archive counts. ``profile`` is for runs that follow no shipped profile. Raises ``ConfigError`` for
+    two archives with the same name, and ``StoreError`` if no run can be shown.
     """
     names = [path.name.removesuffix(SUFFIX) for path in archives]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -82,7 +82,7 @@ def leaderboard(
             try:
                 results = _results(suite, protocol, [run.job for run in runs], snapshot, profile, left_out.append)
                 boards += _boards(protocol, results, owners, shows)
-            except MadbenchError as error:  # such as of a family that is not installed
+            except MadbenchError as error:  # for example of a family that is not installed
                 left_out.append(f"{suite.title}: protocol {protocol} is left out; {error}")
     if not boards:
         raise StoreError("\n".join(["no run of these archives can be shown", *left_out]))
@@ -90,7 +90,7 @@ def leaderboard(
 
 
 def _known(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
-    """The runs whose protocol can be read here, and a line per reason for the others, such as an unknown task."""
+    """The runs whose protocol is known here, and one line per reason for other runs, such as an unknown task."""
     known, reasons = [], Counter[str]()
     for run in runs:
         try:
@@ -106,13 +106,13 @@ def _known(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
 def _results(
     suite: Suite, protocol: str, jobs: Sequence[Job], store: Store, profile: str | None, warn: Callable[[str], None]
 ) -> Results:
-    """What the jobs of a protocol gave, as its shipped profile or else as ``profile`` has them."""
+    """The results of the jobs of a protocol, by its shipped profile or otherwise by ``profile``."""
     named = {job.task for job in jobs}
     tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in named]
     asked: dict[str, Any] = {"tasks": tasks, "results": store.root, "opened": lambda _: store, "warn": warn}
     try:
         return Selection(protocol=protocol, budget=None, **asked).select()
-    except MadbenchError:  # of runs that follow no shipped profile
+    except MadbenchError:  # the runs follow no shipped profile
         if profile is None:
             raise
     changes = rate_changes(jobs, suite.Profile.load(profile))
@@ -126,7 +126,7 @@ def _results(
 
 
 def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]], shows: Shows) -> list[Board]:
-    """The table of a protocol; none where none of its runs has a result."""
+    """The table of a protocol. Empty if none of its runs has a result."""
     table = result_table(results, shows=shows)
     if table is None:
         return []
@@ -143,12 +143,12 @@ def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]]
 
 
 def _plain(cell: Cell) -> Cell:
-    """The cell without what it opens, as this page has no runs."""
+    """The cell without its link, as this page has no runs."""
     return replace(cell, link="")
 
 
 def _sources(results: Results, owners: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The archives that have runs of a row, by its name."""
+    """The archives of each row, by the name of the row."""
     return {row.name: ", ".join(_in_order(owners, (job.id for job in row.jobs))) for row in results.experiment.rows}
 
 

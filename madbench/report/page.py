@@ -1,4 +1,4 @@
-"""The page: from the stored runs of one protocol a suite to one HTML file, with its style, script and data inside."""
+"""The page of a report: the stored runs of one protocol per suite as one HTML file."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_FIGURES = 4
-"""Drawn ones of each name that are stored; the oldest go."""
+"""The most drawn figures per name that are cached. The oldest are deleted."""
 _SECTIONS = ("tables", "comparison", "findings", "figures", "factors", "budget", "provenance", "missing")
 
 
 @dataclass(frozen=True)
 class Page:
-    """A report that is to be written."""
+    """The content of a report."""
 
     count: int
-    """Jobs."""
+    """The number of jobs."""
     missing: list[Missing]
     content: Mapping[str, Any]
-    """Everything else that the template shows, by its names there."""
+    """The other content by its name in the template."""
 
     def render(self, command: str, written: str) -> bytes:
-        """The HTML: one file that needs no other and no network, with the ``command`` that wrote it and the date."""
+        """The HTML file, with the ``command`` that wrote it and the date. It needs no other file and no network."""
         sections = [(name, name.capitalize()) for name in _SECTIONS if self.content.get(name, True)]
         content = {**self.content, "missing": self.missing, "sections": sections}
         return render("template.html.j2", content, command, written)
@@ -86,9 +86,9 @@ def report_page(
     shows: Shows = "interval",
     shows_baselines: bool = False,
 ) -> Page:
-    """The report of ``results``. ``labels`` were asked for; if there are none, all stored labels.
+    """The report of ``results`` for the requested ``labels``, by default all stored labels.
 
-    ``claims`` are those of each paper, by its name. Default: the papers of whose claims a pair of labels is stored.
+    ``claims`` are the claims by paper. By default the papers with a stored pair of labels for a claim.
     ``shows`` and ``shows_baselines`` are those of :func:`madbench.analysis.tables.result_table`.
     """
     store = results.store
@@ -131,7 +131,7 @@ def report_page(
 
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
-    """``rows`` of one suite; recognised protocols, whose jobs are those with a result, have the failed ones too."""
+    """The ``rows`` of one suite with failed jobs, which a recognised protocol does not have by itself."""
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)
     suite, job_ids = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
@@ -166,7 +166,7 @@ def _lead(protocols: Iterable[Protocol]) -> str:
 
 
 def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
-    """A sentence: the best labels of every suite's first column of all, and how many claims are decided."""
+    """A sentence on the best labels in the main column of every suite, and on the number of decided claims."""
     parts = [_best(table) for table in tables]
     decided = [f"{verdicts[name]} {name}" for name in ("supported", "contradicted") if verdicts.get(name)]
     if decided:
@@ -176,23 +176,23 @@ def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
 
 
 def _best(table: ResultTable) -> str:
-    """What the table says of its average, or of its first column: which label is best, and which may be as good."""
+    """A sentence on the average or the first column: the best label, and labels not significantly worse."""
     column = next((average for average in table.columns if is_average(average.name)), table.columns[0])
     marked = {name: row[column.name].mark for name, row in table.cells.items() if column.name in row}
     best = [name for name, mark in marked.items() if mark == BEST]
     others = [name for name, mark in marked.items() if mark == WITHIN_NOISE]
     kind = f"{'lowest' if column.better == 'lower' else 'highest'} {title(column.name)}"
     if not best:
-        return f"of {len(marked)} labels none has the {kind} yet: that takes two labels with three seeds or more"
+        return f"none of {len(marked)} labels has the {kind} yet: this needs two labels with at least three seeds"
     place = table.columns.index(column)
     numbers = " and ".join(f"{with_display_names(name)} ({table.texts(name)[place]})" for name in best)
     rivals = ", ".join(map(with_display_names, others)) if len(others) < 4 else f"{len(others)} others"
     text = f"of {len(marked)} labels {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
-    return f"{text}, and {rivals} may be as good" if others else text
+    return f"{text}, and {rivals} not significantly worse" if others else text
 
 
 def _baseline_first(stored: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """The labels, the first of which the others are compared with: of those asked for the first, else S."""
+    """The labels with the baseline first: the first requested label, otherwise S."""
     first = next((label for label in (*asked, "S") if label in stored), stored[0])
     return [first, *(label for label in stored if label != first)]
 
@@ -207,7 +207,7 @@ def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
 
 
 def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], store: Store) -> list[tuple[str, str]]:
-    """Name and value of what all runs share, and of what they ran on."""
+    """The properties that all runs share, and the machines they ran on, as names and values."""
     properties = []
     for protocol in protocols:
         comparable = "" if protocol.profile.comparable_with_paper else " Not comparable with the paper."
@@ -240,7 +240,7 @@ def _commit(value: Mapping[str, Any]) -> str:
 
 
 def _dates(runs: Iterable[ReportedRun]) -> str:
-    """First and last day (UTC) on which the runs ended, as their records say."""
+    """The first and the last day (UTC) on which runs ended, by their records."""
     ended = [run.record.details.get("ended") for run in runs if run.record]
     days = sorted(str(time)[:10] for time in ended if time)
     dates = " to ".join(dict.fromkeys(days[:1] + days[-1:])) or "not recorded"
@@ -251,7 +251,7 @@ def _dates(runs: Iterable[ReportedRun]) -> str:
 def _missing(
     results: Results, rows: Sequence[PlannedRow], labels: Sequence[str], records: Mapping[str, Record]
 ) -> list[Missing]:
-    """What each suite lacks, and the stored runs that are left out."""
+    """The missing results of each suite, and the stored runs that are left out."""
     missing: list[Missing] = []
     for suite in suites().values():
         own = [row for row in rows if row.protocol.suite is suite]
@@ -268,7 +268,7 @@ def _missing(
 
 
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
-    """Name, caption and SVG of the figures, and why the others have nothing to draw."""
+    """Name, caption and SVG of the figures, and the reasons why others have nothing to draw."""
     figures, missing = [], []
     for name in figure_names(results.experiment.suites):
         caption = drawing_of(name).caption
@@ -282,7 +282,7 @@ def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Miss
 
 
 def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
-    """The figure as SVG. Drawing takes longer than all the rest, so ``folder`` has a file a frame that was drawn."""
+    """The figure as SVG. Drawing is slow, so ``folder`` caches one file per drawn frame."""
     digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]} {fonts.settings()}".encode())
     digest.update(hash_pandas_object(frame).to_numpy().tobytes())
     digest.update(
@@ -297,7 +297,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
             return content
     with fonts.font_of_reader():
         content = svg(drawing_of(name).draw(frame), f"figure-{name}")
-    with suppress(StoreError), explain_os_errors(folder):  # a store that is read-only or full has none
+    with suppress(StoreError), explain_os_errors(folder):  # no cache in a store that is read-only or full
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode())
         ours = folder.glob(f"{name}-{'[0-9a-f]' * 16}.svg")
@@ -307,7 +307,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
 
 
 def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
-    """What the script of the page shows of runs, labels and effects."""
+    """The data of runs, labels and effects for the script of the page."""
     folder = store.root / "runs"
     drawn = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
     curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in drawn.items()}
@@ -333,7 +333,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
 
 
 def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
-    """The tasks on whose runs a column rests that is not called as its task, by column."""
+    """The tasks behind each column whose name is not that of its task."""
     tasks_of_column = {}
     for suite in suites().values():
         tasks = {run.job.task for run in runs if run.job.suite == suite.name}
@@ -345,14 +345,14 @@ def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
 
 
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
-    """What the page opens for an effect or an interaction, by its name and quantity."""
+    """The content that the page opens for an effect or an interaction, by its name and quantity."""
     effects = {}
     for row in table.rows:
-        text, headings = "the mean over these pairs of labels, which differ in this factor alone", ["With", "Without"]
+        text, headings = "the mean over these pairs of labels, which differ only in this factor", ["With", "Without"]
         headings.append("Difference over the seeds")
         if row.is_interaction:
             first, second = (contrast.short_name for contrast in row.contrasts)
-            text = f"by how much more {first} is worth where {second} is given, mean over these sets of labels"
+            text = f"how much larger the effect of {first} is with {second}, as the mean over these sets of labels"
             headings = ["Both", f"{second} alone", f"{first} alone", "Neither"]
         effects[f"{row.name}/{row.quantity}"] = {
             "text": f"{difference_text(row.estimate, row.quantity)}: {text}.",

@@ -1,4 +1,4 @@
-"""A page as one HTML file, with its style, script and data inside."""
+"""Rendering of a page as one HTML file with its style, script and data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FOLDER = Path(__file__).parent
 
 
 def render(template: str, content: Mapping[str, Any], command: str, written: str) -> bytes:
-    """The HTML: one file that needs no other and no network, with the ``command`` that wrote it and the date.
+    """The HTML file, with the ``command`` that wrote it and the date. It needs no other file and no network.
 
-    ``content`` has what the template shows, by its names there; ``sections`` and ``data`` of every page.
+    ``content`` has the values of the template by name; every page has ``sections`` and ``data``.
     """
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),

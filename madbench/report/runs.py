@@ -1,7 +1,7 @@
-"""The runs of a report as its page holds them: a column a field, each value that repeats written once; and curves.
+"""The runs of a report in the data of its page: one column per field, with repeated values written once, and curves.
 
-A column is a list with a value a run, or ``{"values": [...], "index": [...]}`` with an index into the values for each
-run; without an index all runs have the only value.
+A column is a list with one value per run, or ``{"values": [...], "index": [...]}`` with an index into the values for
+each run. Without an index all runs have the only value.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from madbench.suites import suite_of
 Column = list[Any] | dict[str, list[Any]]
 
 MOST_POINTS = 24
-"""Points of a curve that the page shows."""
+"""The number of points of a curve on the page."""
 
 _LOSS = "train_loss"
 _EVALUATIONS = ("validation_token_accuracy", "test_batch_macro_accuracy", "validation_loss")
-"""Columns of a curve beside the loss, of which the page draws the first that it has."""
+"""Columns of a curve in addition to the loss. The page draws the first one that exists."""
 _SCALARS = {str, int, float, bool, type(None)}
 
 
 class ReportedRun(NamedTuple):
-    """A job of the report and what is stored of it."""
+    """A job of the report and its record."""
 
     job: Job
     record: Record | None
-    """None where nothing is stored."""
+    """The record of the job. None if nothing is stored."""
     counts: bool
-    """Whether a number of a table rests on it."""
+    """True if a number of a table uses the run."""
     words: list[str]
-    """Verb and options of the command that trains it again, but for label and seed."""
+    """Verb and options of the command that trains the run again, without label and seed."""
     change: str
-    """What the job's setting changes in its task's baseline."""
+    """The changes of the setting to the first setting of the task."""
 
     @property
     def status(self) -> str:
@@ -53,7 +53,7 @@ class ReportedRun(NamedTuple):
 
     @property
     def result(self) -> str:
-        """The number that the run is judged by, as text."""
+        """The main result of the run as text."""
         return suite_of(self.job).result(self.record.metrics) if self.record else ""
 
 
@@ -72,7 +72,7 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
 
 
 def column(values: Sequence[Any]) -> Column:
-    """The values of a field, one a run, as the page holds them."""
+    """The values of a field, one per run, in the form of the page."""
     keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
     by_key = dict(zip(keys, values))
     places = {key: place for place, key in enumerate(by_key)}
@@ -85,7 +85,7 @@ def column(values: Sequence[Any]) -> Column:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON has it: floats of six digits; text where not finite, or an integer beyond a script's."""
+    """``value`` for JSON. Floats have six digits. Values that are not finite and too large integers become text."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else str(value)
     if type(value) in _SCALARS:
@@ -98,7 +98,7 @@ def plain(value: Any) -> Any:
 
 
 def setting_changes(jobs: Sequence[Job]) -> dict[str, str]:
-    """What the setting of each job changes in its task's baseline, by job id; nothing where a task has one setting."""
+    """The changes of each job's setting to the first setting of its task, by job id. Empty for a single setting."""
     keys = [(job.task, str(job.setting)) for job in jobs]
     settings = {key: job for key, job in zip(keys, jobs)}
     counts = Counter(task for task, _ in settings)
@@ -113,9 +113,9 @@ def _changes(job: Job) -> str:
 
 
 def thin_curve(file: Path) -> dict[str, list[float | None]]:
-    """``step``, training loss and evaluation of a ``curve.csv``: evenly spread rows, the first and the last among them.
+    """``step``, training loss and evaluation of a ``curve.csv`` in evenly spaced rows, with the first and the last.
 
-    Values that are not finite are None. Empty where the file has no such rows.
+    Values that are not finite are None. Empty if the file has no such rows.
     """
     try:
         heading, *rows = csv.reader(io.StringIO(read_file(file).decode(), newline=""))
@@ -127,7 +127,7 @@ def thin_curve(file: Path) -> dict[str, list[float | None]]:
             return {}
         places = np.unique(np.linspace(0, len(whole) - 1, MOST_POINTS).round().astype(int))
         columns = {name: [float(whole[place][i]) for place in places] for i, name in enumerate(names)}
-    except (OSError, ValueError, csv.Error):  # absent while the run is replaced, or edited since it was stored
+    except (OSError, ValueError, csv.Error):  # missing while the run is replaced, or edited after it was stored
         return {}
     short = {name: [float(f"{x:.4g}") if math.isfinite(x) else None for x in xs] for name, xs in columns.items()}
     return short | {"step": [int(step) for step in columns["step"]]}

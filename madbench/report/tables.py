@@ -1,4 +1,4 @@
-"""The tables and findings as the page needs them: cells with the number that sorts them and the runs they open."""
+"""The tables and findings of the page: cells with their sort keys and links to runs."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from madbench.suites.code_marks import SIGN
 
 @dataclass(frozen=True)
 class Cell:
-    """One number or text of a table."""
+    """A cell with a number or a text."""
 
     text: str
     value: float | None = None
-    """What sorts it; None, or NaN, goes last."""
+    """The sort key. None and NaN come last."""
     link: str = ""
-    """What the page opens for it, as its hash has it; empty for nothing."""
+    """The hash of the link. Empty without a link."""
     mark: str = ""
-    """``best``, ``within_noise`` of the best, or nothing."""
+    """``best``, ``within_noise`` of the best, or empty."""
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The number and what follows it: its interval, how complete it is."""
+        """The number and the text after it, such as its interval."""
         starts = [self.text.index(start) for start in (" ±", " (", " n=", " [") if start in self.text]
         cut = min(starts, default=len(self.text))
         return self.text[:cut], self.text[cut:]
@@ -53,20 +53,20 @@ class Cell:
 
 
 class Group(NamedTuple):
-    """Rows that stay together when the table is sorted, by the cells of the first one."""
+    """Rows that stay together when the table is sorted. The first row has the sort keys."""
 
     rows: list[list[Cell]]
-    """The first cell of a row is its heading."""
+    """The rows. The first cell of a row is its heading."""
     label: str = ""
-    """What a filter looks at; empty where the group is of no label."""
+    """The label for the filter. Empty if the group has no label."""
 
 
 class Heading(NamedTuple):
-    """Title of a column."""
+    """The heading of a column."""
 
     text: str
     is_ascending: bool = False
-    """Direction in which the first click on it sorts."""
+    """True if the first click sorts in ascending order."""
 
 
 class PageTable(NamedTuple):
@@ -74,15 +74,15 @@ class PageTable(NamedTuple):
 
     id: str
     caption: str
-    """Short; what the table is."""
+    """A short title."""
     note: str
-    """How to read it and what it is of."""
+    """How to read the table, and its protocol."""
     headings: list[Heading]
     groups: list[Group]
 
 
 def page_link(kind: Literal["runs", "effect"], name: str, column: str = "") -> str:
-    """The hash that opens the runs of a label behind a column, or all of them, or what an effect rests on."""
+    """The hash of the link to the runs of a label in a column, to all of its runs, or to the labels of an effect."""
     return f"{kind}/{quote(name, safe='')}/{quote(column, safe='')}"
 
 
@@ -109,13 +109,13 @@ def result_page_table(table: ResultTable) -> PageTable:
 
 
 def _opens(suite: Suite, column: str) -> str:
-    """Whose runs a cell of ``column`` opens: those of a task or an average; of any other column all of the suite's."""
+    """The column whose runs a cell opens. For a column without runs of its own: the only task, or empty for all."""
     tasks = suite.tasks()
     return column if column in tasks or is_average(column) else tasks[0] if len(tasks) == 1 else ""
 
 
 def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
-    """A row a label, with its differences from the baseline; None without another label."""
+    """The table with one row per label and its differences from the baseline. None without another label."""
     rows: list[Comparison] = table.rows
     quantities = in_order(row.quantity for row in rows)
     cells = {(row.label, row.quantity): row for row in rows}
@@ -141,7 +141,7 @@ def _difference_cell(row: Comparison) -> Cell:
 
 
 def factor_page_table(table: AttributionTable) -> PageTable:
-    """A row a factor and an interaction; the cells open the labels that they rest on."""
+    """The table with one row per factor or interaction. The cells link to their labels."""
     values = {(row.name, row.quantity): row.estimate.estimate for row in table.rows}
     (corner, *headings), lines = table.text_rows()
     groups = []
@@ -164,15 +164,15 @@ def factor_page_table(table: AttributionTable) -> PageTable:
 
 
 def _first_number(text: str) -> float | None:
-    digits = text.split("-")[0]  # of 3 or 2-3
+    digits = text.split("-")[0]  # "3" or "2-3"
     return float(digits) if digits.isdigit() else None
 
 
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
-    """One row per label and size of its mixer; lengths at which it is the same share a row.
+    """The table of budgets with one row per label and mixer size. Lengths with equal mixers share a row.
 
-    A label whose code is not used or fails, and a suite whose jobs do not state a width and a length, has the numbers
-    that its runs recorded.
+    The numbers are those of the records if the code of a label must not be run or fails, and if a suite's jobs have no
+    width and length.
     """
     lengths: dict[tuple, list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
@@ -206,7 +206,7 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
 
 
 def _mixers(job: Job) -> list[Allocation]:
-    """The budgets of a job's mixers. Empty if the label's code is not used or fails, or if the size is not stated."""
+    """The budgets of the mixers of a job. Empty if the label's code must not be run or fails, or without a size."""
     label, d_model, n_head, length = _size(job)
     if not is_shown_as_stored(label) and d_model and length:
         blocks = getattr(job.model, "n_layer", 1)
@@ -217,7 +217,7 @@ def _mixers(job: Job) -> list[Allocation]:
 
 
 def _size(job: Job) -> tuple[str, int, int, int]:
-    """Label, width, heads and length of a job; 0 for a number that its suite does not state."""
+    """Label, width, heads and length of a job; 0 for a number that its suite does not have."""
     length = getattr(job.model, "seq_len", None) or job.setting.get("seq_len", 0)
     return job.label, getattr(job.model, "d_model", 0), job.model.n_head, length
 

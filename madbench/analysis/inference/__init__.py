@@ -1,20 +1,20 @@
-"""The only place with an interval or a p-value: one test for every profile, suite and column.
+"""The only place with intervals and p-values: one test for every profile, suite and column.
 
-The unit is the seed. A sample holds the values of the seeds of one label in one column; the settings of a task share
-the initial weights of a seed and are averaged before. A difference depends on its labels and on constants alone, so it
-is the same wherever it is shown, and stays the same when the store grows.
+Each seed is one observation. A sample has the values of the seeds of one label in one column. The settings of a task
+share the initial weights of a seed and are averaged first. A difference depends only on its labels and on constants, so
+it is the same wherever it is shown, and does not change when the store grows.
 
 - :mod:`~madbench.analysis.inference.variance`: the terms of the variance of a mean, Satterthwaite's degrees of freedom,
   p-value and interval of Student's t. This is the whole test.
-- :mod:`~madbench.analysis.inference.sample`: the seeds of a label in a column; averages; if a task is learned or
-  solved.
+- :mod:`~madbench.analysis.inference.sample`: the seeds of a label in a column, averages, and whether a task is learned
+  or solved.
 - :mod:`~madbench.analysis.inference.differences`: differences and sums of labels, and equivalence within a margin.
 - :mod:`~madbench.analysis.inference.many`: Holm's method, ranks, and the labels that are worse than the best.
 
-With the scatter of the seeds fixed, a larger difference never has a larger p. An interval holds its estimate, and
-leaves out 0 if and only if the p of its difference is below 0.05. Nothing is tested with fewer than :data:`LEAST_SEEDS`
-seeds, if neither label is above the best answer without context, or above chance where that is not known, or if all
-seeds of both solve the task.
+With the same spread of the seeds, a larger difference never has a larger p. An interval contains its estimate, and it
+excludes 0 if and only if the p-value of the difference is below 0.05. Nothing is tested with fewer than
+:data:`LEAST_SEEDS` seeds, if neither label is above the best answer that ignores the context (above chance if that is
+unknown), or if all seeds of both labels solve the task.
 """
 
 from madbench.analysis.inference.differences import (

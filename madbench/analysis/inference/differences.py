@@ -1,4 +1,4 @@
-"""Differences of samples, their intervals and tests: against zero, a line, and a margin on either side."""
+"""Differences of samples with intervals, and tests against zero, against a line, and against a margin."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
 
 @dataclass(frozen=True)
 class Difference:
-    """A weighted sum of means, its interval and its test; NaN where there is none."""
+    """A weighted sum of means with its interval and its test. NaN without an interval or test."""
 
     estimate: float
     low: float
-    """Ends of the 95% interval."""
+    """The lower end of the 95% interval; ``high`` is the upper end."""
     high: float
     p: float
-    """Two-sided, of "it is zero", or "it is on the line"."""
+    """The two-sided p-value of a difference of zero, or of a difference on the line."""
     n: int
-    """Seeds of the label that has the fewest."""
+    """The number of seeds of the label with the fewest seeds."""
     test: str = ""
-    """``t``; empty if nothing is tested."""
+    """``t``. Empty if nothing is tested."""
     reason: str = ""
     """Why nothing is tested."""
 
     def p_above(self, line: float) -> float:
-        """One-sided, of "it is at most the line" against which it was tested."""
+        """The one-sided p-value of a difference of at most the ``line`` of the test."""
         return self.p / 2 if self.estimate > line else 1 - self.p / 2
 
 
 def difference(first: Sample, second: Sample, line: float = 0.0) -> Difference:
-    """The mean of ``first`` less that of ``second``, tested against ``line``."""
+    """The mean of ``first`` minus the mean of ``second``, tested against ``line``."""
     return combination([(1.0, first), (-1.0, second)], line)
 
 
 def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_solved: bool = False) -> Difference:
-    """The sum of weight * mean over ``terms``, samples of different labels in one column, tested against ``line``.
+    """The sum of weight * mean over ``terms``, tested against ``line``. The samples are labels in one column.
 
-    ``tests_solved`` tests it also if all seeds solve the task. No gain can be shown of these, but equality can.
+    With ``tests_solved`` it is also tested if all seeds solve the task. Then equality can be shown, but no gain.
     """
     samples = [sample for _, sample in terms]
     n = min(sample.n for sample in samples)
-    estimate = round(sum(weight * sample.mean for weight, sample in terms), 9)  # equal numbers differ by nothing
+    estimate = round(sum(weight * sample.mean for weight, sample in terms), 9)  # equal numbers differ by exactly 0
     reason = _why_untested(samples, tests_solved)
     if n < 2:
         return Difference(estimate, math.nan, math.nan, math.nan, n, reason=reason)
@@ -63,24 +63,24 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
 
 @dataclass(frozen=True)
 class Equivalence:
-    """A difference held against a margin on either side; NaN if nothing is tested."""
+    """The tests of a difference against a margin on both sides. NaN if nothing is tested."""
 
     margin: float
     p_above: float
-    """One-sided, of "it is at most minus the margin"."""
+    """The one-sided p-value of a difference of at most minus the margin."""
     p_below: float
-    """One-sided, of "it is at least the margin"."""
+    """The one-sided p-value of a difference of at least the margin."""
     reason: str = ""
     """Why nothing is tested."""
 
     @property
     def p(self) -> float:
-        """Of "it is the margin or more, in either direction"."""
+        """The p-value of a difference of the margin or more in either direction."""
         return max(self.p_above, self.p_below)
 
 
 def equivalence(first: Sample, second: Sample, margin: float) -> Equivalence:
-    """The mean of ``first`` less that of ``second``, by two one-sided tests against ``margin`` (Schuirmann 1987)."""
+    """The mean of ``first`` minus the mean of ``second``, by two one-sided tests against ``margin`` (Schuirmann)."""
     terms = [(1.0, first), (-1.0, second)]
     above, below = (combination(terms, line, tests_solved=True) for line in (-margin, margin))
     return Equivalence(margin, above.p_above(-margin), 1 - below.p_above(margin), above.reason)

@@ -1,4 +1,4 @@
-"""Many comparisons at once: p-values adjusted for their number, ranks, and the labels that may be the best."""
+"""Multiple comparisons: adjusted p-values, ranks, and labels that are not significantly worse than the best."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from madbench.analysis.inference.variance import LEVEL
 
 
 def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashable] | None = None) -> list[float]:
-    """Holm's adjustment of the p-values of one family (Holm 1979); NaN stays NaN and does not count.
+    """Holm's adjustment of the p-values of one family (Holm 1979). NaN stays NaN and does not count.
 
-    The i-th smallest of m, from 0, is multiplied by m - i; none is adjusted to less than a smaller one, or to over 1.
-    ``share`` of the error of a table is this family's; its p-values are divided by it. Of hypotheses of one of the
-    ``groups`` at most one is true, so each is multiplied by the number of groups of which one is not rejected yet
-    (Shaffer 1986, "Modified sequentially rejective multiple test procedures").
+    The i-th smallest of m p-values, from 0, is multiplied by m - i. Adjusted p-values are not smaller than those before
+    them, and at most 1. ``share`` is the share of a table's error rate for this family; p-values are divided by it. At
+    most one hypothesis of each of the ``groups`` is true. So a p-value is multiplied by the number of groups with a
+    hypothesis that is not rejected yet (Shaffer 1986, "Modified sequentially rejective multiple test procedures").
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -42,7 +42,7 @@ def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashabl
 
 @dataclass(frozen=True)
 class Rank:
-    """The place of a label in a column, 1 for the best mean, and the places that its seeds do not rule out."""
+    """The rank of a label in a column, 1 for the best mean, and the ranks that its seeds do not rule out."""
 
     place: int
     low: int
@@ -55,12 +55,12 @@ class Rank:
 
 
 def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Rank]:
-    """The rank of every key with its 95% interval, which holds for all keys at once.
+    """The rank of every key with its 95% interval. The intervals hold for all keys at once.
 
-    Below a key are those that are significantly worse, above it those that are better, of all pairs by Holm's method;
-    its interval is the places that are left (Al Mohamad, Goeman and van Zwet 2022, "Simultaneous confidence intervals
-    for ranks", Biometrics 78). Keys that are equally good may have any place among them. Equal means, to the step in
-    which the column is counted, share a place.
+    All pairs are tested with Holm's method. The interval of a key has the ranks that are left after keys that are
+    significantly better and significantly worse (Al Mohamad, Goeman and van Zwet 2022, "Simultaneous confidence
+    intervals for ranks", Biometrics 78). Equally good keys may have any rank among them. Means that are equal at the
+    resolution of the column share a rank.
     """
     keys = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
     pairs = [*itertools.combinations(keys, 2)]
@@ -77,7 +77,7 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
 
 
 def not_best(columns: Mapping[str, tuple[Mapping[str, Sample], bool]]) -> dict[str, set[str]]:
-    """By column, the keys that are significantly worse than the best mean of the column.
+    """The keys that are significantly worse than the best mean, by column.
 
     ``columns`` are the columns of a table: the samples by key, and True if higher is better. A key is compared with
     the best by the test of :func:`difference`, two-sided. All comparisons of the table are adjusted by Holm's method.

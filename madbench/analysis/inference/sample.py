@@ -12,14 +12,14 @@ from madbench.analysis.inference.variance import VISIBLE_SHARE, Terms, terms_of_
 from madbench.jobs import LEAST_SEEDS
 
 UNLEARNED_SHARE = 0.05
-"""A mean within this share of the way from the heuristic, or else chance, to the ceiling has not learned the task."""
+"""A mean has not learned the task within this share of the way from the heuristic (or chance) to the ceiling."""
 SETTLING_SEEDS = 5
-"""Seeds with which false verdicts on labels that split are as rare as on others (``studies/calibration.py``)."""
+"""The number of seeds with which false verdicts on labels that split are rare (``studies/calibration.py``)."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The meaning of the values of a column, for one label; NaN where a column has no such value."""
+    """The scale of the values of a column for one label. NaN if a column has no such value."""
 
     chance: float = math.nan
     """The value of a model that has learned nothing, and of a diverged run."""
@@ -30,15 +30,15 @@ class Scale:
     limits: tuple[float, float] = (-math.inf, math.inf)
     """The lowest and the highest possible value."""
     resolution: float = 1e-6
-    """Step in which values are counted."""
+    """The step between possible values."""
     is_counted: bool = False
-    """True if values are counts of steps; then ``chance`` is the last step of a run that did not get there."""
+    """True if values are counts of steps. Then ``chance`` is the last step of a run that did not reach the event."""
     heuristic: float = math.nan
-    """The value of the best answer without context."""
+    """The value of the best answer that ignores the context."""
 
     @property
     def width(self) -> float:
-        """The range of the column; from chance up if only the upper limit is finite; NaN for a loss or a count."""
+        """The range of the column, from chance if only the upper limit is finite. NaN for a loss or a count."""
         low, high = self.limits
         if math.isfinite(high):
             return high - (low if math.isfinite(low) else self.chance)
@@ -55,7 +55,7 @@ class Sample:
     diverged: np.ndarray | None = None
     """True for each seed (n,) with a diverged run; None if there are none."""
     parts: tuple[Sample, ...] = field(default=(), repr=False)
-    """The samples of the columns that this is the average of; empty if it is no average."""
+    """The samples of the tasks of an average. Empty for other columns."""
 
     @property
     def n(self) -> int:
@@ -64,12 +64,12 @@ class Sample:
 
     @functools.cached_property
     def mean(self) -> float:
-        """NaN without a seed."""
+        """The mean over seeds. NaN without a seed."""
         return float(self.values.mean()) if self.n else math.nan
 
     @property
     def deviation(self) -> float:
-        """Standard deviation over seeds (n - 1); NaN of a single seed."""
+        """The standard deviation over seeds (n - 1). NaN for a single seed."""
         return float(self.values.std(ddof=1)) if self.n > 1 else math.nan
 
     @property
@@ -99,22 +99,22 @@ class Sample:
 
     @property
     def way(self) -> float:
-        """The way from the heuristic to a perfect score; NaN if the heuristic is not known."""
+        """The distance from the heuristic to a perfect score. NaN if the heuristic is unknown."""
         if self.parts:
             return float(np.mean([part.way for part in self.parts]))
         return self.scale.limits[1] - self.scale.heuristic
 
     @functools.cached_property
     def splits(self) -> bool:
-        """True if the seeds lie so far apart that some are on another level; of an average, never."""
+        """True if the seeds are so far apart that some are on another level. False for an average."""
         is_apart = self.n > 1 and np.ptp(self.values) > VISIBLE_SHARE * self.scale.width
         return bool(is_apart) and not self.parts
 
     @functools.cached_property
     def has_learned(self) -> bool:
-        """True if the mean is above the heuristic; if that is not known, off chance; if that is not known either.
+        """True if the mean is above the heuristic, or differs from chance if the heuristic is unknown.
 
-        True of an average if it is true of any part.
+        Also True if both are unknown. For an average: True if it is true for any part.
         """
         if self.parts:
             return any(part.has_learned for part in self.parts)
@@ -128,8 +128,8 @@ class Sample:
     def terms(self) -> Terms:
         """The terms of the variance of the mean of two or more seeds.
 
-        Of an average, those of its parts divided by the square of their number. If the averages of single seeds scatter
-        more than that, as those of correlated tasks do, their variance stands in place of it.
+        For an average these are the terms of its parts, divided by the square of their number. If tasks are correlated,
+        the averages of single seeds may vary more; then their own variance is used.
         """
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)
@@ -139,12 +139,12 @@ class Sample:
 
     @functools.cached_property
     def half_width(self) -> float:
-        """Half of the 95% interval of the mean, at most the range of the column; NaN of a single seed."""
+        """The half-width of the 95% interval of the mean, at most the range of the column. NaN for a single seed."""
         return float(np.fmin(self.terms.half_width, self.scale.width)) if self.n > 1 else math.nan
 
     @functools.cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean, within the limits of the column; NaN, NaN of a single seed."""
+        """The 95% interval of the mean within the limits of the column. NaN, NaN for a single seed."""
         if self.n < 2:
             return math.nan, math.nan
         low, high = np.clip([self.mean - self.half_width, self.mean + self.half_width], *self.scale.limits).tolist()

@@ -1,20 +1,21 @@
-"""The variance of a mean of few seeds: what the seeds show, and what so few seeds cannot show.
+"""The variance of a mean of few seeds, increased for what these seeds cannot show.
 
-Two facts about seeds enter every variance. They are the same for every profile, suite and column.
+Two facts about seeds are used in every variance. They are the same for every profile, suite and column.
 
-1. The scatter of a label over seeds is a little more than its few seeds show. The variance is the larger of the
-   sample's own and the moderated one, (d0 s0^2 + (n - 1) v) / (d0 + n - 1), of Smyth (2004), "Linear models and
-   empirical Bayes methods for assessing differential expression in microarray experiments", Statistical Applications in
-   Genetics and Molecular Biology 3. We differ in that a variance is raised and never lowered. Its degrees of freedom
-   are n - 1 + d0 min(1, s0^2 / v): the prior adds none where the seeds scatter far more than it says.
-2. A label may split: solve a task in some seeds and not in others. A sample whose seeds are close together may be one
-   side of such a label. With a uniform share of solving seeds, n seeds show one side only with probability 2 / (n + 1);
-   the expected square of the distance between their mean and the true one is then 2 gap^2 / ((n + 2) (n + 3)). The
-   posterior probability of a label that splits times this square is added, with :data:`SPLIT_FREEDOM` degrees of
-   freedom.
+1. The spread of a label over seeds is a little larger than its few seeds show. The variance is the larger of the sample
+   variance v and the moderated one, (d0 s0^2 + (n - 1) v) / (d0 + n - 1), of Smyth (2004), "Linear models and empirical
+   Bayes methods for assessing differential expression in microarray experiments", Statistical Applications in Genetics
+   and Molecular Biology 3. In contrast to Smyth, a variance is never decreased. Its degrees of freedom are n - 1 + d0
+   min(1, s0^2 / v): the prior adds almost none if the spread of the seeds is far larger than s0.
+2. A label may split: it solves a task in some seeds and not in others. If the seeds of a sample are close together,
+they
+   may be on one side of such a label. With a uniform share of solving seeds, n seeds show only one side with
+   probability 2 / (n + 1). The expected squared distance between their mean and the true mean is then 2 gap^2 / ((n +
+   2) (n + 3)). This square times the posterior probability of a label that splits is added, with :data:`SPLIT_FREEDOM`
+   degrees of freedom.
 
-The constants were rounded from the 33 labels of ``results/measured/evening.tar.xz``, three seeds each. They are judged
-by other seeds in ``studies/calibration.py``.
+The constants were rounded from the 33 labels of ``results/measured/evening.tar.xz``, three seeds each.
+``studies/calibration.py`` measures the test on other seeds.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from scipy.special import betaincinv, stdtr, stdtrit
 TEST, VERSION = "moderated t", 1
 """Name and version of the test. A registration names both."""
 LEVEL = 0.05
-"""Adjusted p-value up to which a difference is significant; 1 - confidence of every interval."""
+"""The largest adjusted p-value of a significant difference. Intervals have the confidence 1 - LEVEL."""
 PRIOR_FREEDOM = 2.0
 """d0: the degrees of freedom of the prior variance."""
 SPREAD_SHARE, LOSS_SPREAD_SHARE = 0.02, 0.01
-"""s0: a share of the range of a column that has one, such as 2 points of accuracy; of others, a share of the mean."""
+"""s0: a share of the range of a column, such as 2 points of accuracy; without a range, a share of the mean."""
 SPLIT_SHARE = 0.15
 """The share of the labels in a column that split."""
 GAP_SHARE = 0.35
-"""Distance between the two levels of a label that splits, as a share of the range of the column."""
+"""The distance between the two levels of a label that splits, as a share of the range of the column."""
 VISIBLE_SHARE = 0.25
 """A sample whose seeds are further apart than this share of the range shows its split itself."""
 SPLIT_FREEDOM = 4.0
@@ -43,7 +44,7 @@ SPLIT_FREEDOM = 4.0
 
 @dataclass(frozen=True)
 class Terms:
-    """Independent terms of a variance and their degrees of freedom; arrays (..., terms)."""
+    """The independent terms of a variance and their degrees of freedom, as arrays (..., terms)."""
 
     variances: np.ndarray
     freedoms: np.ndarray
@@ -69,12 +70,12 @@ class Terms:
         return self.variance**2 / (self.variances**2 / self.freedoms).sum(axis=-1)
 
     def p(self, distance: np.ndarray | float) -> np.ndarray:
-        """Two-sided p-value of a sum that is ``distance`` from what it is tested against."""
+        """The two-sided p-value of a sum at this ``distance`` from the tested value."""
         return 2 * stdtr(self.freedom, -np.abs(distance) / np.sqrt(self.variance))
 
     @property
     def half_width(self) -> np.ndarray:
-        """Half of the 95% interval of the sum."""
+        """The half-width of the 95% interval of the sum."""
         return stdtrit(self.freedom, 1 - LEVEL / 2) * np.sqrt(self.variance)
 
 
@@ -82,9 +83,9 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
     """The terms of the variance of the mean of two or more seeds.
 
     Args:
-        values: of the seeds, along the last axis.
-        width: range of the column, such as 100 points of accuracy; NaN for a loss or a count, which has none.
-        resolution: step in which values are counted. The variance is at least that of the rounding error.
+        values: the values of the seeds, along the last axis.
+        width: the range of the column, such as 100 points of accuracy. NaN for a loss or a count.
+        resolution: the step between possible values. The variance is at least that of the rounding error.
     """
     n = values.shape[-1]
     own = np.maximum(values.var(axis=-1, ddof=1), resolution**2 / 12)
@@ -94,9 +95,9 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
 
 
 def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> Terms:
-    """The terms of a mean of ``n`` future seeds that scatter with ``variance`` about ``mean``.
+    """The terms of a mean of ``n`` future seeds with this ``variance`` about ``mean``.
 
-    ``splits`` is true of seeds that are known to lie on two levels.
+    ``splits`` is True if the seeds are known to lie on two levels.
     """
     has_width = not np.isnan(width)
     prior = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * abs(mean)
@@ -117,7 +118,7 @@ def _terms(own: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: 
 
 
 def binomial_interval(solved: int, n: int) -> tuple[float, float]:
-    """Clopper and Pearson's 95% interval of a share of which ``solved`` of ``n`` are known.
+    """Clopper and Pearson's 95% interval of a share, from ``solved`` of ``n`` seeds.
 
     >>> [round(end, 3) for end in binomial_interval(3, 3)]
     [0.292, 1.0]
