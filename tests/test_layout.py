@@ -243,16 +243,18 @@ def test_every_room_has_its_place():
 
 def typed_files() -> list[Path]:
     """The files that mypy checks, from ``pyproject.toml``."""
-    named = [PACKAGE.parent / name for name in tomllib.loads(PYPROJECT.read_text())["tool"]["mypy"]["files"]]
+    patterns = tomllib.loads(PYPROJECT.read_text())["tool"]["mypy"]["files"]
+    named = [path for pattern in patterns for path in PACKAGE.parent.glob(pattern)]
     return [file for path in named for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
 
 
-def test_no_type_is_another_name_for_any_and_no_error_of_mypy_is_ignored():
+def test_no_type_is_another_name_for_any_and_no_error_of_mypy_is_ignored_without_a_reason():
     """A label and a family have protocols; ``Label = Any`` would hide every wrong attribute from mypy."""
     assert PACKAGE / "labels" / "family.py" in typed_files()
     for path in typed_files():
         text = path.read_text(encoding="utf-8")
-        assert "type: ignore" not in text, path
+        for line in text.splitlines():
+            assert "type: ignore" not in line or re.search(r"type: ignore\[[a-z-]+\]  # .{10}", line), f"{path}: {line}"
         aliases = [node for node in ast.parse(text).body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value]
         assert not [ast.unparse(node) for node in aliases if ast.unparse(node.value) == "Any"], path
 

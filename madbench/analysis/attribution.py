@@ -31,6 +31,8 @@ from madbench.errors import StoreError
 EFFECTS_SHARE = 0.8
 """The share of a table's error rate that its effects use. Its interactions use the rest."""
 
+Cases = Mapping[tuple[Contrast, ...], Sequence[Pair | Square]]
+"""Pairs by one contrast, or squares by two."""
 _SIGNS = (1.0, -1.0, -1.0, 1.0)  # of the labels of a square in an interaction; the first two: of a pair in an effect
 
 
@@ -41,7 +43,7 @@ class Effect:
     contrasts: tuple[Contrast, ...]  # one for an effect, two for an interaction
     quantity: str  # a task, mad_average or loss_l5
     estimate: Difference
-    cases: dict[Pair | Square, Difference | None]  # the pairs with their differences, or the squares
+    cases: Mapping[Pair | Square, Difference | None]  # the pairs with their differences, or the squares
     p_holm: float = math.nan  # adjusted for all effects, or for all interactions, of the table
 
     @property
@@ -57,6 +59,11 @@ class Effect:
         return self.contrasts[0].name
 
     @property
+    def pairs(self) -> dict[Pair, Difference]:
+        """The pairs of an effect with their differences. Empty for an interaction."""
+        return {case: own for case, own in self.cases.items() if len(case) == 2 and own is not None}
+
+    @property
     def is_interaction(self) -> bool:
         return len(self.contrasts) > 1
 
@@ -68,8 +75,10 @@ def attribute(scores: pd.DataFrame) -> list[Effect]:
     """
     samples = samples_of(columns_that(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
-    of_one, every = {(contrast,): of_contrast for contrast, of_contrast in pairs.items()}, []
-    for cases, share in ((of_one, EFFECTS_SHARE), (find_squares(pairs), 1 - EFFECTS_SHARE)):
+    of_one: Cases = {(contrast,): of_contrast for contrast, of_contrast in pairs.items()}
+    of_two: Cases = {both: squares for both, squares in find_squares(pairs).items()}
+    every: list[Effect] = []
+    for cases, share in ((of_one, EFFECTS_SHARE), (of_two, 1 - EFFECTS_SHARE)):
         effects = [effect for name in in_order(samples) for effect in _effects(name, cases, samples[name])]
         p_values = holm([effect.estimate.p for effect in effects], share)
         every += [replace(effect, p_holm=p) for effect, p in zip(effects, p_values)]
@@ -78,7 +87,7 @@ def attribute(scores: pd.DataFrame) -> list[Effect]:
 
 def _effects(
     quantity: str,
-    cases_by_contrasts: Mapping[tuple[Contrast, ...], Sequence[Pair | Square]],
+    cases_by_contrasts: Cases,
     samples: Mapping[str, Sample],
 ) -> list[Effect]:
     """The effects or interactions on one quantity. An interaction needs enough seeds for a test."""
@@ -89,8 +98,8 @@ def _effects(
             continue
         estimate = combination([(sign / len(stored), samples[x]) for case in stored for sign, x in zip(_SIGNS, case)])
         if len(contrasts) == 1:
-            cases = {pair: difference(*(samples[label] for label in pair)) for pair in stored}
-            effects.append(Effect(contrasts, quantity, estimate, cases))
+            differences = {pair: difference(samples[pair[0]], samples[pair[1]]) for pair in stored}
+            effects.append(Effect(contrasts, quantity, estimate, differences))
         elif estimate.test:
             effects.append(Effect(contrasts, quantity, estimate, dict.fromkeys(stored)))
     return effects
@@ -154,10 +163,10 @@ def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool
         counts = _range(len(effect.cases) for effect in effects.values())
         add(next(iter(effects.values())).name, cells, counts, (effect.estimate.n for effect in effects.values()))
         if shows_pairs and len(contrasts) == 1:
-            for pair in dict.fromkeys(pair for effect in effects.values() for pair in effect.cases):
-                of_pair = {quantity: effect.cases[pair] for quantity, effect in effects.items() if pair in effect.cases}
-                cells = {quantity: _text(difference, quantity) for quantity, difference in of_pair.items()}
-                add(f"  {pair[0]} {MINUS} {pair[1]}", cells, "", (difference.n for difference in of_pair.values()))
+            for pair in dict.fromkeys(pair for effect in effects.values() for pair in effect.pairs):
+                of_pair = {quantity: effect.pairs[pair] for quantity, effect in effects.items() if pair in effect.pairs}
+                cells = {quantity: _text(own, quantity) for quantity, own in of_pair.items()}
+                add(f"  {pair[0]} {MINUS} {pair[1]}", cells, "", (own.n for own in of_pair.values()))
     return lines
 
 
@@ -166,14 +175,14 @@ def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
     records = []
     for effect in effects:
         names = [contrast.name for contrast in effect.contrasts]
-        identity = {"contrast": names[0], "second": names[1] if effect.is_interaction else None}
+        identity: dict[str, Any] = {"contrast": names[0], "second": names[1] if effect.is_interaction else None}
         identity |= {"given": None, "without": None, "pairs": len(effect.cases)}
         rest = {"quantity": effect.quantity, "unit": unit(effect.quantity)}
         kind = "interaction" if effect.is_interaction else "effect"
         records.append(
             {"kind": kind, **identity, **rest, **without_nan(asdict(effect.estimate) | {"p_holm": effect.p_holm})}
         )
-        for (label, without), estimate in () if effect.is_interaction else effect.cases.items():
+        for (label, without), estimate in effect.pairs.items():
             pair = identity | {"given": label, "without": without, "pairs": 1}
             records.append({"kind": "pair", **pair, **rest, **without_nan(asdict(estimate))})
     return records

@@ -73,7 +73,7 @@ class Cell:
     @property
     def is_out_of_reach(self) -> bool:
         """True if the column counts the steps to a loss and no seed reaches it."""
-        return self._is_of_steps and bool(self.sample.diverged.all())
+        return self._is_of_steps and self.sample.all_diverged
 
     @property
     def _is_of_steps(self) -> bool:
@@ -99,7 +99,7 @@ class Cell:
         if self.done == 0 or not self.n:
             return column.missing
         partial = f" ({self.done}/{self.expected})" if not self.is_whole else ""
-        if sample.has_diverged and sample.diverged.all():
+        if sample.has_diverged and sample.all_diverged:
             return column.missing if self.is_out_of_reach else f"diverged{partial}"
         number = with_minus(f"{self.mean:,.{column.digits}f}")
         if not column.better:

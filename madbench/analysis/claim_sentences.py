@@ -65,7 +65,7 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
 
     What stands in the file stays as it is, comments too. Raises ``ConfigError`` for a name that it has already.
     """
-    text, before = "", ()
+    text, before = "", tuple[Claim, ...]()
     if path.exists():
         before, text = load_claims(path), path.read_text(encoding="utf-8")
         if entry["name"] in [claim.name for claim in before]:

@@ -250,7 +250,8 @@ def complete(claim: Claim, where: str) -> Claim:
     try:
         if claim.contrast:
             pairs, sign = pairs_of(claim.contrast)
-            expects = {"~": "equal", "=": "equal", ">=": "no loss"}.get(sign, claim.expects)
+            expected: dict[str, Expectation] = {"~": "equal", "=": "equal", ">=": "no loss"}
+            expects = expected.get(sign, claim.expects)
             claim = replace(claim, pairs=pairs, expects=expects, title=claim.title or claim.contrast)
         else:
             pairs = tuple((str(parse(a)), str(parse(b))) for a, b in claim.pairs)

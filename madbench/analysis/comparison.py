@@ -272,7 +272,12 @@ def _text(row: Comparison, has_margins: bool, has_deviations: bool) -> list[str]
 
 
 def _record(row: Comparison, has_margins: bool) -> dict[str, Any]:
-    record = {"label": row.label, "baseline": row.baseline, "quantity": row.quantity, "unit": unit(row.quantity)}
+    record: dict[str, Any] = {
+        "label": row.label,
+        "baseline": row.baseline,
+        "quantity": row.quantity,
+        "unit": unit(row.quantity),
+    }
     for prefix, sample in (("", row.sample), ("baseline_", row.of_baseline)):
         record |= {f"{prefix}mean": sample.mean, f"{prefix}spread": sample.deviation, f"{prefix}seeds": sample.n}
         record |= {f"{prefix}solved": sample.solved if sample.has_threshold else None}

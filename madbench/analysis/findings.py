@@ -37,7 +37,7 @@ from madbench.analysis.inference import (
     holm,
 )
 from madbench.analysis.lines import line_of, published_gain
-from madbench.analysis.quantities import column, p_text, signed, suite_of_column
+from madbench.analysis.quantities import column, p_text, signed, suite_of_known
 from madbench.analysis.references import orientation
 from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
@@ -102,18 +102,19 @@ class Finding:
     @property
     def is_at_line(self) -> bool:
         """True if no verdict came and the gain is on the line, to the digits that are printed."""
-        is_open = self.verdict == "not enough data" and not math.isnan(self.p)
-        return is_open and round(self.ours.estimate - self.line, column(self.quantity).digits) == 0
+        if self.ours is None or self.verdict != "not enough data" or math.isnan(self.p):
+            return False
+        return round(self.ours.estimate - self.line, column(self.quantity).digits) == 0
 
     @property
     def suite(self) -> str:
         """The name of the suite whose runs it is about."""
-        return suite_of_column(self.quantity).name
+        return suite_of_known(self.quantity).name
 
     @property
     def task_words(self) -> list[str]:
         """The option that names its tasks; none where a run trains them unasked."""
-        suite = suite_of_column(self.quantity)
+        suite = suite_of_known(self.quantity)
         if self.quantity in suite.tasks():
             return ["-t", self.quantity]
         return ["-t", ",".join(suite.tasks())] if self.options and suite is not main_suite() else []
@@ -178,7 +179,7 @@ def findings(
         chosen_on: the set of labels by whose published order settings were chosen, by name of the suite.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
-    if quantities is None and samples:
+    if quantities is None and scores is not None and samples:
         own = (suite.columns(scores.column[scores.suite == suite.name].unique()) for suite in suites().values())
         stored = {*scores.column, *(column.name for columns in own for column in columns)}
         quantities = stored.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
@@ -191,7 +192,7 @@ def findings(
         _finding(
             claim,
             quantity,
-            options.get(suite_of_column(quantity).name, ""),
+            options.get(suite_of_known(quantity).name, ""),
             samples.get(quantity, {}),
             test,
             p_holm,
@@ -215,11 +216,10 @@ def findings_by_paper(
 
     ``claims`` are those of each paper, by its name. The other arguments are those of :func:`findings`.
     """
-    common = {"scales": scales, "chosen_on": chosen_on}
     return [
         replace(row, paper=paper)
         for paper, own in claims.items()
-        for row in findings(scores, quantities, options, claims=own, **common)
+        for row in findings(scores, quantities, options, claims=own, scales=scales, chosen_on=chosen_on)
     ]
 
 

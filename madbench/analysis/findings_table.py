@@ -57,7 +57,7 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
         is_new_paper = last is None or row.paper != last.paper
         if is_new_paper and len(papers) > 1:
             lines.append([f"Paper {row.paper}", "", "", "", "", ""])
-        if is_new_paper or row.claim.group != last.claim.group:
+        if last is None or is_new_paper or row.claim.group != last.claim.group:
             where = "the task" if _is_by_task(row, rows) else heading(row.quantity)
             lines.append([f"{row.claim.group}: {where}", "", "", "", "", ""])
         is_same = last is not None and last.claim is row.claim

@@ -84,7 +84,8 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
     lags = min(length, kernel.p.shape[1], MOST_LAGS)
     if lags < 2:
         return []
-    kernel = LagKernel(*(t.detach().double().cpu() for t in (kernel.A, kernel.B, kernel.p, kernel.s)), kernel.layout)
+    a, b, diagonal, strengths = (t.detach().double().cpu() for t in (kernel.A, kernel.B, kernel.p, kernel.s))
+    kernel = LagKernel(a, b, diagonal, strengths, kernel.layout)
     rank, p, rows = kernel.s.shape[1], kernel.p[:, :lags], []
     for head, table in enumerate(mixed(kernel, lags)):
         shares, chance = structure(table, rank), random_structure(lags, kernel.s[head])

@@ -190,7 +190,8 @@ def _words(text: str) -> list[str]:
 
 def _half(word: str) -> tuple[str, str]:
     """The half-width of an interval with its ±, and what is written behind it; nothing and the word for any other."""
-    length = re.match(r"(±[\d.,]*)?", word).end()
+    match = re.match(r"±[\d.,]*", word)
+    length = match.end() if match else 0
     return word[:length], word[length:]
 
 
@@ -218,7 +219,7 @@ def _first(text: str, name_format: str) -> str:
 
 
 def _cell(cell: MarkedText, form: _Form, side: str) -> str:
-    words = []
+    words: list[str] = []
     for word in _words(cell.text):
         half, rest = _half(word)
         space = r"\," if half and not form.is_broken else " "

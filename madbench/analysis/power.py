@@ -123,7 +123,9 @@ def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
     if test.line:
         return 2 * test.line
     published = published_gain(claim, quantity, test.cases)
-    return published if published > 0 else abs(test.smallest[1].estimate)
+    stored = test.smallest[1]
+    assert stored is not None, "a test without a line has a case"
+    return published if published > 0 else abs(stored.estimate)
 
 
 def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: float = LEVEL) -> tuple[int, float]:

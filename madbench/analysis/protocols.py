@@ -6,6 +6,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from madbench.analysis.query import Query, first_labels
 from madbench.errors import StoreError
@@ -67,7 +68,7 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     line where the label was tried at all of its rates too.
     """
     tasks = ",".join(suite.usual_tasks())
-    alike: dict[tuple, list[Job]] = defaultdict(list)
+    alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)
     for job in (run.job for run in runs):
         key = (job.task, job.fidelity, job.budget, str(job.setting), str(job.mixer), job.model, job.training)
         alike[key].append(job)

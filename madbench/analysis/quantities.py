@@ -50,6 +50,13 @@ def suite_of_column(name: str) -> Suite | None:
     return next((suite for suite in suites().values() if suite.column(name)), None)
 
 
+def suite_of_known(name: str) -> Suite:
+    """The suite of a column that a suite has."""
+    suite = suite_of_column(name)
+    assert suite is not None, name
+    return suite
+
+
 def heading(name: str) -> str:
     """The heading of a column in a table that does not name its suite."""
     quantity = column(name)
@@ -74,8 +81,9 @@ def in_order(names: Iterable[str]) -> list[str]:
         if name in places:
             return *places[name], name
         suite = suite_of_column(name)
-        is_steps = suite is not None and column(name).is_steps
-        return ([*suites().values()].index(suite), -1, name) if is_steps else (0, math.inf, name)
+        if suite is None or not column(name).is_steps:
+            return 0, math.inf, name
+        return [*suites().values()].index(suite), -1, name
 
     return sorted(set(names), key=place)
 

@@ -51,7 +51,7 @@ class Query:
     warn: Callable[[str], None] = field(default=lambda _: None)
     """Told of damaged runs and of labels that are left out."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         convert(self.fidelity, Fidelity, "fidelity")
         convert(self.budget, Budget | None, "budget")
         asked, names = self.asked, self.named
@@ -64,7 +64,7 @@ class Query:
         if asked is None:
             return
         chosen = [suites()[name] for name in asked]
-        of_tasks = f"has no effect, the tasks are {', '.join(self.tasks)}"
+        of_tasks = f"has no effect, the tasks are {', '.join(self.tasks or ())}"
         if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in chosen):
             raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
         for word in overrides_outside(self.overrides, names, self.leading):

@@ -228,7 +228,7 @@ def early_runs(registration: Registration, results: Results) -> dict[str, str]:
     for name, record in results.store.records(set(registration.jobs)).items():
         if record.status != "failed":
             ended = _moment(record.details.get("ended"))
-            if name in registration.stored or (ended and ended < began):
+            if name in registration.stored or (ended and began and ended < began):
                 early[name] = "earlier"
             elif not ended:
                 early[name] = "unknown"

@@ -172,8 +172,9 @@ class Listing(TextTable):
     def of_origin(self, origin: Origin | None) -> Self:
         """The table with sentences on the origin of its results in caption and notes."""
         caption, notes = origin or Origin()
-        texts = {"caption": [self.caption, caption], "notes": [self.notes, notes]}
-        return replace(self, **{name: " ".join(filter(None, parts)) for name, parts in texts.items()})
+        of_both = (" ".join(filter(None, parts)) for parts in ((self.caption, caption), (self.notes, notes)))
+        caption, notes = of_both
+        return replace(self, caption=caption, notes=notes)
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return self.headings, self.lines

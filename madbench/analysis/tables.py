@@ -106,7 +106,8 @@ def result_table(
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
     """One table per suite with a result (:func:`result_table`)."""
-    return [result_table(results.of(suite), has_baseline=has_baseline) for suite in results.suites]
+    tables = (result_table(results.of(suite), has_baseline=has_baseline) for suite in results.suites)
+    return [table for table in tables if table is not None]
 
 
 def _ordered(results: Results) -> list[str]:

@@ -31,7 +31,17 @@ from madbench.suites.planning import mixer_identity
 from madbench.tasks import settings_class, task_code, task_names, task_source
 
 PARTS = ("family", "task", "suite", "model", "training")
-NO_NUMBERS = ("cases", "checks", "diagnosis", "explanations", "lemmas", "path_checks", "cost", "measured", "heuristics")
+NO_NUMBERS: tuple[str, ...] = (
+    "cases",
+    "checks",
+    "diagnosis",
+    "explanations",
+    "lemmas",
+    "path_checks",
+    "cost",
+    "measured",
+    "heuristics",
+)
 NO_NUMBERS += ("bfloat16_checks", "code", "residuals", "sources")
 """Names of modules that check, explain or measure, and affect no number of a run."""
 MOST_LETTERS = 200

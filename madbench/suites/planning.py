@@ -11,7 +11,7 @@ from typing import Any
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import LEAST_SEEDS, Budget, Fidelity, Job
-from madbench.labels import label_identity, parse
+from madbench.labels import Label, label_identity, parse
 from madbench.mixers import label_traits
 from madbench.mixers.sequence import MixerSequence, solve_blocks
 from madbench.suites.profile import Profile
@@ -80,19 +80,19 @@ def plan_jobs(
     Each run is given once. The jobs have seed 0. Raises ``BudgetError``, which names the task, if a label has no ranks
     at this size and length.
     """
-    labels = [label if stored_code(label) else parse(label) for label in labels]
-    check_count(len(labels) * len(runs))
+    parsed: list[str | Label] = [label if stored_code(label) else parse(label) for label in labels]
+    check_count(len(parsed) * len(runs))
     model, tasks = profile.model_config(), {task for task, *_ in runs}
     blocks = getattr(model, "n_layer", 1)
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     jobs = []
-    for name, label in {str(label): label for label in labels}.items():
+    for name, label in {str(label): label for label in parsed}.items():
         if code := stored_code(name):
             jobs += [
                 Job(
                     suite,
                     task,
-                    label,
+                    name,
                     code.identity(task),
                     setting,
                     model,

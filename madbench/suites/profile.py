@@ -259,7 +259,7 @@ class Profile:
     @classmethod
     def docs(cls) -> dict[str, str]:
         """Every dotted key that can be overridden, with a sentence of documentation."""
-        docs = {}
+        docs: dict[str, str] = {}
         for name, sentence in field_docs(cls).items():
             if name == "model":
                 for kind in cls._model_kinds():

@@ -107,7 +107,8 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
     all its rates. A protocol is left out if all its runs follow another protocol. Of protocols with equal runs, the one
     with the most changed settings is kept, so that labels which use these settings can join later.
     """
-    stored, first = list(stored), {}
+    stored = list(stored)
+    first: dict[str, Job] = {}
     ids = [protocol_id(suite, job_of(item)) for item in stored]
     for name, item in zip(ids, stored):
         first.setdefault(name, job_of(item))
@@ -158,7 +159,7 @@ def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]
 class RatesTried:
     """The learning rates and weight decays of jobs by task, and the values that a profile tries."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.rates: dict[str, set[float]] = defaultdict(set)
         self.usual_rates: dict[str, set[float]] = {}
         self.decays: set[float] = set()

@@ -130,7 +130,7 @@ def profile_scores(profile: str, overrides: tuple[str, ...] = ()) -> Scores:
 
 def profile_titles(profile: str, overrides: tuple[str, ...] = ()) -> list[str]:
     """The titles of the published tables with numbers of the models that a profile trains with these overrides."""
-    titles = {}
+    titles: dict[str, None] = {}
     for folder, published in published_by_paper().values():
         for table in published.tables:
             if any(_is_of(row, profile, overrides) for _, row, _ in replace(published, tables=(table,)).rows(folder)):

@@ -83,6 +83,7 @@ class Trial:
     @property
     def mixers(self) -> list[nn.Module]:
         """The mixers of the model's blocks in order, for the record."""
+        raise NotImplementedError
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> nn.Module:
@@ -90,13 +91,16 @@ class Trial:
 
         The global random state is not changed. ``path`` is the computation path of mixers.
         """
+        raise NotImplementedError
 
     @staticmethod
     def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
         """The first ``count`` evaluation inputs (count, T), on the CPU; all of them if there are fewer."""
+        raise NotImplementedError
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
         """The batches of one step on this process, each with its share of the step's loss (:meth:`shares`)."""
+        raise NotImplementedError
 
     def shares(
         self, examples: np.ndarray, at_once: int, weight: Callable[[np.ndarray], int | Tensor] = len
@@ -126,9 +130,11 @@ class Trial:
 
     def has_row(self, step: int) -> bool:
         """True if the curve has a row after ``step`` steps."""
+        raise NotImplementedError
 
     def row(self, interval: LogWindow) -> dict[str, float]:
         """The curve's next row, with evaluations. A value named ``..._loss`` that is not finite ends the run."""
+        raise NotImplementedError
 
     def is_done(self, row: Mapping[str, float]) -> bool:
         """True if the run ends early, after this row."""
@@ -136,9 +142,11 @@ class Trial:
 
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
         """The values of the last row that a screen shows."""
+        raise NotImplementedError
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """The final metrics of the trained model."""
+        raise NotImplementedError
 
     def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         """Details of the record besides the metrics."""

@@ -34,7 +34,7 @@ def no_plan(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(Protocol, "plan", refuse)
             patch.setattr("madbench.suites.planning.solve_blocks", refuse)
-            patch.setattr("madbench.suites.overrides.solve", refuse)
+            patch.setattr("madbench.suites.overrides.solve_blocks", refuse)
             yield
 
     return block

@@ -83,6 +83,11 @@ class Sample:
         return self.diverged_count > 0
 
     @property
+    def all_diverged(self) -> bool:
+        """True if a run of every seed diverged."""
+        return self.diverged is not None and bool(self.diverged.all())
+
+    @property
     def has_threshold(self) -> bool:
         """True if there is a task to solve."""
         return not self.parts and not math.isnan(self.scale.solved)
