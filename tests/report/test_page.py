@@ -222,7 +222,7 @@ def test_one_sentence_says_what_is_best_and_what_is_decided(empty_store, fill, r
 
 
 def test_with_too_few_seeds_the_sentence_says_that_nothing_is_best(parsed):
-    assert "none has the highest compression yet: that takes two labels with three seeds or more" in parsed.text
+    assert "has the highest compression yet: this needs two labels with at least three seeds" in parsed.text
 
 
 @pytest.mark.slow
