@@ -3,7 +3,8 @@
 Digests of the package's own code are of whole files, without comments and docstrings. The code of a package in
 ``madbench/papers`` belongs to the part that uses it:
 
-- ``family``: the label's family and its imports from ``madbench.mixers``, without modules that only check or explain;
+- ``family``: the families of the label's mixers, and the module that builds the mixers of a model, with their imports
+  from ``madbench.mixers``, without modules that only check or explain;
 - ``task``: the task's generator, and what the suite's trial and the generator import of ``madbench.tasks``; of a suite
   that reads text, what the trial imports of ``madbench.text``;
 - ``suite``: the suite's trial and its imports from ``madbench.suites`` itself, or from a paper's package, and the
@@ -160,8 +161,10 @@ def package_modules(
         generators.append(settings_class(task).__module__)
     models = [module for name in of_suite for module in imports_within(name, ["madbench.models"])]
     of_families = [_module_of(family) for family in families]
+    is_ours = any(module.startswith("madbench.") for module in of_families)
+    building = imports_within("madbench.suites.trial", ["madbench.mixers"]) if is_ours else []
     return {
-        "family": (of_families, ["madbench.mixers", *_own_packages(of_families)], NO_NUMBERS),
+        "family": ([*of_families, *building], ["madbench.mixers", *_own_packages(of_families)], NO_NUMBERS),
         "task": (generators, [found.data_package, *_own_packages(generators)], NO_NUMBERS),
         "suite": (sorted(of_suite), [], ()),
         "model": (models, ["madbench.models"], NO_NUMBERS),

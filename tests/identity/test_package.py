@@ -49,6 +49,7 @@ def replaced(file, old, new):
         ("tasks/base.py", {"task"}, ("language", "language_model", "")),
         ("mixers/srg/dynamic_mlp.py", {"family"}, ("mad", "memorization", "cd")),
         ("mixers/srg/checks.py", set(), ("mad", "memorization", "cd")),
+        ("mixers/sequence.py", {"family"}, None),
         ("models/mad.py", {"model"}, ("language", "language_model", "")),
         ("models/blocks.py", {"model"}, None),
         ("suites/token_trial.py", {"suite"}, ("language", "language_model", "")),
