@@ -9,8 +9,8 @@ by the options of the verbs of the same names:
 - profile, overrides, tasks, fidelity, budget, results: as in :func:`run`; without ``tasks`` the six of MAD, and the
   language model where runs of one protocol are stored;
 - protocol, corpus: of the language model's runs, where several are stored;
-- names: what figures and frames call labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``; frames have the canonical
-  label of those without a name here.
+- rename: display names of labels in figures and frames, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``. A frame has the
+  canonical label of every other label.
 
 They raise ``StoreError`` where nothing of that protocol is stored, and warn (``UserWarning``) of damaged runs and of
 labels that are left out.
@@ -31,9 +31,6 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 
-from madbench.analysis.claims import claims_on, load_claims
-from madbench.analysis.findings import findings_by_paper
-from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import Width
 from madbench.analysis.notebook import NotebookProgress
 from madbench.analysis.scores import Results
@@ -47,7 +44,8 @@ from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of, trust
-from madbench.labels.names import names_of_call, with_display_names
+from madbench.labels.names import DisplayNames, show, shown, shown_names, with_display_names
+from madbench.labels.sets import names_of
 from madbench.mixers.checks import run_checks
 from madbench.mixers.random_state import kept_random_state
 from madbench.store.runs import Snapshot
@@ -75,24 +73,28 @@ _LABELLED = ("label", "row", "baseline")
 
 
 def _public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``verb`` with what every public function does for its caller.
+    """Adds to ``verb`` what every public function does for its caller.
 
-    Arguments of the types of NumPy, torch and pandas become Python's. ``names`` is what figures and frames call
-    labels, in any spelling. The caller's random state stays as it is.
-    The code of the labels that ``verb`` is called with may be imported (:mod:`madbench.labels.trust`).
+    Arguments of the types of NumPy, torch and pandas become Python's. Figures and frames show labels by the names of
+    ``rename``, whose keys are labels in any spelling. The caller's random state stays as it is. The code of the labels
+    that ``verb`` is called with may be imported (:mod:`madbench.labels.trust`).
     """
     signature = inspect.signature(verb)
 
     @functools.wraps(verb)
     def called(*arguments: _P.args, **settings: _P.kwargs) -> _R:
-        names: Any = settings.get("names")
+        if "names" in settings:
+            raise TypeError(f"{verb.__name__}() has no argument 'names'; display names are given as rename={{...}}")
+        rename: Any = settings.get("rename")
         plain, plain_settings = plain_values(arguments), plain_values(settings)
+        labels: Any = ()
         with suppress(TypeError):  # of a wrong call, which the verb itself raises
             labels = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
-        with names_of_call(names), kept_random_state():
+        names = names_of(labels, DisplayNames().with_names(rename or {}))
+        with shown(names), kept_random_state():
             result = verb(*plain, **plain_settings)
-            if names and isinstance(result, pd.DataFrame):
+            if rename and isinstance(result, pd.DataFrame):
                 columns = {name: result[name].map(with_display_names) for name in _LABELLED if name in result}
                 return result.renamed(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
             return result
@@ -117,7 +119,7 @@ def run(
     group: int | None = None,
     force: bool = False,
     keep_weights: bool = False,
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Trains ``labels`` on tasks and returns the scores; what the store has already is not trained again.
 
@@ -137,7 +139,7 @@ def run(
         group: jobs of equal shapes that share a step; by default if a timing test shows a speed-up.
         force: train again what is already there.
         keep_weights: keep the weights of new runs with them.
-        names: what the frame calls labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
+        rename: display names of labels in the frame, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
         One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
@@ -161,7 +163,7 @@ def plan(
     budget: Budget = "strict",
     device: str = "auto",
     results: Path | str = "results",
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> Experiment:
     """What :func:`run` would train with the same arguments; a notebook shows jobs, parameters and FLOPs a row."""
     return prepare(_grid(labels, profile, overrides, tasks, seeds, fidelity, budget), device=device, results=results)
@@ -186,7 +188,7 @@ def run_language_model(
     force: bool = False,
     micro_batch: int | None = None,
     compile: Compile = "never",
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Trains ``labels`` as language models and returns their curves; what the store has already is not trained again.
 
@@ -209,7 +211,7 @@ def run_language_model(
         force: train again what is already there.
         micro_batch: windows in memory at a time.
         compile: whether models go through ``torch.compile``; ``auto``: when it saves time.
-        names: what the frame calls labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
+        rename: display names of labels in the frame, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
         One row a label, seed and logged step: training loss and tokens so far, at evaluations also the validation loss.
@@ -253,7 +255,7 @@ def sweep(
     retry: bool = False,
     force: bool = False,
     keep_weights: bool = False,
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Trains a grid and returns its scores; what the store has already is not trained again.
 
@@ -283,7 +285,7 @@ def sweep(
         retry: also train jobs that are stored as failed, as ``madbench sweep --retry``.
         force: train again what is already there.
         keep_weights: keep the weights of new MAD runs with them.
-        names: what the frame calls labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
+        rename: display names of labels in the frame, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
         One row a row of the grid, seed and column: ``row`` (its name), ``label``, a column a key that varies, then
@@ -299,7 +301,9 @@ def sweep(
     check_is_not_imported()
     source = grid if is_grid_file(grid) else texts_of(grid)
     data: dict[str, Any] = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
-    experiment = prepare(load_grid(source, keys), device=device, results=results, **data)
+    loaded = load_grid(source, keys)
+    show(shown_names().over(loaded.names))
+    experiment = prepare(loaded, device=device, results=results, **data)
     policy = Policy(redo=force, retry=retry)
     execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
     scores = _trained(experiment, policy, **execution).scores.drop(columns=["heuristic"])
@@ -365,7 +369,7 @@ def table(
     corpus: str | None = None,
     results: Path | str = "results",
     ranks: bool = False,
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """What the store holds, a row a label and column.
 
@@ -389,7 +393,7 @@ def compare(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
     within: float | Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """The first of ``labels`` compared with each of the others: difference, interval, p and verdict a column.
@@ -413,7 +417,7 @@ def attribute(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """What each factor of the labels is worth, its pairs of labels, and the interactions of two factors.
 
@@ -436,7 +440,7 @@ def audit(
     corpus: str | None = None,
     results: Path | str = "results",
     against: str | None = None,
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """What the columns of a profile are worth: noise, level labels, what they predict, cost of a bit, seeds needed.
 
@@ -461,7 +465,7 @@ def findings(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
     claims: Path | str | None = None,
     unscaled: bool = False,
 ) -> pd.DataFrame:
@@ -472,10 +476,7 @@ def findings(
         unscaled: True keeps lines that are shares of published accuracies in the paper's points.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    found = selection.select()
-    asked = claims_on(found.scores.label.unique()) if claims is None else {"": load_claims(claims)}
-    judged = findings_by_paper(found.scores, asked, scales=not unscaled, chosen_on=found.chosen_on)
-    return ShownFrame.of(findings_table(judged))
+    return ShownFrame.of(selection.findings(claims, unscaled))
 
 
 @_public
@@ -494,7 +495,7 @@ def plot(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
-    names: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> Figure:
     """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects`` or
     ``budget``.
@@ -509,7 +510,7 @@ def plot(
 
 
 @_public
-def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = None) -> pd.DataFrame:
+def verify(labels: str | Sequence[str], *, rename: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The checks of ``labels``, on a small mixer in float64: a row a check, as ``madbench verify -f json`` has it.
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.

@@ -19,6 +19,8 @@ from madbench.config import check_seeds, from_mapping, key_of, override_of, pars
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand, parse, trust
+from madbench.labels.names import DisplayNames
+from madbench.labels.sets import names_of
 from madbench.suites.addressing import leading_suite, suite_of_override
 from madbench.suites.base import Suite
 
@@ -100,6 +102,7 @@ class Grid:
     axes: tuple[str, ...] = ()  # keys in which rows differ
     description: str = ""
     where: str = ""  # the file, with which error messages begin
+    names: DisplayNames = field(default_factory=DisplayNames, compare=False)  # names from its sets and its spellings
 
     @property
     def leading(self) -> Suite:
@@ -167,7 +170,8 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
         rows = [row.keep_changes(lambda change: change not in common) for row in rows]
         axes = tuple(key for key in keys if key not in set(map(key_of, common)))
         shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
-        return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, axes, grid.description, where)
+        names = names_of(_specs(grid))
+        return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, axes, grid.description, where, names)
 
 
 def parse_axes(vary: Iterable[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.figures import figure_names
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from madbench.analysis.attribution import AttributionTable
+    from madbench.analysis.findings_table import FindingsTable
     from madbench.analysis.rendering import Listing, TextTable
     from madbench.analysis.result_table import ResultTable
 
@@ -120,6 +122,20 @@ class Selection(Query):
         if {job.id for job in results.experiment.jobs} == {job.id for job in others.experiment.jobs}:
             raise ConfigError(f"--against {against.profile}: its runs are those that are shown; name another profile")
         return transfer_table(results, others, str(against.profile))
+
+    def findings(self, claims: Path | str | None = None, unscaled: bool = False) -> FindingsTable:
+        """Claims tested on the runs: those of a file or a paper, or else of every paper with claims on the labels.
+
+        ``unscaled`` keeps lines that are shares of published accuracies in the paper's points.
+        """
+        from madbench.analysis.claims import claims_on, load_claims
+        from madbench.analysis.findings import findings_by_paper
+        from madbench.analysis.findings_table import findings_table
+
+        results = self.select()
+        asked = claims_on(results.scores.label.unique()) if claims is None else {"": load_claims(claims)}
+        judged = findings_by_paper(results.scores, asked, scales=not unscaled, chosen_on=results.chosen_on)
+        return findings_table(judged).of_origin(results.origin())
 
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
         """A figure of the runs (:mod:`madbench.analysis.figures`). Raises ``ConfigError`` for an unknown one.

@@ -12,7 +12,9 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from madbench.labels import names, trust
+from madbench.labels import texts_of, trust
+from madbench.labels.names import names_from_words, show
+from madbench.labels.sets import names_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] 
     """A command for ``verb`` with one option per field of its dataclass arguments.
 
     ``completion_of`` returns the completion for a :class:`Completes`. Labels among the words of the command were typed
-    by the user, so their code may be imported (:mod:`madbench.labels.trust`).
+    by the user, so their code may be imported (:mod:`madbench.labels.trust`). These labels, the sets among them and
+    ``--rename`` give the names by which the command shows labels.
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -70,11 +73,10 @@ def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
         values.pop("help_all", None)
-        names.begin()
         trust.begin()
-        for name in labelled:
-            words = values.get(name) or ()
-            trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
+        words = [word for name in labelled for word in texts_of(values.get(name) or ())]
+        trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
+        show(names_of(words, names_from_words(values.get("rename") or ())))
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         verb(**values)

@@ -8,7 +8,6 @@ from typing import Literal
 from madbench.analysis.marked_text import Width
 from madbench.cli.parameters import EVERY_VERB, option
 from madbench.errors import ConfigError
-from madbench.labels import names
 
 Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
 
@@ -28,9 +27,6 @@ class NameOptions:
         rare=EVERY_VERB,
     ) = None
 
-    def __post_init__(self):
-        names.add_names_from_words(self.rename or ())
-
 
 @dataclass(frozen=True)
 class PrintOptions(NameOptions):
@@ -49,7 +45,6 @@ class PrintOptions(NameOptions):
     ) = None
 
     def __post_init__(self):
-        super().__post_init__()
         for flag, value in (("--tex-label", self.tex_label), ("--latex-width", self.latex_width)):
             if value is not None and self.format != "latex":
                 raise ConfigError(f"{flag} {value}: has no effect without --format latex")

@@ -24,6 +24,7 @@ from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, labels_of_tasks, prepare
 from madbench.grid import Grid, Row
 from madbench.labels import expand
+from madbench.labels.names import show, shown_names
 from madbench.report.commands import option_words
 from madbench.store.runs import Snapshot, Store
 from madbench.trackers import RUN_NAME, Naming, parse_names
@@ -66,6 +67,7 @@ def train_grid(
     from madbench.training.distributed import is_first
     from madbench.training.measured import has_compiler
 
+    show(shown_names().over(grid.names))
     policy, gpus = options.policy(retries=not has_baseline), options.gpus()
     executor, device = executor_of(options.on, "cuda" if gpus else options.device, options.slots)
     if printed.notes and options.dry_run:

@@ -1,8 +1,8 @@
 """Display names of labels. They affect output only: jobs, files and programs use the canonical label.
 
-The display name of a label is the first of these that exists: the name that the user asked for (``names`` in the file
-of a set of labels or of a Python call, ``--rename LABEL=NAME``); the label as the user typed it; the label with the
-name of its family's preset; the label itself. Typed spellings are kept for a whole command or call.
+A command, or a call from Python, makes its names once, from its words and options, with
+:func:`madbench.labels.sets.names_of`, and hands them to rendering with :func:`show` or :func:`shown`. They are a value
+that never changes, and parsing a label adds none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from madbench.errors import ConfigError, MadbenchError
 from madbench.labels.parsing import parse
@@ -25,36 +25,107 @@ _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
 _FIRST = re.compile(r"\S+(?=  |$)")  # the label at the start of a row's name, such as ``S-p  model.mix_rank=4``
 
 
-@dataclass
-class _Names:
-    by_user: dict[str, str] = field(default_factory=dict)
-    of_sets: dict[str, str] = field(default_factory=dict)
-    typed: dict[str, str] = field(default_factory=dict)
+@dataclass(frozen=True)
+class DisplayNames:
+    """Names of canonical labels for output.
+
+    The display name of a label is the first of these that exists: the name that the user asked for; the name in the
+    file of a set; the label as the user typed it; the label with the name of its family's preset; the label itself.
+    """
+
+    by_user: Mapping[str, str] = field(default_factory=dict)
+    """Names that the user asked for: ``--rename LABEL=NAME``, or ``rename`` of a Python function."""
+    of_sets: Mapping[str, str] = field(default_factory=dict)
+    """Names from the key ``names`` of the files of sets."""
+    typed: Mapping[str, str] = field(default_factory=dict)
+    """Spellings of labels with a prefix as the user typed them."""
+
+    @property
+    def requested(self) -> tuple[str, ...]:
+        """The names that the user asked for, including those from files of sets."""
+        return (*self.by_user.values(), *self.of_sets.values())
+
+    def display(self, label: str) -> str:
+        """The name of a label in tables, figures and messages."""
+        return self.by_user.get(label) or self.of_sets.get(label) or self.spelling(label)
+
+    def spelling(self, label: str) -> str:
+        """The label as the user typed it, or with its preset's name. Every verb accepts this spelling."""
+        return self.typed.get(label) or _with_preset(label)
+
+    def with_spelling(self, label: str, text: str) -> DisplayNames:
+        """These names, with the typed spelling of a label."""
+        return replace(self, typed={**self.typed, **typed_spelling(label, text, self.typed)})
+
+    def with_names(self, names: Mapping[str, str], *, of_set: bool = False) -> DisplayNames:
+        """These names and others by label, in any spelling. Names of a set yield to names that the user asked for.
+
+        Raises ``LabelError`` for a text that is no label. Raises ``ConfigError`` for a name that is empty, has control
+        characters, belongs to two labels, or is itself another label.
+        """
+        by_user, of_sets = dict(self.by_user), dict(self.of_sets)
+        into = of_sets if of_set else by_user
+        for text, name in names.items():
+            label = str(parse(text))
+            if not name.strip():
+                raise ConfigError(f"the name of {text!r} is empty; write {text}=NAME")
+            if any(unicodedata.category(character) in _NO_TEXT for character in name):
+                raise ConfigError(f"the name of {text!r} has a line break or a control character: {name!r}")
+            if _label_of(name) not in (None, label):
+                raise ConfigError(f"{name!r} cannot be the name of {text}: it is a label itself")
+            into[label] = name
+            every = of_sets | by_user
+            if other := next((each for each in every if every[each] == every[label] and each != label), None):
+                raise ConfigError(f"{every[label]!r} cannot be the name of both {self.spelling(other)} and {text}")
+        return replace(self, by_user=by_user, of_sets=of_sets)
+
+    def over(self, others: DisplayNames) -> DisplayNames:
+        """These names, and those of ``others`` for labels that have none here."""
+        by_user = {**others.by_user, **self.by_user}
+        return DisplayNames(by_user, {**others.of_sets, **self.of_sets}, {**others.typed, **self.typed})
 
 
-_OF_PROCESS = _Names()
-_OF_CALL: ContextVar[_Names | None] = ContextVar("names", default=None)
+def typed_spelling(label: str, text: str, earlier: Mapping[str, str]) -> dict[str, str]:
+    """The entry of a label in ``DisplayNames.typed``. A spelling that is not canonical takes precedence.
+
+    Empty for a label without a prefix: HyperGLU is G-cg-q-12o, the name that says what it is.
+    """
+    if ":" not in label:
+        return {}
+    return {label: text if text != label else earlier.get(label, label)}
 
 
-def _names() -> _Names:
-    return _OF_CALL.get() or _OF_PROCESS
+_SHOWN: ContextVar[DisplayNames] = ContextVar("names", default=DisplayNames())  # noqa: B039  it is never changed
 
 
-def requested_names() -> tuple[str, ...]:
-    """The names that the user asked for, including those from files of sets of labels."""
-    names = _names()
-    return (*names.by_user.values(), *names.of_sets.values())
+def shown_names() -> DisplayNames:
+    """The names with which the command or call shows labels."""
+    return _SHOWN.get()
+
+
+def show(names: DisplayNames) -> None:
+    """Shows labels by ``names`` from here on. A command calls this when it begins; its errors come after its end."""
+    _SHOWN.set(names)
+
+
+@contextlib.contextmanager
+def shown(names: DisplayNames) -> Iterator[None]:
+    """Shows labels by ``names`` in the block."""
+    token = _SHOWN.set(names)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
 
 
 def display_name(label: str) -> str:
     """The name of a canonical label in tables, figures and messages."""
-    names = _names()
-    return names.by_user.get(label) or names.of_sets.get(label) or typed_label(label)
+    return _SHOWN.get().display(label)
 
 
 def typed_label(label: str) -> str:
     """The label as the user typed it, or with its preset's name. Every verb accepts this spelling."""
-    return _names().typed.get(label) or _with_preset(label)
+    return _SHOWN.get().spelling(label)
 
 
 def file_name(label: str) -> str:
@@ -72,34 +143,15 @@ def with_typed_labels(text: str) -> str:
     return _TOKEN.sub(lambda match: typed_label(match[0]), text)
 
 
-def remember(label: str, text: str) -> None:
-    """Stores the typed spelling of a label that has a prefix. A spelling that is not canonical takes precedence."""
-    if ":" not in label:  # HyperGLU is G-cg-q-12o, the name that says what it is
-        return
-    typed = _names().typed
-    typed[label] = text if text != label else typed.get(label, label)
-
-
-def add_names(names: Mapping[str, str], *, of_set: bool = False) -> None:
-    """Stores display names by label, in any spelling. Names of a set yield to names that the user asked for.
-
-    Raises ``LabelError`` for a text that is no label. Raises ``ConfigError`` for a name that is empty, has control
-    characters, belongs to two labels, or is itself another label.
-    """
-    current = _names()
-    into = current.of_sets if of_set else current.by_user
-    for text, name in names.items():
-        label = str(parse(text))
-        if not name.strip():
-            raise ConfigError(f"the name of {text!r} is empty; write {text}=NAME")
-        if any(unicodedata.category(character) in _NO_TEXT for character in name):
-            raise ConfigError(f"the name of {text!r} has a line break or a control character: {name!r}")
-        if _label_of(name) not in (None, label):
-            raise ConfigError(f"{name!r} cannot be the name of {text}: it is a label itself")
-        into[label] = name
-        every = current.of_sets | current.by_user
-        if other := next((each for each in every if every[each] == every[label] and each != label), None):
-            raise ConfigError(f"{every[label]!r} cannot be the name of both {typed_label(other)} and {text}")
+def names_from_words(words: Iterable[str]) -> DisplayNames:
+    """The names of words such as ``cd:gdn-cg=Gated DeltaNet``. Raises the errors of :meth:`DisplayNames.with_names`."""
+    names = DisplayNames()
+    for word in words:
+        label, equals, name = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--rename {word!r}: expected LABEL=NAME, such as 'cd:gdn-cg=Gated DeltaNet'")
+        names = names.with_names({label: name})
+    return names
 
 
 def _label_of(text: str) -> str | None:
@@ -108,31 +160,6 @@ def _label_of(text: str) -> str | None:
         return str(parse(text))
     except MadbenchError:
         return None
-
-
-def add_names_from_words(words: Iterable[str]) -> None:
-    """Calls :func:`add_names` for words such as ``cd:gdn-cg=Gated DeltaNet``."""
-    for word in words:
-        label, equals, name = word.partition("=")
-        if not equals:
-            raise ConfigError(f"--rename {word!r}: expected LABEL=NAME, such as 'cd:gdn-cg=Gated DeltaNet'")
-        add_names({label: name})
-
-
-def begin() -> None:
-    """Forgets the names and typed spellings of earlier commands. Called when a command begins."""
-    _OF_CALL.set(_Names())
-
-
-@contextlib.contextmanager
-def names_of_call(names: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Limits display names and typed spellings to one call from Python."""
-    token = _OF_CALL.set(_Names())
-    try:
-        add_names(names or {})
-        yield
-    finally:
-        _OF_CALL.reset(token)
 
 
 @functools.lru_cache(maxsize=10_000)

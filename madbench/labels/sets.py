@@ -6,14 +6,16 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.labels import names
 from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.names import DisplayNames, typed_spelling
 from madbench.labels.paper_folders import files_of_papers
 from madbench.labels.parsing import parse, texts_of
 from madbench.labels.patterns import is_pattern, join_pattern, split_pattern
@@ -51,11 +53,39 @@ def expand(specs: Iterable[str]) -> list[str]:
     that is no ``LabelSet``.
     """
     labels: dict[str, None] = {}
+    found = _Found()
     for spec in texts_of(specs):
-        labels |= dict.fromkeys(_labels_of(spec, Path()))
+        labels |= dict.fromkeys(_labels_of(spec, Path(), found))
         if len(labels) > MOST_LABELS:
             raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
     return list(labels)
+
+
+def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
+    """The names that ``specs`` give to their labels, besides ``names``: names of sets, and spellings of labels.
+
+    ``specs`` are those of :func:`expand`, or words of which some are no labels; such words give no names. Raises
+    ``ConfigError`` for a set whose names cannot be used with the other names.
+    """
+    found = _Found(names or DisplayNames())
+    with suppress(LabelError):  # of a value that stands for no label
+        for spec in texts_of(specs):
+            if ":" in spec or "@" in spec:  # other labels have one spelling
+                with suppress(LabelError):
+                    _labels_of(spec, Path(), found)
+    return found.names
+
+
+class _Found:
+    """The names that are found while specs are expanded."""
+
+    def __init__(self, names: DisplayNames | None = None):
+        names = names or DisplayNames()
+        self.typed = dict(names.typed)
+        self.names = replace(names, typed=self.typed)
+
+    def add_spelling(self, label: str, text: str) -> None:
+        self.typed |= typed_spelling(label, text, self.typed)
 
 
 def available_sets() -> dict[str, Path]:
@@ -66,20 +96,23 @@ def available_sets() -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[str]:
-    """The labels of one spec. File paths start at ``folder``; ``above`` are the enclosing sets, outermost first."""
-    labels = []
-    for text in dict.fromkeys(_with_sets_in_patterns(expand_braces(spec), folder, above)):
+def _labels_of(spec: str, folder: Path, found: _Found, above: tuple[Path, ...] = ()) -> list[str]:
+    """The labels of one spec, whose names are added to ``found``.
+
+    File paths start at ``folder``; ``above`` are the enclosing sets, outermost first.
+    """
+    labels: list[str] = []
+    for text in dict.fromkeys(_with_sets_in_patterns(expand_braces(spec), folder, found, above)):
         try:
             if text.startswith("@"):
-                labels += _labels_in(find_set(text[1:], folder), above)
+                labels += _labels_in(find_set(text[1:], folder), found, above)
             elif text.startswith("~"):
                 centre = parse(text[1:])
-                names.remember(str(centre), text[1:])
+                found.add_spelling(str(centre), text[1:])
                 labels += map(str, (centre, *family_of(centre).neighbours(centre)))
             else:
                 labels.append(str(parse(text)))
-                names.remember(labels[-1], text)
+                found.add_spelling(labels[-1], text)
         except LabelError as error:
             if text == spec:
                 raise
@@ -87,14 +120,16 @@ def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[st
     return labels
 
 
-def _with_sets_in_patterns(texts: Iterable[str], folder: Path, above: tuple[Path, ...]) -> Iterator[str]:
+def _with_sets_in_patterns(texts: Iterable[str], folder: Path, found: _Found, above: tuple[Path, ...]) -> Iterator[str]:
     """The texts, with a pattern for each label of a set that stands in a pattern: ``3x@few/S-p``."""
     for text in texts:
         if not is_pattern(text) or "@" not in text or text.startswith("@"):
             yield text
             continue
         parts, is_cut = split_pattern(text)
-        choices = [_labels_of(part.text, folder, above) if part.text[0] == "@" else [part.text] for part in parts]
+        choices = [
+            _labels_of(part.text, folder, found, above) if part.text[0] == "@" else [part.text] for part in parts
+        ]
         for labels in itertools.islice(itertools.product(*choices), MOST_LABELS + 1):
             layers = [label for part, label in zip(parts, labels) for _ in range(part.count)]
             yield join_pattern(layers, is_cut)
@@ -113,7 +148,7 @@ def find_set(name: str, folder: Path) -> Path:
     return sets[name]
 
 
-def _labels_in(path: Path, above: tuple[Path, ...]) -> list[str]:
+def _labels_in(path: Path, found: _Found, above: tuple[Path, ...]) -> list[str]:
     resolved = path.resolve()
     if resolved in above:
         circle = " -> ".join(file.name for file in (*above[above.index(resolved) :], resolved))
@@ -123,7 +158,7 @@ def _labels_in(path: Path, above: tuple[Path, ...]) -> list[str]:
     if not specs:
         raise LabelError(f"{path}: labels is empty")
     try:
-        names.add_names(content.names, of_set=True)
+        found.names = found.names.with_names(content.names, of_set=True)
     except LabelError as error:
         raise LabelError(f"{error}\nin {path}: names") from None
     except ConfigError as error:
@@ -131,7 +166,7 @@ def _labels_in(path: Path, above: tuple[Path, ...]) -> list[str]:
     labels = []
     for i, spec in enumerate(specs):
         try:
-            labels += _labels_of(spec, path.parent, (*above, resolved))
+            labels += _labels_of(spec, path.parent, found, (*above, resolved))
         except LabelError as error:
             raise LabelError(f"{error}\nin {path}: labels[{i}]") from None
     return labels

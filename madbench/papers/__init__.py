@@ -22,6 +22,8 @@ from madbench.labels.paper_folders import REGISTRY as PACKAGES
 from madbench.labels.paper_folders import built_in
 from madbench.labels.plugins import wrap_load_errors
 from madbench.suites import check_task, suites
+from madbench.suites.published import FILE as PUBLISHED
+from madbench.suites.published import read_published
 
 QUICK = "quick"
 """The size at which an item is made where no other is asked for."""
@@ -118,7 +120,8 @@ class Paper:
     source: str
     items: tuple[Item, ...]
     claims: str = ""
-    """File of its claims (:func:`madbench.analysis.claims.load_claims`), beside the paper's file."""
+    """The file of its claims beside the paper's file, if it is not ``claims.yaml``. Verbs then find it only by the
+    paper's name."""
     name: str = ""
     folder: Path = Path()
 
@@ -136,7 +139,11 @@ class Paper:
 
     @property
     def claims_file(self) -> Path | None:
-        return self.file(self.claims) if self.claims else None
+        """The file of its claims: the named one, or else ``claims.yaml`` beside its own file. None if it has none."""
+        usual = self.folder / "claims.yaml"
+        if self.claims:
+            return self.file(self.claims)
+        return usual if self.folder != Path() and usual.is_file() else None
 
     def item(self, name: str) -> Item:
         """The item of this id; raises ``ConfigError``."""
@@ -166,8 +173,14 @@ def _check(paper: Paper, where: str) -> None:
     ids = [item.id for item in paper.items]
     from madbench.analysis.claims import load_claims
     from madbench.analysis.figures import figure_names
+    from madbench.analysis.quantities import suite_of_column
 
     claims = {claim.name for claim in load_claims(paper.claims_file)} if paper.claims_file else set()
+    tables = read_published(paper.folder).tables if paper.folder != Path() else ()
+    for name in dict.fromkeys(name for table in tables for name in table.columns):
+        if suite_of_column(name) is None:
+            known = [column for suite in suites().values() for column in suite.order()]
+            raise ConfigError(f"{paper.folder / PUBLISHED}: columns: no column {name!r}{did_you_mean(name, known)}")
     for item in paper.items:
         at = f"{where}: items: {item.id}"
         if ids.count(item.id) > 1:

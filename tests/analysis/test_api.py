@@ -277,7 +277,9 @@ def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
 
 @pytest.mark.slow
 def test_a_notebook_shows_frames_as_the_tables_they_are_of(stored):
-    frame = madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
+    with pytest.raises(TypeError, match=r"table\(\) has no argument 'names'; display names are given as rename="):
+        madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
+    frame = madbench.table(rename={"R-cg-q-12o": "HyperMLP"}, **stored)
     html = frame._repr_html_()
     assert html.startswith("<table") and html.endswith("</table>") and html.count("<tr") == 1 + len(ACCURACIES)
     assert "HyperMLP" in html and "R-cg-q-12o" not in html and "HyperMLP" in frame.label.tolist()
@@ -359,6 +361,8 @@ def test_a_selection_answers_what_the_functions_do(stored):
     pair = ["R-cg-q", "R-g-q"]
     compared = madbench.open(stored["results"]).select(pair, **CHOSEN).compare()
     assert compared.records()[0]["estimate"] == madbench.compare(pair, **stored).estimate[0]
+    claims = selection.findings().records()
+    assert [row["claim"] for row in claims] == madbench.findings(**stored).claim.tolist() != []
     assert isinstance(selection.plot("scores"), Figure)
     with pytest.raises(ConfigError, match="no label: nothing to compare with"):
         selection.compare()

@@ -15,7 +15,7 @@ from madbench.cli.explain import explain
 from madbench.cli.verify import verify
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.labels import parse
-from madbench.labels.names import names_of_call, remember
+from madbench.labels.names import DisplayNames, shown
 from madbench.mixers import Check
 from madbench.mixers.cd.family import CoefficientFamily
 from madbench.suites import suite_of
@@ -101,7 +101,7 @@ def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path,
 @pytest.mark.slow
 def test_figures_from_python_have_the_names(filled, store, tiny):
     how = {"profile": tiny, "tasks": ["compression", "in_context_recall"], "results": store.root}
-    figure = madbench.plot("scores", ["S", "cd:gdn-cg", "cd:gla-cg"], names={"cd:gdn-cg": "Gated DeltaNet"}, **how)
+    figure = madbench.plot("scores", ["S", "cd:gdn-cg", "cd:gla-cg"], rename={"cd:gdn-cg": "Gated DeltaNet"}, **how)
     texts = [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()]
     assert texts[:3] == ["S", "Gated DeltaNet", "cd:gla-cg"]
 
@@ -110,9 +110,9 @@ def test_figures_from_python_have_the_names(filled, store, tiny):
 def test_frames_from_python_have_names_that_are_asked_for_and_else_canonical_labels(filled, store, tiny):
     how = {"profile": tiny, "tasks": ["compression"], "results": store.root}
     assert set(madbench.table(["S", "cd:gdn-cg"], **how).label) == {"S", GDN}
-    named = madbench.table(["S", "cd:gdn-cg"], names={GDN: "Gated DeltaNet"}, **how)
+    named = madbench.table(["S", "cd:gdn-cg"], rename={GDN: "Gated DeltaNet"}, **how)
     assert set(named.label) == {"S", "Gated DeltaNet"}
-    compared = madbench.compare(["S", "cd:gdn-cg"], names={"S": "Softmax"}, **how)
+    compared = madbench.compare(["S", "cd:gdn-cg"], rename={"S": "Softmax"}, **how)
     assert set(compared.baseline) == {"Softmax"}
 
 
@@ -159,7 +159,6 @@ def test_an_exported_file_is_called_by_the_label_that_was_typed(main, store):
 
 def test_a_benchmark_s_csv_has_the_labels_of_its_table():
     rows = [{"label": str(parse("cd:gdn")), "path": "step"}, {"label": "S", "path": "step"}]
-    with names_of_call():
-        remember(str(parse("cd:gdn")), "cd:gdn")
+    with shown(DisplayNames().with_spelling(str(parse("cd:gdn")), "cd:gdn")):
         records = BenchTable(MIXERS, rows, "").records()
     assert [(row["label"], row["canonical"]) for row in records] == [("cd:gdn", "cd:id-smhk1-bwn-u"), ("S", "S")]

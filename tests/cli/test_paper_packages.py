@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from conftest import forget_installed
+from madbench.analysis.claims import claims_by_paper, load_claims
+from madbench.analysis.findings import findings
+from madbench.analysis.findings_table import findings_table
+from madbench.analysis.lines import line_of, published_gain
+from madbench.analysis.registration import register
 from madbench.errors import ConfigError
 from madbench.labels import available_sets, expand
 from madbench.labels.paper_folders import paper_folders
@@ -15,6 +21,7 @@ from madbench.papers.making import Request, measure_of
 from madbench.suites import find_suite
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD
+from madbench.suites.published import paper_scores, profile_scores, published_scores
 
 PROFILE = """\
 description: One epoch of one task.
@@ -90,3 +97,66 @@ def test_every_set_and_profile_of_a_shipped_paper_has_a_name_of_its_own():
         for path in folder.glob("profiles/*/*.yaml"):
             assert find_suite(path.parent.name).Profile.files()[path.stem] == path
     assert {"hyper1", "principle6"} <= available_sets().keys() and "hyper1" in LANGUAGE.Profile.names()
+
+
+TABLE = "label,score,profile,overrides\nS,40.5,,\nR-c,50.5,,\nG-c,9.5,own-profile,training.epochs=3\n"
+PUBLISHED = "tables:\n  - {file: t.csv, title: Table 9, columns: {compression: score}, factors: {compression: 2}}\n"
+CLAIM = "claims:\n  - {name: large, pairs: [[R-c, S]], reach: 0.5, quantities: [compression]}\n"
+
+
+@pytest.fixture
+def published(outside):
+    """That paper with published numbers and a claim of a share of them."""
+    (outside / "t.csv").write_text(TABLE)
+    (outside / "published.yaml").write_text(PUBLISHED)
+    (outside / "claims.yaml").write_text(CLAIM)
+    forget_installed()
+    return outside
+
+
+def test_a_paper_brings_published_numbers_that_tables_and_its_claims_show(published):
+    assert paper_scores("sets") == {"S": {"compression": 81.0}, "R-c": {"compression": 101.0}}
+    assert profile_scores("own-profile", ("training.epochs=3",)) == {"G-c": {"compression": 19.0}}
+    assert published_scores()["S"]["compression"] == 35.19  # of the first paper that has it
+    (claim,) = claims_by_paper()["sets"]
+    assert published_gain(claim, "compression", [0]) == 20 and line_of(claim, "compression", [0], {}) == 10
+    (row,) = findings(None, claims=[claim])
+    assert "Published: Table 9; *: against the claim." in findings_table([row]).caption
+    assert load_claims(published / "claims.yaml") == load_claims("sets") == (claim,)
+    assert "madbench_sets" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("published.yaml", "score", "scor", "t.csv has no column 'scor'"),
+        ("published.yaml", "t.csv", "u.csv", "u.csv: cannot be read"),
+        ("published.yaml", "{compression: score}", "{compresion: score}", "no column 'compresion'; did you mean"),
+        ("t.csv", "40.5", "many", "expected numbers: could not convert string to float: 'many'"),
+        ("claims.yaml", "[R-c, S]", "[R-c, S-p]", "reach is a share of published gains, and there are none of S-p"),
+    ],
+)
+def test_published_numbers_that_are_wrong_stop_their_paper_alone(published, file, old, new, message):
+    (published / file).write_text((published / file).read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        load_paper("sets")
+    assert published_scores()["S"]["compression"] == 35.19 and "hypermlp" in claims_by_paper()
+
+
+@pytest.mark.slow
+def test_a_grid_is_registered_with_the_claims_of_the_paper_that_has_them(published, tmp_path):
+    def registered(text: str) -> str:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
+        path.write_text(f"tasks: [compression]\nprofile: quick\n{text}")
+        return register(path, tmp_path / "results")[0].claims_from
+
+    assert registered("labels: [S, R-c]\n") == registered("labels: [S, R-c, G-c]\nclaims: [large]\n") == "sets"
+    assert registered("labels: [R-cg-q-12o, R-cg-q, G-cg-q-12o, G-cg-q]\n") == "hypermlp"
+    both = "labels: [S, R-c, R-cg-q-12o, R-cg-q, G-cg-q-12o, G-cg-q]\n"
+    with pytest.raises(ConfigError, match=r"several papers have these claims; .* one of hypermlp, sets"):
+        registered(both)
+    assert registered(f"{both}claims_from: sets\n") == "sets"
+    with pytest.raises(ConfigError, match=r"no paper has all of these claims; write claims_from: PAPER"):
+        registered(f"{both}claims: [large, lag]\n")
+    with pytest.raises(ConfigError, match="no claim 'larg'; did you mean 'large'"):
+        registered(f"{both}claims: [larg]\n")

@@ -5,23 +5,19 @@ from __future__ import annotations
 import pytest
 
 from madbench.errors import ConfigError, LabelError
+from madbench.grid import load_grid
 from madbench.labels import expand, parse
 from madbench.labels.names import (
-    add_names,
-    add_names_from_words,
+    DisplayNames,
     display_name,
-    names_of_call,
+    names_from_words,
+    shown,
     typed_label,
     with_display_names,
     with_typed_labels,
 )
+from madbench.labels.sets import names_of
 from madbench.mixers.cd.grammar import PRESETS
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    with names_of_call():
-        yield
 
 
 @pytest.mark.parametrize("features", ["", "-p", "-c", "-pc", "-v", "!", "-c-v"])
@@ -31,43 +27,50 @@ def test_a_preset_is_shown_by_its_name_where_nothing_is_typed(preset, features):
         label = str(parse(f"cd:{preset}{features}"))
     except LabelError:
         return  # nothing to pay for
-    assert display_name(label) == f"cd:{preset}{features}" and parse(display_name(label)) == parse(label)
+    name = DisplayNames().display(label)
+    assert name == f"cd:{preset}{features}" and parse(name) == parse(label)
 
 
 @pytest.mark.parametrize("label", ["cd:id-hk1-bwn", "cd:exp-0.95-sum", "S-p", "hfa:2w", "fla:gla", "cd:no", "x:y"])
 def test_what_is_no_preset_is_shown_as_it_is(label):
-    assert display_name(label) == label
+    assert DisplayNames().display(label) == label
 
 
 def test_what_was_typed_is_shown():
-    assert expand(["cd:gdn-cg", "cd:id-dg-cg", "cd:{linear,normalized}-c"]) == [
-        "cd:id-smhk1-bwn-cug",
-        "cd:id-dg-cg",
-        "cd:kelu-sum-c",
-        "cd:id-wx-c",
-    ]
-    names = [display_name(label) for label in ("cd:id-smhk1-bwn-cug", "cd:id-dg-cg", "cd:kelu-sum-c", "cd:id-wx-c")]
-    assert names == ["cd:gdn-cg", "cd:id-dg-cg", "cd:linear-c", "cd:normalized-c"]
+    labels = ["cd:id-smhk1-bwn-cug", "cd:id-dg-cg", "cd:kelu-sum-c", "cd:id-wx-c"]
+    specs = ["cd:gdn-cg", "cd:id-dg-cg", "cd:{linear,normalized}-c", "S", "training.epochs=3", "cd:not-one", "~cd:gdn"]
+    assert expand(specs[:3]) == labels
+    names = names_of(specs)
+    assert [names.display(label) for label in labels] == ["cd:gdn-cg", "cd:id-dg-cg", "cd:linear-c", "cd:normalized-c"]
+
+
+def test_reading_labels_changes_no_name(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("description: mine\nlabels: [S, 'cd:id-dg-cg']\nnames: {S: Softmax}\n")
+    with shown(DisplayNames()):
+        assert expand([f"@{path}", "cd:id-dg-cg"]) == ["S", "cd:id-dg-cg"]
+        assert [display_name("S"), display_name("cd:id-dg-cg")] == ["S", "cd:gla-cg"]
+        assert load_grid([f"@{path}", "cd:id-dg-cg"], {}).names.display("S") == "Softmax"
+        assert display_name("S") == "S"
 
 
 def test_a_name_that_is_asked_for_wins_and_messages_keep_labels():
-    expand(["cd:gdn-cg"])
-    add_names_from_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"])
-    assert display_name("cd:id-smhk1-bwn-cug") == "Gated DeltaNet" and typed_label("cd:id-smhk1-bwn-cug") == "cd:gdn-cg"
-    assert (
-        with_display_names("S  model.mix_rank=4") == "softmax  model.mix_rank=4" and with_display_names("S-p") == "S-p"
-    )
-    assert with_display_names("less cd:id-smhk1-bwn-cug, and") == "less Gated DeltaNet, and"
-    assert with_typed_labels("run cd:id-smhk1-bwn-cug.") == "run cd:gdn-cg."
+    with shown(names_of(["cd:gdn-cg"], names_from_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"]))):
+        assert display_name("cd:id-smhk1-bwn-cug") == "Gated DeltaNet"
+        assert typed_label("cd:id-smhk1-bwn-cug") == "cd:gdn-cg"
+        assert with_display_names("S  model.mix_rank=4") == "softmax  model.mix_rank=4"
+        assert with_display_names("S-p") == "S-p"
+        assert with_display_names("less cd:id-smhk1-bwn-cug, and") == "less Gated DeltaNet, and"
+        assert with_typed_labels("run cd:id-smhk1-bwn-cug.") == "run cd:gdn-cg."
 
 
 def test_the_file_of_a_set_has_names(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\nlabels: [S, 'cd:gla-cg']\nnames: {S: Softmax, 'cd:gla-cg': GLA}\n")
     assert expand([f"@{path}"]) == ["S", "cd:id-dg-cg"]
-    assert [display_name("S"), display_name("cd:id-dg-cg")] == ["Softmax", "GLA"]
-    add_names({"S": "attention"})
-    assert display_name("S") == "attention"
+    names = names_of([f"@{path}"])
+    assert [names.display("S"), names.display("cd:id-dg-cg")] == ["Softmax", "GLA"]
+    assert names.with_names({"S": "attention"}).display("S") == "attention"
     path.write_text("description: mine\nlabels: [S]\nnames: {S-x: Softmax}\n")
     with pytest.raises(LabelError, match="mine.yaml: names"):
         expand([f"@{path}"])
@@ -78,25 +81,26 @@ def test_the_file_of_a_set_has_names(tmp_path):
 )
 def test_a_name_that_is_none_or_of_two_labels_is_an_error(words):
     with pytest.raises(ConfigError):
-        add_names_from_words(words)
+        names_from_words(words)
 
 
 def test_a_label_has_an_alias_of_its_own_for_a_name():
-    add_names_from_words(["G-cg-q-12o=HyperGLU", "cd:id-dg-cg=cd:gla-cg"])
-    assert [display_name("G-cg-q-12o"), display_name("cd:id-dg-cg")] == ["HyperGLU", "cd:gla-cg"]
+    names = names_from_words(["G-cg-q-12o=HyperGLU", "cd:id-dg-cg=cd:gla-cg"])
+    assert [names.display("G-cg-q-12o"), names.display("cd:id-dg-cg")] == ["HyperGLU", "cd:gla-cg"]
 
 
 def test_a_name_of_a_set_that_another_label_has_is_an_error(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\nlabels: [S, R]\nnames: {S: Softmax}\n")
-    add_names({"R": "Softmax"})
+    names = DisplayNames().with_names({"R": "Softmax"})
     with pytest.raises(ConfigError, match="'Softmax' cannot be the name of both R and S"):
-        expand([f"@{path}"])
-    add_names({"S": "attention"})
-    assert expand([f"@{path}"]) == ["S", "R"] and [display_name("S"), display_name("R")] == ["attention", "Softmax"]
+        names_of([f"@{path}"], names)
+    both = names_of([f"@{path}"], names.with_names({"S": "attention"}))
+    assert [both.display("S"), both.display("R")] == ["attention", "Softmax"]
 
 
-def test_names_of_a_call_end_with_it():
-    with names_of_call({"S": "softmax"}):
-        assert display_name("S") == "softmax"
-    assert display_name("S") == "S"
+def test_names_end_with_their_block():
+    with shown(DisplayNames()):
+        with shown(DisplayNames(by_user={"S": "softmax"})):
+            assert display_name("S") == "softmax"
+        assert display_name("S") == "S"

@@ -18,7 +18,7 @@ from typing import Any
 from matplotlib import font_manager
 
 from madbench.errors import ConfigError
-from madbench.labels.names import requested_names
+from madbench.labels.names import shown_names
 
 VARIABLE = "MADBENCH_FONT"
 """Environment variable with the name of an installed font, or the path of a font's file."""
@@ -75,7 +75,8 @@ def every_character_drawn() -> Iterator[None]:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
-        if not _IS_OF_READER.get() and (codes := {ord(character) for name in requested_names() for character in name}):
+        codes = {ord(character) for name in shown_names().requested for character in name}
+        if codes and not _IS_OF_READER.get():
             own = "|".join(map(str, sorted(codes)))
             warnings.filterwarnings("error", message=rf"Glyph ({own}) .* missing from", category=UserWarning)
         try:

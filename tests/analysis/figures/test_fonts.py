@@ -14,13 +14,13 @@ from madbench.analysis.figures import accuracy, fonts, style
 from madbench.analysis.figures.files import save_figure, svg
 from madbench.analysis.figures.panels import Layout, Panels
 from madbench.errors import ConfigError
-from madbench.labels.names import names_of_call
+from madbench.labels.names import DisplayNames, shown
 
 SHIPPED = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
 def drawn(name, scores):
-    with names_of_call({"S": name}):
+    with shown(DisplayNames(by_user={"S": name})):
         return accuracy.score_figure(accuracy.score_frame(scores({("S", "compression"): [40.0, 41.0]}), "", {}))
 
 
