@@ -23,12 +23,15 @@ _SENTENCE = re.compile(
 
 
 def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
-    """The claim of a sentence, and its entry in a file of claims.
+    """Parse a sentence. Returns the claim and its entry in a file of claims.
 
-    ``A > B``: A is better, by more than the number behind ``by``, in the units of the column. ``A ~ B`` or ``A = B``:
-    equivalent within the number behind ``within``; ``A >= B``: A is not worse by as much. The number may also stand
-    before ``on``. Both sides are labels or sets; the mean over their pairs decides, or with ``every`` in front each
-    pair. ``FACTOR in LABELS``: pairs that differ in the factor alone. Raises ``ConfigError``.
+    - ``A > B``: A is better, by more than the number after ``by``, in the units of the column.
+    - ``A ~ B`` or ``A = B``: A and B are equivalent within the number after ``within``.
+    - ``A >= B``: A is not worse than B by the number after ``within``.
+    - ``FACTOR in LABELS``: the pairs of these labels that differ in the factor alone.
+
+    A and B are labels or sets. The mean over their pairs decides, or each pair if the sentence begins with ``every``.
+    The number may also stand before ``on``. Raises ``ConfigError``.
     """
     match = _SENTENCE.fullmatch(sentence.strip())
     if match is None:
@@ -61,9 +64,9 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
 
 
 def add_claim(entry: dict[str, Any], path: Path) -> int:
-    """Appends the entry to the file of claims ``path``, which is made where it is not there; gives their number.
+    """Append the entry to the file of claims ``path``, or create the file. Returns the number of its claims.
 
-    What stands in the file stays as it is, comments too. Raises ``ConfigError`` for a name that it has already.
+    The content of the file is kept, with its comments. Raises ``ConfigError`` for a name that the file has already.
     """
     text, before = "", tuple[Claim, ...]()
     if path.exists():

@@ -51,12 +51,12 @@ class Claim:
     """A sentence that pairs of labels can support or contradict."""
 
     name: str
-    title: str = ""  # in at most 32 characters; without one, the contrast
-    sentence: str = ""  # its wording
+    title: str = ""  # at most 32 characters; default: the contrast
+    sentence: str = ""  # its wording in the paper
     source: str = ""
-    theory: str = ""  # why it should hold
-    group: str = "Claims"  # heading of the claims around it
-    factors: tuple[str, ...] = ()  # in which the labels of a pair differ, of madbench.labels.FACTORS
+    theory: str = ""  # the reason why it should hold
+    group: str = "Claims"  # the heading above it
+    factors: tuple[str, ...] = ()  # the factors in which the labels of a pair differ
     pairs: tuple[Pair, ...] = ()  # the paper's own pair first
     contrast: str = ""
     """Instead of pairs: ``A > B``, ``A >= B`` (no worse), ``A ~ B`` or ``A = B`` (equivalent), labels or sets on both
@@ -64,25 +64,25 @@ class Claim:
     expects: Expectation = "gain"
     """The first label of a pair is better; not worse by the margin; not better by the margin; neither."""
     expects_on: dict[str, Expectation] = field(default_factory=dict)
-    """Where something else is expected of a quantity."""
+    """Quantities with another expectation."""
     reach: float = 0.0
-    """Share of the published gain that a claim of a large gain has to exceed."""
+    """The share of the published gain that the gain has to exceed."""
     by: float = 0.0
-    """Gain that has to be exceeded, in the units of the column: points, nats per token, steps."""
+    """The gain that has to be exceeded, in the units of the column: points, nats per token, steps."""
     within: float = 0.0
-    """The margin of a claim of no difference, in the units of the column; 0: a share of a published gain."""
+    """The margin of a claim of no difference, in the units of the column. 0: a share of a published gain."""
     judges: Literal["mean", "every pair"] = "mean"
-    """Whether the mean over the pairs has to be beyond the line, or every single pair."""
+    """What has to be beyond the line: the mean over the pairs, or every single pair."""
     rivals: dict[str, tuple[Pair, ...]] = field(default_factory=dict)
-    """Pairs of every factor that ``factors`` should outdo, as many as ``pairs`` and in the same surroundings."""
+    """Pairs of each factor whose gain has to be smaller: as many as ``pairs``, in the same surroundings."""
     quantities: tuple[str, ...] = ()
-    """Columns, each with a verdict of its own; without any, those of the file."""
-    note: str = ""  # where the paper's text and its table disagree, and what the pairs leave out
+    """Columns, each with a verdict of its own. Default: those of the file."""
+    note: str = ""  # disagreements of the paper's text with its table, and what the pairs leave out
     published_by: str = ""
     """The paper whose published numbers its line is a share of. Default: the first one with numbers of its labels."""
 
     def expectation(self, quantity: str) -> Expectation:
-        """What the claim expects on ``quantity``."""
+        """The expectation on ``quantity``."""
         return self.expects_on.get(quantity, self.expects)
 
     @property
@@ -97,18 +97,19 @@ class Claim:
         return bool(self.reach) or (has_margin and not self.within)
 
     def sign(self, quantity: str) -> int:
-        """1 where a gain speaks for the claim, -1 where it speaks against it."""
+        """1 if a gain supports the claim, -1 if a gain contradicts it."""
         return -1 if self.expectation(quantity) == "no gain" else 1
 
     def labels(self, cases: Iterable[int]) -> tuple[str, ...]:
-        """The labels of some of its pairs, given by index, and of their rivals."""
+        """The labels of the pairs with these indices, and of their rivals."""
         chosen = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
         return tuple(dict.fromkeys(label for pair in chosen for label in pair))
 
     def gains(self, cases: Sequence[int]) -> dict[str, Terms]:
-        """The gains that all have to be beyond the line, by name, as sums over labels where more is better.
+        """The gains that all have to be beyond the line, by name, as weighted sums of labels.
 
-        One named "" for the mean over the pairs ``cases``; one a pair; or one over each rival, of either sign.
+        A claim about the mean has one gain without a name. A claim about every pair has one gain per pair, and a claim
+        with rivals has two gains per rival, one of either sign. ``cases`` are the indices of the pairs.
         """
         if self.judges == "every pair":
             return self._both_ways({" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases})
@@ -121,7 +122,7 @@ class Claim:
         return self._both_ways({name: _collected(terms) for name, terms in (over or {"": own}).items()})
 
     def _both_ways(self, gains: dict[str, Terms]) -> dict[str, Terms]:
-        """Of a claim of equality the losses too, which are to be as small."""
+        """The gains, and for a claim of equality their negatives too."""
         if self.expects != "equal":
             return gains
         reverse = {f"{name} (reversed)".strip(): [(-w, label) for w, label in terms] for name, terms in gains.items()}
@@ -133,7 +134,7 @@ def _mean(pairs: Sequence[Pair]) -> Terms:
 
 
 def _collected(terms: Terms) -> Terms:
-    """Each label once."""
+    """The terms with one term per label."""
     total: dict[str, float] = {}
     for weight, label in terms:
         total[label] = total.get(label, 0.0) + weight

@@ -1,15 +1,13 @@
-"""Claims held against stored runs: supported, contradicted, not testable, or not enough data.
+"""Verdicts on claims from stored runs: supported, contradicted, not testable, or not enough data.
 
-A claim on a quantity is tested against the line that it draws (:mod:`madbench.analysis.claims`), with the contrasts of
-:mod:`madbench.analysis.inference`. It is supported or contradicted, by the side of the line that its gain is on, where
-p is at most 0.05 after Holm over all findings that are tested together; so any false verdict among them has a
-probability of at most 5%. Of several gains that all have to be beyond the line, the largest p supports the claim, and
-the smallest times their number contradicts it. A claim is not testable where neither label has learned the task, or
-both solve it and a gain is claimed. Everything else is not enough data.
+A claim on a quantity is tested against its line (:mod:`madbench.analysis.claim_tests`). It is supported or
+contradicted, by the side of the line on which its gain is, if p is at most 0.05 after Holm's correction over all
+findings that are tested together. So the probability of any false verdict among them is at most 5%. A claim is not
+testable if neither label has learned the task, or if a gain is claimed and both labels solve it. Everything else is not
+enough data.
 
-A verdict that was waited for, with seeds added until it came, is worth less than its p says; ``madbench register``
-states claims, labels and seeds before the runs exist. A verdict is about the protocol of the runs. The published
-numbers, one seed each, are read without an interval.
+If seeds are added until a verdict comes, the verdict is weaker than its p. ``madbench register`` states claims, labels
+and seeds before the runs exist. A verdict is about the protocol of the runs. Published numbers have no interval.
 """
 
 from __future__ import annotations
@@ -24,16 +22,15 @@ from typing import Literal
 
 import pandas as pd
 
-from madbench.analysis.claims import Claim, Terms
+from madbench.analysis.claim_tests import ClaimTest, test_claim
+from madbench.analysis.claims import Claim
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.inference import (
     BOTH_SOLVE,
-    LEAST_SEEDS,
     LEVEL,
     NEITHER_LEARNED,
     Difference,
     Sample,
-    combination,
     holm,
 )
 from madbench.analysis.lines import line_of, published_gain
@@ -47,40 +44,40 @@ Verdict = Literal["supported", "contradicted", "not testable", "not enough data"
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
 Lines = Mapping[str, Mapping[str, float]]
-"""By name of a claim and quantity, what its gain has to be beyond."""
+"""The lines of claims, by name of the claim and quantity."""
 PROVISIONAL = "provisional"
-"""The mark of a verdict that is not the registered one yet."""
+"""The mark of a registered verdict that is not final."""
 ASKED_SEEDS = 5
-"""Seeds that a command asks for where the store has fewer."""
+"""The number of seeds in commands that train missing runs."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim on one quantity: what the paper's table says, what the store says, and the verdict."""
+    """A claim on one quantity: the published gain, the measured gain, and the verdict."""
 
     claim: Claim
     quantity: str  # a MAD task, mad_average, loss_l5 or steps_to_x
-    options: str  # of the command: the protocol
-    line: float  # what the gain has to be above, or below for a claim of "no gain"
-    published: float  # gain in the paper's table, of the same pairs or, without any, of all; NaN where it has none
+    options: str  # options of the command that select the protocol
+    line: float  # the gain has to be above it, or below it for a claim of "no gain"
+    published: float  # published gain of the pairs that count, or of all pairs if none counts; NaN if there is none
     ours: Difference | None  # the smallest of the gains that have to be beyond the line; None without a pair
-    gain_name: str  # which that is: the rival, or the pair; empty where there is one gain
+    gain_name: str  # the rival or the pair of this gain; empty if there is one gain only
     p: float  # two-sided, of all gains together; NaN without a test
-    p_holm: float  # adjusted for all findings that are tested
-    tested: int  # findings that are tested together with this one
+    p_holm: float  # corrected for all findings that are tested
+    tested: int  # number of findings that are tested together
     verdict: Verdict
-    detail: str  # why there is no test; or of what kind "no loss" is
-    labels: tuple[str, ...]  # of the pairs that count, or else of the pair that lacks the fewest
-    missing: tuple[str, ...]  # those without finished runs; none where a pair is stored
-    pairs: dict[Pair, float]  # those that count and the mean gain of each
-    published_line: float = math.nan  # the line in the paper's points, where it is scaled to the profile
-    marks: tuple[str, ...] = ()  # of a registration: what makes the verdict weaker than a confirmed one
+    detail: str  # why there is no test; or the kind of a supported claim of no difference
+    labels: tuple[str, ...]  # labels of the pairs that count, or else of the pair with the fewest missing labels
+    missing: tuple[str, ...]  # labels without finished runs; empty if a pair is stored
+    pairs: dict[Pair, float]  # the pairs that count, with their mean gain
+    published_line: float = math.nan  # the line in the paper's points, if it is scaled to the profile; else NaN
+    marks: tuple[str, ...] = ()  # reasons why a registered verdict is weaker than a confirmed one
     chosen_on: str = ""  # the set of labels by whose published order the settings of the runs were chosen, if any
-    paper: str = ""  # the paper whose claim it is, if claims of papers were judged
+    paper: str = ""  # the paper of the claim; empty if the claims of one source were judged
 
     @property
     def n(self) -> int:
-        """Seeds of the label that has the fewest; 0 without a pair."""
+        """The smallest number of seeds of a label. 0 without a pair."""
         return self.ours.n if self.ours else 0
 
     @property
@@ -95,7 +92,7 @@ class Finding:
 
     @property
     def published_agrees(self) -> bool:
-        """Whether the published gain is on the claim's side of the line, in the paper's points."""
+        """True if the published gain is on the claim's side of the line."""
         line = self.line if math.isnan(self.published_line) else self.published_line
         return (self.published - line) * self.claim.sign(self.quantity) > 0
 
@@ -108,12 +105,12 @@ class Finding:
 
     @property
     def suite(self) -> str:
-        """The name of the suite whose runs it is about."""
+        """The name of the suite of the quantity."""
         return suite_of_known(self.quantity).name
 
     @property
     def task_words(self) -> list[str]:
-        """The option that names its tasks; none where a run trains them unasked."""
+        """The option that names its tasks. Empty if they are trained by default."""
         suite = suite_of_known(self.quantity)
         if self.quantity in suite.tasks():
             return ["-t", self.quantity]
@@ -121,7 +118,7 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """What trains :data:`ASKED_SEEDS` seeds; empty where they are there."""
+        """The command that trains :data:`ASKED_SEEDS` seeds. Empty if they are stored."""
         if self.n >= ASKED_SEEDS:
             return ""
         words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ASKED_SEEDS)), *self.task_words]
@@ -164,19 +161,19 @@ def findings(
     lines: Lines = MappingProxyType({}),
     chosen_on: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
-    """Every claim on every quantity that it is about, in the order of ``claims``.
+    """The finding on each quantity of each claim, in the order of ``claims``.
 
-    Steps to a loss are judged where the scores have them: of language models of the paper's size.
+    Steps to a loss are judged if the scores have them. Only language models of the paper's size have them.
 
     Args:
-        scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`); a seed counts once its jobs are
-            done.
-        quantities: tasks, ``mad_average``, ``loss_l5``; by default those of ``scores``, or all if no claim has one.
-        options: what ``madbench run`` needs for the protocol of a suite, as on the command line, by name of the suite.
-        claims: those to judge, together: they are the family of Holm's adjustment.
-        scales: whether lines that are shares of published accuracies are scaled to the profile.
-        lines: by name of a claim and quantity, those that were registered, in place of the claim's own.
-        chosen_on: the set of labels by whose published order settings were chosen, by name of the suite.
+        scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if its jobs are
+            finished.
+        quantities: the columns to judge. Default: those of ``scores``, or all if no claim has one of these.
+        options: the options of ``madbench run`` that select the protocol of a suite, by the suite's name.
+        claims: the claims to judge. Holm's correction is over all of them.
+        scales: True if lines that are shares of published accuracies are scaled to the profile.
+        lines: registered lines, in place of the claims' own.
+        chosen_on: the set of labels by whose published order settings were chosen, by the suite's name.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and scores is not None and samples:
@@ -227,94 +224,6 @@ def choice_note(sets: Iterable[str]) -> str:
     """A note on settings that were chosen by the published order of these sets of labels. Empty if none were."""
     chosen = ", ".join(f"@{name}" for name in dict.fromkeys(sets) if name)
     return f"settings chosen by the published order of {chosen}" if chosen else ""
-
-
-@dataclass(frozen=True)
-class ClaimTest:
-    """A claim on a quantity against what is stored; the defaults are those of a claim without a stored pair."""
-
-    cases: tuple[int, ...] = ()  # indices of the pairs that count
-    line: float = math.nan
-    published_line: float = math.nan  # in the paper's points, where the line is scaled
-    gains: tuple[tuple[str, Difference], ...] = ()  # by name; more is better
-    p: float = math.nan  # two-sided, of "the smallest gain is on the line"
-    is_for: bool = False  # whether it is on the claim's side
-    detail: str = ""
-
-    @property
-    def smallest(self) -> tuple[str, Difference | None]:
-        """The gain that is least, and its name."""
-        return min(self.gains, key=lambda gain: gain[1].estimate, default=("", None))
-
-
-def test_claim(
-    claim: Claim,
-    quantity: str,
-    samples: Mapping[str, Sample],
-    scales: bool = True,
-    fixed_line: float | None = None,
-) -> ClaimTest:
-    """Tests ``claim`` on the samples of ``quantity`` by label; ``scales`` is that of :func:`findings`.
-
-    A ``fixed_line`` stands in place of the claim's own, in the units of the column.
-
-    Pairs with enough seeds count; without any, all that are stored. Where every pair has to hold, all have to be there.
-    """
-    stored = [case for case in range(len(claim.pairs)) if set(claim.labels([case])) <= samples.keys()]
-    if not stored or (claim.judges == "every pair" and len(stored) < len(claim.pairs)):
-        return ClaimTest()
-    enough = [c for c in stored if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
-    cases = stored if claim.judges == "every pair" else enough or stored
-    means = {label: sample.mean for label, sample in samples.items()}
-    published_line = line = line_of(claim, quantity, cases, means)
-    if fixed_line is not None:
-        published_line = line = fixed_line
-    elif scales:
-        line = line_of(claim, quantity, cases, means, samples[claim.labels(cases)[0]].way)
-    gains = {name: _gain(claim, quantity, terms, samples, line) for name, terms in claim.gains(cases).items()}
-    own = math.nan if line == published_line else published_line
-    test = ClaimTest(tuple(cases), line, own, tuple(gains.items()))
-    if reason := next((gain.reason for gain in gains.values() if gain.reason), ""):
-        return replace(test, detail=reason)
-    sign = claim.sign(quantity)
-    p_holds = max(gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for gain in gains.values())
-    p_fails = min(1.0, len(gains) * (1 - p_holds))
-    test = replace(test, p=min(1.0, 2 * min(p_holds, p_fails)), is_for=p_holds < p_fails)
-    if claim.expectation(quantity) != "gain" and test.is_for and test.p <= LEVEL:
-        return replace(test, detail=_kind_within(claim, quantity, cases, line, samples))
-    return test
-
-
-def _kind_within(claim: Claim, quantity: str, cases: Sequence[int], line: float, samples: Mapping[str, Sample]) -> str:
-    """What is shown of a claim of no difference beyond the margin: equivalence, no loss, no gain, or more than that."""
-    terms = next(iter(claim.gains(cases).values()))
-    gain, expectation = _gain(claim, quantity, terms, samples), claim.expectation(quantity)
-    if expectation == "equal":
-        return "equal within the margin"
-    if expectation == "no gain":
-        return "worse" if gain.high < 0 else "not better by the margin"
-    if gain.high < 0:
-        return "worse, within the margin"
-    return "equal within the margin" if gain.high < -line else "better" if gain.low > 0 else "not worse by the margin"
-
-
-def _gain(
-    claim: Claim,
-    quantity: str,
-    terms: Terms,
-    samples: Mapping[str, Sample],
-    line: float = 0.0,
-) -> Difference:
-    weighted = [(weight, samples[label]) for weight, label in terms]
-    tests_solved = claim.expectation(quantity) != "gain"
-    return as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)
-
-
-def as_gain(difference: Difference, quantity: str) -> Difference:
-    """``difference`` with the sign with which more is better."""
-    if orientation(quantity) > 0:
-        return difference
-    return replace(difference, estimate=0.0 - difference.estimate, low=-difference.high, high=-difference.low)
 
 
 def _finding(

@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 from scipy.special import nctdtr, stdtrit
 
+from madbench.analysis.claim_tests import ClaimTest, test_claim
 from madbench.analysis.claims import Claim
-from madbench.analysis.findings import ClaimTest, test_claim
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Terms, planned_terms
 from madbench.analysis.lines import published_gain
 from madbench.analysis.quantities import heading, signed

@@ -1,7 +1,7 @@
-"""Claims of a paper on a store: one family of tests, which every item of the paper and ``madbench findings`` quote.
+"""The claims of a paper on a store: one family of tests for all items of the paper and for ``madbench findings``.
 
-A p-value after Holm depends on what is tested together. So all claims of the paper are tested on all stored runs of a
-protocol, and an item shows its own lines of them.
+Holm's correction depends on the claims that are tested together. So all claims of the paper are tested on all stored
+runs of a protocol, and an item shows the findings on its own claims.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def judge(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdict of each claim on each quantity, tested together on these results, and the reason, by statement."""
+    """The verdict and the reason of each claim on each quantity, by statement. All claims are tested together."""
     from madbench.analysis.findings import findings
 
     return _lines(findings(results.scores, claims=claims))
 
 
 def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict[str, str], str]:
-    """The verdicts and reasons of the item's own claims, by statement, and the command that quotes the same.
+    """The verdicts and reasons of the item's claims, by statement, and the command that prints the same findings.
 
-    They are lines of the family of all claims of the paper on all stored runs of the protocol. If the item's runs are
-    not among those of one protocol, the family is tested on the item's runs alone, and no command has it.
+    All claims of the paper are tested together on all stored runs of the protocol. If the item's runs are not all of
+    one protocol, the claims are tested on the item's runs alone, and the command is empty.
     """
     from madbench.analysis.claims import load_claims
     from madbench.analysis.findings import findings
@@ -67,7 +67,7 @@ def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _selections(request: Request, results: Results) -> Iterator[tuple[list[str], Selection]]:
-    """Selections of the store and the words of ``madbench findings`` for each: all, and the item's own protocol."""
+    """The words of ``madbench findings`` and the selection of the store, for all runs and for the item's protocol."""
     from madbench.analysis.stored import Selection
 
     grid = results.experiment.grid

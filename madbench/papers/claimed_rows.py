@@ -1,4 +1,4 @@
-"""Items decided by claims of their own on rows: labels, or labels and settings, which no two labels alone isolate."""
+"""Items that are decided by claims on rows, each a label or a label with settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ClaimedRows(PlainMeasure):
-    """Trains every row of the claims in the file of the item's name, and tests them together."""
+    """Train every row of the claims in the file with the item's name, and test the claims together."""
 
     def introduction(self, request: Request) -> Sequence[str]:
         return [*super().introduction(request), *(f"{claim.title}: {claim.sentence}" for claim in claims(request))]
@@ -39,9 +39,10 @@ class ClaimedRows(PlainMeasure):
 
 
 def claims(request: Request) -> list[Claim]:
-    """The claims on what a claim or its file names, or on all tasks that are trained, with names of rows as pairs.
+    """The claims of an item, with names of rows as pairs.
 
-    A claim on a task that is not trained is left out.
+    Their quantities are those of the claim, or of the file, or else all trained tasks. A claim without a trained task
+    is left out.
     """
     path, tasks = request.paper.file(f"{request.item.id}.yaml"), request.tasks or request.item.tasks
     of_tasks, file = [], from_mapping(ClaimsFile, read_yaml(path), str(path))

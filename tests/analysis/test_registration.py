@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 
 from hypermlp_claims import CLAIMS, REFERENCE
-from madbench.analysis import claims, deciding, findings, inference, references, registration, samples, scores
+from madbench.analysis import (
+    claim_tests,
+    claims,
+    deciding,
+    findings,
+    inference,
+    references,
+    registration,
+    samples,
+    scores,
+)
 from madbench.analysis.baselines import HEURISTIC, baseline_values
 from madbench.analysis.deciding import changes, deciding_values
 from madbench.analysis.inference import holm, variance
@@ -206,7 +216,7 @@ def test_a_published_file_that_was_edited_is_noticed(judged, loaded, monkeypatch
 
 @pytest.mark.slow
 def test_registered_lines_are_judged_where_the_present_analysis_draws_others(judged, monkeypatch):
-    for module in (deciding, findings):
+    for module in (deciding, findings, claim_tests):
         monkeypatch.setattr(module, "line_of", lambda *_: 90.0)
     said, verdicts = judged()
     assert verdicts == ["supported (provisional)"]

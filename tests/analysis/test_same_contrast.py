@@ -9,8 +9,8 @@ import pytest
 
 from hypermlp_claims import findings
 from madbench.analysis.attribution import attribution_table
+from madbench.analysis.claim_tests import as_gain
 from madbench.analysis.comparison import comparison_table
-from madbench.analysis.findings import as_gain
 from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE

@@ -1,0 +1,107 @@
+"""The test of a claim on one quantity against stored samples.
+
+Of several gains that all have to be beyond the line, the largest p supports the claim, and the smallest p times their
+number contradicts it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from madbench.analysis.claims import Claim, Terms
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, combination
+from madbench.analysis.lines import line_of
+from madbench.analysis.references import orientation
+
+
+@dataclass(frozen=True)
+class ClaimTest:
+    """The test of a claim on a quantity. The defaults are those of a claim without a stored pair."""
+
+    cases: tuple[int, ...] = ()  # indices of the pairs that count
+    line: float = math.nan
+    published_line: float = math.nan  # the line in the paper's points, if it is scaled; else NaN
+    gains: tuple[tuple[str, Difference], ...] = ()  # name and gain; more is better
+    p: float = math.nan  # two-sided, of the hypothesis that the smallest gain is on the line
+    is_for: bool = False  # True if the gain is on the claim's side of the line
+    detail: str = ""
+
+    @property
+    def smallest(self) -> tuple[str, Difference | None]:
+        """The name of the smallest gain, and this gain. None without a pair."""
+        return min(self.gains, key=lambda gain: gain[1].estimate, default=("", None))
+
+
+def test_claim(
+    claim: Claim,
+    quantity: str,
+    samples: Mapping[str, Sample],
+    scales: bool = True,
+    fixed_line: float | None = None,
+) -> ClaimTest:
+    """Test ``claim`` on the samples of ``quantity``, given by label.
+
+    The pairs with enough seeds count. If there are none, all stored pairs count. A claim about every pair needs all of
+    its pairs.
+
+    Args:
+        scales: True if a line that is a share of published accuracies is scaled to the profile.
+        fixed_line: a line in the units of the column, in place of the claim's own.
+    """
+    stored = [case for case in range(len(claim.pairs)) if set(claim.labels([case])) <= samples.keys()]
+    if not stored or (claim.judges == "every pair" and len(stored) < len(claim.pairs)):
+        return ClaimTest()
+    enough = [c for c in stored if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
+    cases = stored if claim.judges == "every pair" else enough or stored
+    means = {label: sample.mean for label, sample in samples.items()}
+    published_line = line = line_of(claim, quantity, cases, means)
+    if fixed_line is not None:
+        published_line = line = fixed_line
+    elif scales:
+        line = line_of(claim, quantity, cases, means, samples[claim.labels(cases)[0]].way)
+    gains = {name: _gain(claim, quantity, terms, samples, line) for name, terms in claim.gains(cases).items()}
+    own = math.nan if line == published_line else published_line
+    test = ClaimTest(tuple(cases), line, own, tuple(gains.items()))
+    if reason := next((gain.reason for gain in gains.values() if gain.reason), ""):
+        return replace(test, detail=reason)
+    sign = claim.sign(quantity)
+    p_holds = max(gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for gain in gains.values())
+    p_fails = min(1.0, len(gains) * (1 - p_holds))
+    test = replace(test, p=min(1.0, 2 * min(p_holds, p_fails)), is_for=p_holds < p_fails)
+    if claim.expectation(quantity) != "gain" and test.is_for and test.p <= LEVEL:
+        return replace(test, detail=_kind_within(claim, quantity, cases, line, samples))
+    return test
+
+
+def _kind_within(claim: Claim, quantity: str, cases: Sequence[int], line: float, samples: Mapping[str, Sample]) -> str:
+    """The kind of a supported claim of no difference: equal, no loss, no gain, or a difference within the margin."""
+    terms = next(iter(claim.gains(cases).values()))
+    gain, expectation = _gain(claim, quantity, terms, samples), claim.expectation(quantity)
+    if expectation == "equal":
+        return "equal within the margin"
+    if expectation == "no gain":
+        return "worse" if gain.high < 0 else "not better by the margin"
+    if gain.high < 0:
+        return "worse, within the margin"
+    return "equal within the margin" if gain.high < -line else "better" if gain.low > 0 else "not worse by the margin"
+
+
+def _gain(
+    claim: Claim,
+    quantity: str,
+    terms: Terms,
+    samples: Mapping[str, Sample],
+    line: float = 0.0,
+) -> Difference:
+    weighted = [(weight, samples[label]) for weight, label in terms]
+    tests_solved = claim.expectation(quantity) != "gain"
+    return as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)
+
+
+def as_gain(difference: Difference, quantity: str) -> Difference:
+    """The difference with the sign for which more is better."""
+    if orientation(quantity) > 0:
+        return difference
+    return replace(difference, estimate=0.0 - difference.estimate, low=-difference.high, high=-difference.low)
