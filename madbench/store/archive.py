@@ -173,6 +173,10 @@ def public_record(record: Record) -> Record:
 
 _FOLDERS = re.compile(r"(?:file://[\w.-]*|(?<![\w.~/])~?)/(?!/)(?:[^\s/:'\"]+/)+")
 """The folders of an absolute path, of one below a home or of a file's address; not those of other addresses."""
+_PATH_START = re.compile(r"(?<![\w.~/-])/(?!/)")
+"""The first character of an absolute path."""
+MOST_PARTS = 64
+"""The most parts of a path that are looked at."""
 _HOME = r"(?:file://[\w.-]*|(?<![\w.~/-]))(?:/(?:home|Users)/[^\s/:'\"]+(?![\w./-])|{own}(?![\w.-]))"
 """A home folder alone, whose last part is a person's name; the user's ``own``, which may have spaces, also in paths."""
 
@@ -181,7 +185,8 @@ def _without_folders(value: Any) -> Any:
     """``value``, of what JSON has, with the last part alone of absolute paths in its texts and keys."""
     if isinstance(value, str):
         own = os.path.expanduser("~").rstrip("/")
-        return _FOLDERS.sub("", re.sub(_HOME.format(own=re.escape(own) if own else "(?!)"), "~", value))
+        text = re.sub(_HOME.format(own=re.escape(own) if own else "(?!)"), "~", value)
+        return _FOLDERS.sub("", _without_spaced_folders(text))
     if isinstance(value, Mapping):
         public: dict[str, Any] = {}
         for key, item in value.items():
@@ -193,6 +198,23 @@ def _without_folders(value: Any) -> Any:
             public[name] = _without_folders(item)
         return public
     return [_without_folders(item) for item in value] if isinstance(value, list) else value
+
+
+def _without_spaced_folders(text: str) -> str:
+    """Replaces a path through folders of this machine whose names have spaces by its last part.
+
+    No pattern tells such a path from a sentence, so only folders that exist are found.
+    """
+    starts = [match.start() for match in _PATH_START.finditer(text)] if " " in text else []
+    for start in reversed(starts):
+        ends = [match.start() for match in re.finditer(r"/|$", text) if match.start() > start][:MOST_PARTS]
+        for end in reversed(ends):
+            folder = text[start:end]
+            if " " in folder and os.path.isdir(folder):
+                last = "" if text[end : end + 1] == "/" else PurePath(folder).name
+                text = text[:start] + last + text[end + 1 :]
+                break
+    return text
 
 
 def without_folder(spec: str) -> str:

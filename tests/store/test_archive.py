@@ -110,6 +110,24 @@ def test_folders_of_the_machine_are_not_in_an_archive(store, other, tmp_path):
         assert all((m.mtime, m.uid, m.gid, m.uname, m.gname) == (0, 0, 0, "", "") for m in archive)
 
 
+def test_folders_with_spaces_are_not_in_an_archive(store, other, tmp_path):
+    folder = tmp_path / "my disk" / "a b"
+    folder.mkdir(parents=True)
+    texts = [
+        f"{folder}/c.txt",
+        f"{folder}",
+        f"in {folder}/d e.txt: no such file",
+        f"'{folder.parent}/x/y.txt'",
+        "3 a/s",
+    ]
+    job = make_job(3)
+    store.finish(job, replace(RECORD, details={"notes": texts}))
+    pack(store, [job.id], tmp_path / "a.tar.xz")
+    unpack(tmp_path / "a.tar.xz", other)
+    expected = ["c.txt", "a b", "in d e.txt: no such file", "'x/y.txt'", "3 a/s"]
+    assert other.read(job.id).record.details["notes"] == expected
+
+
 def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, other, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/srv/some body")
     texts = ["/home/somebody/corpora/a.txt", "hf:/home/somebody/tok", "see ~/private/b.log", "at /srv/somebody/c: d"]
