@@ -46,9 +46,10 @@ def checks(statements: Statements) -> Iterable[Check]:
         "R(1) averages m = 5 noise tokens into one slot, whose score has 1/m of the variance. On average half a noise"
         " slot is active instead of m/2, and the signal tokens are summed in one slot."
     )
-    yield check("noise average", what, "Appendix I.3.1", noise_average, unless=of_first)
+    two = functools.partial(measures.with_ranks, vo=4)  # a head reads out two channels, with v too
+    yield check("noise average", what, "Appendix I.3.1", noise_average, unless=of_first, make=two)
     what = "The signal slot has a larger share of a row's normalized scores than all signal tokens without R(1)."
-    yield differ("signal margin", what, "Appendix I.3.1", signal_margin, unless=of_first)
+    yield differ("signal margin", what, "Appendix I.3.1", signal_margin, unless=of_first, make=two)
     what = "R(2) makes k slots from the summaries C^T X, for any C, and a query selects and reads one of them."
     yield check("context summaries", what, "Appendix I.3.2", context_summaries, unless=of_second, make=wide)
     what = "The weights of a token-wise head on the values of its context have one sign: it cannot form a difference."
