@@ -1,4 +1,4 @@
-"""Table 3 of the paper on interactions: the exponent of length of every attention model in it, measured."""
+"""Table 3 of the paper: the measured exponent of length of every attention model in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONG = (512, 1024, 2048, 4096, 8192)
 
 
 class Table3Measure(ComplexityMeasure):
-    """All rows, HyperAttention of orders 3 and 4, linear of 3 to 5; and how the exponent grows with the order n."""
+    """Measures all rows: HyperAttention of orders 3 and 4, its linear form of orders 3 to 5. Also the growth with n."""
 
     cases = (
         Case("Self Attention", "S", "chunked", 2, PAIRS),

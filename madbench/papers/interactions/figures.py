@@ -1,4 +1,4 @@
-"""Figures of the interactions suite: learned matrices against the theory's, and error against length."""
+"""Figures of the interactions suite: learned and theoretical matrices, and error against length."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from madbench.papers.interactions.rows import PAPER_ERROR, Row
 from madbench.papers.interactions.worlds import WORLDS, Colliding
 
 LEAST = 1e-16
-"""Errors below are drawn here: they are rounding."""
+"""The smallest error that is drawn. Smaller errors are rounding and are drawn at this value."""
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """Learned and theoretical matrices of equal shape by heading, the learned one first."""
+    """Learned and theoretical matrices of equal shape by heading, learned matrices first."""
 
     title: str
     note: str
@@ -45,7 +45,7 @@ class Matrices:
     rows: str = "symbol of the row"
 
     def draw(self, layout: Layout = Layout()) -> Page:
-        """Draws the matrices on one colour scale, white at zero, up to 2.5 times the largest number of the theory's."""
+        """Draws the matrices on one colour scale, white at zero, up to 2.5 times the largest theoretical number."""
         panels, (height, width) = self.panels, next(iter(self.panels.values())).shape
         largest = {name: abs(matrix).max() for name, matrix in panels.items()}
         most = 2.5 * max(size for name, size in largest.items() if not name.startswith("learned"))
@@ -67,17 +67,17 @@ class Matrices:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """An entry a line: its row and column, and its value in every panel."""
+        """One line per entry: its row and column, and its value in every panel."""
         row, column = np.indices(next(iter(self.panels.values())).shape)
         values = {name: matrix.ravel() for name, matrix in self.panels.items()}
         return pd.DataFrame({"row": row.ravel(), "column": column.ravel()} | values)
 
 
 def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
-    """What the model of a row's first seed has learned, by the end of the file's name; nothing for other mixers.
+    """The learned matrices of a row's first seed, by the end of the figure's file name. Empty for other mixers.
 
-    Of linear attention on colliding agents C in the domain base and T, and its own coordinates where these are
-    sinusoids; of any other couplings T alone.
+    For linear attention on colliding agents these are C in the domain base, and T. If the embedding is sinusoidal, C in
+    its own coordinates is added. For other couplings there is only T.
     """
     effects, world, title = model.effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:
@@ -104,7 +104,7 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
 
 @style()
 def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
-    """Error against length, a panel a task: the worst seed as a line, every seed as a mark, predictions as crosses."""
+    """The error against length, one panel per task. Lines: the worst seed; marks: every seed; crosses: predictions."""
     frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
     tasks, names = [task for task in WORLDS if task in set(frame.task)], list(dict.fromkeys(frame.row))
     colors = zip(distinct(PALETTE, len(names)), itertools.cycle(MARKERS))
@@ -142,7 +142,7 @@ def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
 
 
 def _diverged(frame: pd.DataFrame) -> str:
-    """Which rows have seeds that diverged; their errors are infinite and not drawn."""
+    """A sentence on the rows with diverged seeds, whose errors are infinite and not drawn. Empty if there are none."""
     is_diverged = np.isinf(frame.mse).groupby([frame.task, frame.row, frame.seed], sort=False).all()
     counts = is_diverged.groupby(level=[0, 1], sort=False).agg(["sum", "count"])
     texts = [f"{task} {row} {diverged} of {of} seeds" for (task, row), diverged, of in counts.itertuples() if diverged]
@@ -150,7 +150,7 @@ def _diverged(frame: pd.DataFrame) -> str:
 
 
 def errors_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """A line a row, length and seed."""
+    """One line per row, length and seed."""
     return pd.DataFrame(
         {"task": row.task, "row": row.name, "length": n, "trained_length": row.world.length, "seed": seed, "mse": error}
         | {"predicted": predicted, "floor": row.floor(n), "variance": row.variance(n)}
@@ -173,7 +173,7 @@ def devised(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataF
 
 @contextmanager
 def _page(layout: Layout, size: tuple[float, float], title: str, note: str) -> Iterator[Page]:
-    """A page for panels that share more than axes: of the width that is asked for, its texts in their place."""
+    """A page for panels that share more than axes, with the requested width and with title and note in place."""
     title, note = title if layout.has_title else "", note if layout.has_caption else ""
     if width := WIDTHS.get(layout.width):
         size = width, HEIGHT if layout.is_small else min(size[1], width / size[0] * size[1] + 1.0)

@@ -1,4 +1,4 @@
-"""Appendix G.3 measured: the error of softmax HyperAttention in low rank, by rank, size of the scores and cost."""
+"""Appendix G.3: the error of softmax HyperAttention in low rank, by rank, size of the scores and cost."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 TOKENS, WIDTH, ORDER = (16, 64), 4, 3
 SIZES = (0.5, 1.0, 2.0)
-"""Largest entry of q and k."""
+"""The largest entries of q and k that are measured."""
 DEGREES = (0, 1, 2, 3, 4, 6)
 SEED = 0
 
 
 class LowRankMeasure(PlainMeasure):
-    """Largest error over rows and channels of one head with random q, k, v, in float64, against a sum over tuples."""
+    """Measures the largest error of one head with random q, k and v in float64, against a sum over tuples."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         frame = errors()
@@ -64,7 +64,7 @@ def exact(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor])
 
 
 def errors() -> pd.DataFrame:
-    """A row a length, size of the entries and degree: rank, largest error over the largest value, and FLOPs."""
+    """One row per length, size of the entries and degree: rank, largest error relative to the largest value, FLOPs."""
     rows = []
     for tokens in TOKENS:
         generator = torch.Generator().manual_seed(SEED)

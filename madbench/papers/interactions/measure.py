@@ -1,4 +1,4 @@
-"""Worlds of agents as items of the paper: errors by length with floors and predictions, claims and learned matrices."""
+"""The items of the paper that train worlds of agents: tables of errors by length, claims, and learned matrices."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 SHORT = {"embedding=": "embeddings=", "controls=false": "controls=[]"}
 SHORT |= {"controls=true": f"controls=[{','.join(CONTROLS)}]"}
-"""What KEY=VALUE may begin with, and the override of the profile that it stands for."""
+"""Short forms of overrides: the beginning of KEY=VALUE, and the profile's override that it stands for."""
 DEVISED, EXACT = Colliding(positions=360, radius=5, embedding="sinusoidal"), 1e-10
-"""The world of Figure 1, and the largest error of an entry that is rounding."""
+"""The world of Figure 1, and the largest error of an entry that counts as rounding."""
 FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
-"""By item the embedding of a figure, and what its matrices are in: coordinates of their own, or the domain's."""
+"""The embedding of each figure, and the end of its file's name: ``_coordinates`` for C in its own coordinates."""
 APART = 0.1
-"""Distance from which on the learned C of Figure 2 is another one than the devised C."""
+"""The smallest distance at which the learned C of Figure 2 counts as different from the devised C."""
 LEARNED_C = Quantity("learned_c", {"against": "devised C"})
-"""Distance of the learned C of Figure 2 from the devised one, of the first seed's run."""
+"""The distance of the learned C of Figure 2 from the devised C, for the first seed's run."""
 
 
 class WorldMeasure:
-    """Plans and decides worlds of agents; the item's tasks are the worlds."""
+    """Plans and decides an item that trains worlds of agents, which are the tasks of the item."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -92,9 +92,10 @@ class WorldMeasure:
 
 
 class FigureMeasure(WorldMeasure):
-    """Trains colliding agents with the embedding of a figure, without controls, and draws its matrices alone.
+    """Trains colliding agents with the embedding of a figure, without controls, and draws only the figure's matrices.
 
-    Of C in its own coordinates it says whether learned and devised ones differ, of the first seed, as it is drawn.
+    For C in its own coordinates there is a verdict on whether the learned C differs from the devised C. It is for the
+    first seed, which is the one drawn.
     """
 
     def plan(self, request: Request) -> Experiment:
@@ -133,16 +134,17 @@ def _measured(weights: Path, row: Row) -> Values:
 
 
 def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
-    """Frobenius distance of the devised C from the nearest multiple of the learned one, as a share of its norm.
+    """The Frobenius distance of the devised C from the nearest multiple of the learned C, as a share of its norm.
 
-    A factor of all of C can go to all values. It is the sine of the angle between both: 0 for multiples, 1 at most.
+    Multiples count as equal because a factor of C can be moved to the values. The distance is the sine of the angle
+    between both: 0 for multiples, and at most 1.
     """
     cosine = float(learned @ devised / math.sqrt((learned @ learned) * (devised @ devised)))
     return math.sqrt(max(0.0, 1 - cosine**2))
 
 
 class DevisedMeasure(PlainMeasure):
-    """The diagonal of the matrix that the paper devises for colliding agents, at its own size; nothing is trained."""
+    """Draws the diagonal of the paper's devised matrix for colliding agents at its own size. Trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         (c, w), vectors = DEVISED.solution, DEVISED.vectors
@@ -153,7 +155,7 @@ class DevisedMeasure(PlainMeasure):
 
 
 def _override(text: str) -> str:
-    """The override of the profile that a word of the command line stands for."""
+    """The profile's override that a word of the command line stands for."""
     for short, override in SHORT.items():
         if text == short or short.endswith("=") and text.startswith(short):
             return text.replace(short, override, 1)
@@ -161,7 +163,7 @@ def _override(text: str) -> str:
 
 
 def error_table(rows: Sequence[Row]) -> Listing:
-    """Errors of a test agent by length, the largest of the seeds, with the floor or the prediction below each row."""
+    """The errors of a test agent by length, the largest over the seeds. Below each row is its floor or prediction."""
     from madbench.analysis.rendering import Listing
 
     world = rows[0].world
@@ -187,7 +189,7 @@ def error_table(rows: Sequence[Row]) -> Listing:
 
 
 def _number(value: float | None) -> str:
-    """Two or three digits of what one can see, one of what is next to nothing."""
+    """The number with three digits from 1 on, two from 0.001 on, and one below."""
     if value is None or math.isnan(value):
         return "-"
     digits = ".3g" if value >= 1 else ".2g" if value >= 1e-3 else ".0e"
@@ -195,7 +197,7 @@ def _number(value: float | None) -> str:
 
 
 def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
-    """Errors, the devised matrix of the paper's size, and learned matrices; of these the first seed's."""
+    """The figures of errors, of the devised matrix at the paper's size, and of the first seed's learned matrices."""
     from madbench.papers.interactions.figures import errors, errors_frame, learned_matrices
     from madbench.training.checkpoints import load_model
 
@@ -214,7 +216,7 @@ def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
 
 
 def _devised() -> Drawn:
-    """The diagonal of the devised C of the paper's size."""
+    """The figure of the diagonal of the devised C at the paper's size."""
     from madbench.papers.interactions.figures import devised
 
     return Drawn("interactions_devised", lambda layout: devised(DEVISED, layout)[0], devised(DEVISED)[1])

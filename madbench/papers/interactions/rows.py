@@ -1,4 +1,4 @@
-"""Stored runs of the interactions suite as rows: errors by length, floors and predictions, and what they decide."""
+"""Rows of stored runs: errors by length, with floors and predictions. Also the claims that these rows decide."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from madbench.papers.interactions.worlds import Colliding, Genotype, Pixels, Pla
 from madbench.papers.making import CONTRADICTED
 
 LEARNED_MSE = 1e-6
-"""Mean squared error up to which values are learned: ten times what the paper calls its errors, Theta(1e-7)."""
+"""The largest mean squared error at which values count as learned: ten times the errors of the paper, Theta(1e-7)."""
 PAPER_ERROR, PAPER_DISTANCE = 1e-7, 1e-4
-"""What the paper states for colliding agents, at every length, and for the learned matrix (section 7.1)."""
+"""The errors that the paper states for colliding agents: at every length, and for the learned matrix (section 7.1)."""
 RELATIVE_DIFFERENCE = 0.05
-"""Relative difference up to which an error is the one that was predicted: test agents are drawn."""
+"""The largest relative difference of an error from its prediction. It is not 0 because test agents are drawn."""
 VARIANTS = {"one_hot": "one-hot", "sinusoidal": "sinusoidal", "without_itself": "no self", "distinct": "distinct"}
-"""Embeddings and controls of a task's setting as a row's name has them."""
+"""The words of a row's name for the embeddings and controls of a task's setting."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Row:
     name: str
     task: str
     label: str
-    jobs: Sequence[Job]  # that have finished or diverged
-    records: Sequence[Record]  # theirs
+    jobs: Sequence[Job]  # jobs that have finished or diverged
+    records: Sequence[Record]  # records of these jobs
 
     @cached_property
     def world(self) -> World:
@@ -52,18 +52,18 @@ class Row:
         return self.records[0].details.get("model_parameters", 0)
 
     def errors(self, length: int) -> list[float]:
-        """Errors by seed; a diverged run is infinitely wrong."""
+        """The errors by seed. The error of a diverged run is infinite."""
         return [record.metrics.get(f"mse_{length}", math.inf) for record in self.records]
 
     def metric(self, name: str) -> list[float]:
-        """A metric by seed; NaN where the runs have no such number."""
+        """A metric by seed. NaN if the run does not have it."""
         return [record.metrics.get(name, math.nan) for record in self.records]
 
     @property
     def distance(self) -> float | None:
-        """Mean squared difference of the learned matrix from the theory's, the largest of the seeds.
+        """The mean squared difference between the learned and the theoretical matrix, the largest over the seeds.
 
-        Infinite where a seed has diverged; None for mixers without such a matrix.
+        Infinite if a seed has diverged. None for mixers without such a matrix.
         """
         values = self.metric("effects_error")
         if all(map(math.isnan, values)):
@@ -76,36 +76,36 @@ class Row:
         return max(variances, default=math.nan)
 
     def floor(self, length: int) -> float | None:
-        """The error below which a label of this kind cannot get; None: not known."""
+        """The lowest error that a label of this kind can reach. None if it is not known."""
         label = parse(self.label)
         order = max(getattr(label, "orders", None) or [getattr(label, "degree", 0)])
         floor = self.world.floor(self.label.partition(":")[0], order, length) if label.base else None  # not of softmax
         return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow for it
 
     def predicted(self, length: int) -> list[float]:
-        """The error of a control at a length by seed, as theory predicts it after a perfect fit at L*; else none."""
+        """The errors of a control by seed that theory predicts after a perfect fit at L*. Empty without a control."""
         if not self.control:
             return []
         errors = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
         return [self.world.control_error(length, error) for error in errors]
 
     def reference(self, length: int) -> float | None:
-        """What the errors at a length are compared with: the largest prediction, or the floor; else None."""
+        """The error to compare with at a length: the largest prediction, or the floor. None if there is neither."""
         return max(self.predicted(length), default=self.floor(length))
 
     @property
     def is_learned(self) -> bool:
-        """Whether no seed errs at L*."""
+        """True if no seed errs at L*."""
         return max(self.errors(self.world.length)) <= LEARNED_MSE
 
     @property
     def is_general(self) -> bool:
-        """Whether no seed errs at any length."""
+        """True if no seed errs at any length."""
         return all(max(self.errors(length)) <= LEARNED_MSE for length in self.world.lengths)
 
     @property
     def verdict(self) -> str:
-        """What the row shows, in a few words."""
+        """The result of the row, in a few words."""
         length = self.world.length
         if self.control:
             is_as_predicted = self.is_learned and all(
@@ -124,7 +124,7 @@ class Row:
         return "below its floor" if floor else "not exact"
 
     def summary(self) -> dict[str, Any]:
-        """The row for a program: errors by length and seed, and everything they are judged by."""
+        """The row as JSON: errors by length and seed, and the numbers that they are compared with."""
         lengths = {
             str(n): {
                 "mse": list(map(_finite, self.errors(n))),
@@ -143,22 +143,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, and whether the runs bear it out."""
+    """A statement of the paper, and the verdict of the runs on it."""
 
     task: str
     statement: str
     source: str
-    verdict: str  # reproduced, not reproduced, or contradicted: where the paper is printed in another way
+    verdict: str  # reproduced, not reproduced, or contradicted if the paper prints another statement
     numbers: str
 
 
 def _finite(value: float) -> float | None:
-    """The number as JSON has it."""
+    """The number for JSON. None if it is not finite."""
     return value if math.isfinite(value) else None
 
 
 def row_name(job: Job) -> str:
-    """Label, and what its setting and model add: ``hfa:C1 one-hot, distinct``, ``hfa:C1 mixed lengths, ReLU``."""
+    """The label with words for its setting and model: ``hfa:C1 one-hot, distinct``, ``hfa:C1 mixed lengths, ReLU``."""
     parts = [VARIANTS[part] for key in ("embedding", "control") if (part := job.setting.get(key))]
     if job.setting.get("fewest"):
         parts.append("mixed lengths")
@@ -168,7 +168,7 @@ def row_name(job: Job) -> str:
 
 
 def interaction_rows(planned: Iterable[PlannedRow], records: Mapping[str, Record]) -> list[Row]:
-    """The planned rows that have a finished or diverged run."""
+    """The planned rows with at least one finished or diverged run."""
     rows = []
     for row in planned:
         jobs = [job for job in row.jobs if job.id in records and records[job.id].status != "failed"]
@@ -179,7 +179,7 @@ def interaction_rows(planned: Iterable[PlannedRow], records: Mapping[str, Record
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    """The paper's statements that these rows can decide."""
+    """The statements of the paper that these rows can decide."""
     statements = []
     for row in rows:
         if isinstance(row.world, Colliding) and row.label == "hfa:C1":
@@ -230,7 +230,7 @@ def _colliding_claims(row: Row) -> list[Claim]:
 
 
 def _genotype_claims(row: Row) -> list[Claim]:
-    """Linear attention fits the length trained on; the paper says that it cannot do more, and a ReLU layer can."""
+    """Claims on lengths. The paper says that linear attention fits only the trained length, and a ReLU layer all."""
     world = row.world
     numbers = ", ".join(f"L {n}: {max(row.errors(n)):.1e}" for n in world.lengths)
     fits = _claim(row, f"{row.name}: no error at L*", "B.2", row.is_learned, numbers)
