@@ -1,8 +1,8 @@
-"""The design principles of the coefficient dynamics paper as experiments: what each trains, measures and decides.
+"""The types of the experiments on the paper's design principles: labels, tasks, contrasts and decisions.
 
 *Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389. A principle is a claim, the labels
 and tasks that test it under a profile, and the contrasts of labels that decide it. Training, storing and testing are
-those of every other verb: :mod:`madbench.experiment` and :mod:`madbench.analysis.inference`.
+the same as for every other verb: :mod:`madbench.experiment` and :mod:`madbench.analysis.inference`.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from madbench.jobs import Job
 
 FULL, QUICK = "coefficients", "coefficients-quick"
-"""Profiles: the paper's sizes, and a laptop's."""
+"""The profiles: the sizes of the paper, and sizes for a laptop."""
 
 Judge = Literal["contrasts", "rank", "spread", "time", "count"]
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A label that the paper expects to do better than another one."""
+    """A pair of labels of which the paper expects one to do better than the other."""
 
-    group: str  # what the verdict is about, such as a readout
+    group: str  # the subject of the verdict, such as a readout
     better: str
     worse: str
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a principle trains under one profile."""
+    """The labels, tasks and settings that a principle trains under one profile."""
 
     patterns: tuple[str, ...]  # labels and sets of labels
     tasks: tuple[str, ...]
     overrides: tuple[str, ...] = ()
     vary: Mapping[str, tuple[float, ...]] | None = None  # settings in which rows differ
     contrasts: tuple[Contrast, ...] = ()
-    shares: tuple[Contrast, ...] = ()  # of coefficients near zero, of which the better label is to have more
-    shown: tuple[str, ...] = ()  # what is drawn against accuracy, and the readouts; all where none is named
+    shares: tuple[Contrast, ...] = ()  # the better label is expected to have more coefficients near zero
+    shown: tuple[str, ...] = ()  # quantities drawn against accuracy, and ``readout``; if empty, all of them
 
     @property
     def labels(self) -> list[str]:
@@ -58,14 +58,14 @@ class Principle:
     """One claim of the paper."""
 
     number: str
-    title: str  # of its figure
+    title: str  # title of its figure
     claim: str
     source: str
-    expected: str  # what the paper got
-    judge: Judge  # how it is decided
+    expected: str  # result of the paper
+    judge: Judge  # the way in which it is decided
     studies: Mapping[str, Study]  # by profile
-    limits: str = ""  # what cannot differ, and where the experiment is not the paper's
-    keeps_weights: bool = False  # whether it measures trained models
+    limits: str = ""  # labels that cannot differ, and differences from the experiment of the paper
+    keeps_weights: bool = False  # True if it measures trained models
 
     @property
     def heading(self) -> str:
@@ -73,7 +73,7 @@ class Principle:
         return f"Principle {self.number}: {self.title}"
 
     def study(self, profile: str) -> Study:
-        """What it trains; a profile of one's own trains the labels of the quick one."""
+        """The study of a profile. Any profile other than the two above trains the labels of the quick one."""
         return self.studies.get(profile, self.studies[QUICK])
 
 
@@ -81,27 +81,27 @@ class Principle:
 class Figure:
     """A figure of the paper."""
 
-    principle: str  # whose runs it is of
+    principle: str  # number of the principle whose runs it shows
     shown: tuple[str, ...] = ()  # see Study
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the runs of a principle say."""
+    """The result of a principle's runs: verdicts, a table and a figure."""
 
     table: TextTable
-    verdicts: Mapping[str, str]  # by what they are about
-    frame: pd.DataFrame  # what the figure draws
-    draw: Callable[..., Page]  # the figure, of a layout
-    measured: TextTable | None = None  # beside the contrasts
-    remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict, by the same
+    verdicts: Mapping[str, str]  # by their subject
+    frame: pd.DataFrame  # the data of the figure
+    draw: Callable[..., Page]  # draws the figure in a layout
+    measured: TextTable | None = None  # a second table, of measured numbers
+    remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict, by its subject
 
     @property
     def figure(self) -> Page:
-        """The figure, as wide as it needs."""
+        """The figure at its own width."""
         return self.draw()
 
 
 def key_width(job: Job) -> int:
-    """n, the key width of one head of the job's mixers, whose ranks no budget decides."""
+    """n, the key width of one head of the job's mixers. Their ranks do not depend on a budget."""
     return (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head

@@ -1,4 +1,4 @@
-"""Principles 2 and 2.1: coefficients of trained models near zero and near one, against accuracy."""
+"""Principles 2 and 2.1: accuracy against the shares of a trained model's coefficients near zero and near one."""
 
 from __future__ import annotations
 
@@ -36,23 +36,28 @@ from madbench.training.checkpoints import load_model
 
 EXAMPLES = 64  # first test sequences
 SHARES = Quantity("coefficients", {"near_zero": NEAR_ZERO, "near_one": NEAR_ONE, "examples": EXAMPLES})
-"""Shares of coefficients near zero and near one, of every run of principles 2 and 2.1."""
+"""The shares of coefficients near zero and near one, measured for every run of principles 2 and 2.1."""
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
-"""What is correlated with accuracy, and its name."""
+"""The quantities that are correlated with accuracy, and their names."""
 COLUMNS = {"accuracy": ("Accuracy", "{:.1f}"), "near_zero": ("Near zero", "{:.3f}"), "raw_near_zero": ("raw", "{:.3f}")}
 COLUMNS |= {"near_one": ("Near one", "{:.4f}"), "ratio": ("Ratio", "{:.3g}")}
 """Headings and formats of the table, by quantity."""
 READOUT, READOUT_PANEL = "readout", "φ near zero"
-"""The near-zero sets of the readouts, by the name that a study has for them and by the title of their panel."""
+"""The panel with the near-zero sets of the readouts: its name in a study, and its title."""
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """A row a trained model: label, task, seed, accuracy in percent, and shares of normalised coefficients a_ij.
+    """One row per trained model: label, task, seed, accuracy in percent, and shares of normalised coefficients a_ij.
 
-    Of the pairs j <= i of the rows i >= 2 of the first test sequences, means over rows, layers and heads: ``near_zero``
-    is the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first, and
-    ``raw_near_zero`` the first of alpha_ij, before normalisation. The first row is left out, as its only coefficient is
-    1 under a sum. Raises what :func:`measured_runs` does.
+    The shares are over pairs j <= i of rows i >= 2 of the first test sequences, as means over rows, layers and heads.
+    The first row is left out because its only coefficient is 1 under a sum.
+
+    - ``near_zero``: the share with |a_ij| <= 0.001;
+    - ``near_one``: the share with 0.9 <= a_ij <= 1;
+    - ``ratio``: ``near_one`` over ``near_zero``;
+    - ``raw_near_zero``: the share near zero of alpha_ij, before normalisation.
+
+    Raises the errors of :func:`measured_runs`.
     """
     rows = []
     for run, _, measured in measured_runs(results, SHARES, lambda weights, job: (shares(weights, job), {})):
@@ -79,7 +84,7 @@ def measured_runs(
 
 
 def shares(weights: Path, job: Job) -> dict[str, float]:
-    """The shares of one trained model, as :func:`measure` has them."""
+    """The shares of one trained model, as described in :func:`measure`."""
     model, inputs = load_model(weights)[0], first_examples(job)
     rows = pd.DataFrame(inspect(model, inputs).tables["weights"])
     near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
@@ -92,12 +97,12 @@ def shares(weights: Path, job: Job) -> dict[str, float]:
 
 
 def first_examples(job: Job) -> Tensor:
-    """Inputs (B, T) of the first test sequences."""
+    """The inputs (B, T) of the first test sequences."""
     return suite_of(job).Trial.examples(job, EXAMPLES, {})
 
 
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
-    """Spearman's correlation of accuracy with the shares over labels, seed by seed."""
+    """The decision from Spearman's correlation of accuracy with the shares over labels, one per seed."""
     rows, shown = measure(results), study.shown or (*CORRELATED, READOUT)
     lines, of_correlations, verdicts, listed = [], [], {}, []
     for task, of_task in rows.groupby("task", sort=False):
@@ -139,7 +144,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
 
 
 def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
-    """Spearman's correlation over the labels of each seed that has them all."""
+    """Spearman's correlation over labels, for each seed that has all labels."""
     from scipy.stats import spearmanr
 
     values = rows.pivot(index="seed", columns="label", values=[quantity, "accuracy"]).dropna()
@@ -148,7 +153,7 @@ def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
 
 
 def correlation_verdict(sample: Sample) -> str:
-    """Supported where all seeds agree in sign and the interval excludes 0."""
+    """The verdict: supported if the correlations of all seeds are positive and the interval excludes 0."""
     if sample.n < LEAST_SEEDS:
         return "too few seeds"
     if np.isnan(sample.values).any():
@@ -174,7 +179,7 @@ def _points(rows: pd.DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """phi(s) around zero of every pointwise readout; a kernel is no function of the score alone."""
+    """phi(s) around zero for every pointwise readout. Kernels are left out: they need more than the score."""
     s = torch.linspace(-12, 3, 301, dtype=torch.float64)
     for label in labels:
         parsed = parse(label)

@@ -1,4 +1,4 @@
-"""Each principle by the way it is decided."""
+"""The decision of a principle from its runs, in the way that the principle names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from madbench.papers.coefficients.verdicts import decide_contrasts
 
 
 def decide(principle: Principle, study: Study, results: Results) -> Decision:
-    """What the results say of the principle; trained models are measured where it needs them.
+    """The decision of the principle. Trained models are measured if it needs them.
 
-    Raises ``StoreError`` where no seed is done, as while another process trains them all.
+    Raises ``StoreError`` if no seed is done, for example while another process trains all of them.
     """
     if whole_seeds(results.scores).empty:
         raise StoreError("no seed of any label is done, so there is nothing to decide; run this again when one is")

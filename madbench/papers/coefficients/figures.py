@@ -1,4 +1,4 @@
-"""Figures of the principles, each drawn from a frame that is written beside it as CSV."""
+"""Figures of the principles. Each is drawn from a frame that is also written as CSV."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from madbench.papers.coefficients import Decision, Principle
 
 BAR_COLUMNS = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
 BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
-"""A mean or a seed a row, accuracy in percent; ``state`` is ``diverged`` for a mean of which every seed diverged."""
+"""One mean or seed per row, accuracy in percent. ``state`` is ``diverged`` for a mean if every seed diverged."""
 POINT_COLUMNS = dict.fromkeys(("protocol", "panel", "series", "label"), str) | dict.fromkeys(("x", "y"), float)
-"""A point a row."""
+"""One point per row."""
 
 
 def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """What :func:`bar_figure` draws: labels in groups by readout, or by A where all readouts are one."""
+    """The data of :func:`bar_figure`: labels grouped by readout, or by A if all have one readout."""
     labels = {label: parse(label) for label in dict.fromkeys(scores.label)}
     is_by_readout = len({label.readout for label in labels.values()}) > 1
     rows: list[dict[str, Any]] = []
@@ -49,7 +49,7 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 @style()
 def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layout()) -> Page:
-    """Bars of accuracy, a panel a task; hatched where every seed diverged, which counts at chance."""
+    """Bars of accuracy, one panel per task. A bar is hatched if every seed diverged, which counts as chance."""
     tasks = in_order(frame.task)
     groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
     width = 0.8 / len(variants)
@@ -82,7 +82,7 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
 
 
 def _offsets(rows: pd.DataFrame, variants: Sequence[str]) -> pd.Series:
-    """How many bars each row's bar stands from the middle of its group, which has bars of the variants that it has."""
+    """The distance of each row's bar from the middle of its group, in bars. A group has bars for its own variants."""
     rank = rows.variant.map(variants.index).groupby(rows.group).rank("dense")
     return rank - (rank.groupby(rows.group).transform("max") + 1) / 2
 
@@ -97,7 +97,7 @@ def point_decision(
     remarks: Mapping[str, str] | None = None,
     **look: Any,
 ) -> Decision:
-    """A decision with a :func:`point_figure` of ``points``, rows of :data:`POINT_COLUMNS`; ``look`` are its choices."""
+    """A decision with a :func:`point_figure` of ``points``, rows of :data:`POINT_COLUMNS`. ``look`` is passed to it."""
     frame = frame_of(points, POINT_COLUMNS, protocol)
     draw = functools.partial(point_figure, frame, principle, axes_of, **look)
     return Decision(table, verdicts, frame, draw, remarks=remarks or {})
@@ -113,10 +113,10 @@ def point_figure(
     is_line: bool = False,
     bands: Mapping[str, float] = MappingProxyType({}),
 ) -> Page:
-    """Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes.
+    """Points or lines of each series, one panel per entry of ``axes_of``, which has Matplotlib's settings of the axes.
 
-    A panel of ``bands`` has lines, and shades where y is that close to zero; its y axis is linear there, logarithmic
-    beyond.
+    A panel in ``bands`` has lines and a shaded band of that distance around y = 0. Its y axis is linear in the band and
+    logarithmic beyond.
     """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))

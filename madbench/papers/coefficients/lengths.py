@@ -1,4 +1,4 @@
-"""Figure 9 over lengths: whether a kernel sets more coefficients of a row to zero in a longer task."""
+"""Figure 9 over lengths: the number of coefficients of a row that a kernel sets to zero in a longer task."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 COUNT = Scale(resolution=1 / 64)
-"""Counts are means over 64 sequences; without limits, as those of an accuracy would add a least spread."""
+"""The scale of counts, which are means over 64 sequences. Limits, as of an accuracy, would add a smallest spread."""
 
 
 def decide_lengths(request: Request, results: Results) -> Made:
-    """Suppressed coefficients of every run, and their verdict for each kernel."""
+    """The suppressed coefficients of every run, and a verdict for each kernel."""
     rows, points = [], []
     for _, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
         length = int(job.setting["seq_len"])
@@ -52,9 +52,9 @@ def decide_lengths(request: Request, results: Results) -> Made:
 
 
 def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdict on each label, whether the longest task has more suppressed coefficients, and its numbers.
+    """The verdict on each label, and its numbers: does the longest task have more suppressed coefficients?
 
-    ``rows`` have a ``label``, a ``length`` and what is ``suppressed``, a row per seed; p is adjusted over the labels.
+    ``rows`` have one row per seed with ``label``, ``length`` and the number ``suppressed``. p is adjusted over labels.
     """
     shortest, longest = rows.length.min(), rows.length.max()
     gaps = {}

@@ -1,4 +1,4 @@
-"""The principles as items of the paper: what each trains, and what is made of its runs."""
+"""The principles as items of the paper: the plan of each, and its decision from the runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from madbench.papers.quantities import Quantity
 
 LENGTHS = {QUICK: (32, 128), FULL: (128, 512)}
-"""Tokens of the one task of figure9_lengths, by profile: a factor of four, as of the two tasks of Figure 9."""
+"""The two lengths of the task of figure9_lengths by profile. Their ratio of 4 is that of the tasks of Figure 9."""
 
 
 class PrincipleMeasure:
-    """Plans and decides the principle that an item such as ``principle3`` names, or whose runs ``figure1`` is of."""
+    """Plans and decides a principle: the one of an item such as ``principle3``, or the one that ``figure1`` shows."""
 
     @property
     def operators(self) -> list[str]:
@@ -100,7 +100,7 @@ class PrincipleMeasure:
 
 
 class LengthsMeasure(PlainMeasure):
-    """Trains both kernels of Figure 9 on one task at two lengths, and compares their suppressed coefficients."""
+    """Trains both kernels of Figure 9 on one task at two lengths and compares their suppressed coefficients."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -133,7 +133,7 @@ def principle_of(request: Request) -> Principle:
 
 
 def study_of(request: Request) -> Study:
-    """What is trained at the size that was asked for, on other tasks where these were, and what a figure shows."""
+    """The study of a request: at its size, on its tasks if it names any, with the quantities that its figure shows."""
     study, tasks = principle_of(request).study(request.profile_name), request.tasks or request.item.tasks
     if request.item.id in FIGURES:
         study = dataclasses.replace(study, shown=FIGURES[request.item.id].shown)

@@ -1,4 +1,4 @@
-"""The two comparisons of Appendix D.2: which kernels set fewer or more coefficients near zero than other readouts."""
+"""The two comparisons of Appendix D.2: shares of coefficients near zero of kernels and of other readouts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from madbench.papers.coefficients import Contrast
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 
 SHARE = Scale(resolution=1e-3)
-"""Without limits: with them a sample gets the least spread of an accuracy, which a mean over pairs has not."""
+"""The scale of shares. Limits would give a sample the smallest spread of an accuracy, which a mean over pairs lacks."""
 
 
 def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
-    """Verdicts on the shares near zero of two labels each, by task and group, and the numbers behind them.
+    """Verdicts on contrasts of the share near zero, by task and group, and the numbers behind them.
 
-    ``rows`` are those of :func:`madbench.papers.coefficients.coefficients.measure`; the better label of a contrast is
-    to have the larger share. A group is supported if all its contrasts are, contradicted if one is, p after Holm.
+    ``rows`` are those of :func:`madbench.papers.coefficients.coefficients.measure`. The better label of a contrast is
+    expected to have the larger share. A group is supported if all its contrasts are, and contradicted if one is. p is
+    adjusted by Holm's method.
     """
     verdicts, remarks = {}, {}
     for task, of_task in rows.groupby("task", sort=False):

@@ -1,4 +1,4 @@
-"""Figure 4: where outputs lie by the class of their coefficients, of drawn mixers and two value vectors in a plane."""
+"""Figure 4: the outputs of drawn mixers for two value vectors in a plane, by the class of their coefficients."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CLASSES: Mapping[str, tuple[str, bool, bool]] = {
     "affine": ("cd:id-sum", False, True),
     "linear": ("cd:deltanet", False, False),
 }
-"""By class a label of it, and whether its coefficients are at least 0 and add up to 1 (Table 2)."""
+"""For each class: a label, True if its coefficients are at least 0, True if they add up to 1 (Table 2)."""
 VALUES = np.array([[1.0, 0.2], [0.3, 1.0]])
 """The two value vectors of a row."""
 SEQUENCES, EDGE, ROUNDING = 300, 2.0, 1e-9
 
 
 class SpacesMeasure(PlainMeasure):
-    """Draws outputs of each class of Table 2; nothing is trained."""
+    """Draws outputs of each class of Table 2. Trains nothing."""
 
     operators = tuple(label for label, _, _ in CLASSES.values())
 
@@ -48,7 +48,7 @@ class SpacesMeasure(PlainMeasure):
 
 
 def coefficients(label: str) -> np.ndarray:
-    """Normalised coefficients (rows, 2) of second tokens of drawn sequences; without rows of zeros, which ReLU has."""
+    """Normalised coefficients (rows, 2) of second tokens of drawn sequences, without the rows of zeros of ReLU."""
     from madbench.mixers.cd.family import FAMILY
     from madbench.mixers.cd.sample_mixers import SampleMixers
 
@@ -58,7 +58,7 @@ def coefficients(label: str) -> np.ndarray:
 
 
 def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """A point a line: class, label and output; of classes that any factor keeps, scaled to the panel."""
+    """One point per line: class, label and output. Classes that allow any factor are scaled to the panel."""
     parts = []
     for name, a in of_class.items():
         label, _, is_one = CLASSES[name]
@@ -69,7 +69,7 @@ def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 
 def space_figure(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
-    """A panel a class: outputs as points, the two values as arrows."""
+    """One panel per class: outputs as points, the two values as arrows."""
     from madbench.analysis.figures.panels import Layout, Panels
     from madbench.analysis.figures.style import PALETTE, style
 

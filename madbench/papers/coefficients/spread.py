@@ -1,4 +1,4 @@
-"""Principle 5: how far the seeds of one scale b are apart, by start and key width."""
+"""Principle 5: the spread over seeds for each scale b, by initial standard deviation and key width."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED,
 from madbench.suites.mad.suite import MAD
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
-"""Whether a scale has the factor 1/sqrt(n)."""
+"""For each scale, True if it has the factor 1/sqrt(n)."""
 SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz: gate"}
-"""What a figure calls a scale."""
+"""The names of scales in figures."""
 
 
 def spreads(results: Results) -> pd.DataFrame:
-    """A row a label, start, key width and task: its scale, the rest of the label, values over seeds, their ends.
+    """One row per label, ``init_std``, key width and task: scale, rest of the label, values over seeds, and their ends.
 
-    ``init_std`` is the standard deviation at which q, k, v and o start.
+    ``init_std`` is the initial standard deviation of q, k, v and o.
     """
     scores = whole_seeds(results.scores)
     rows = []
@@ -46,9 +46,9 @@ def spreads(results: Results) -> pd.DataFrame:
 
 
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
-    """Pooled standard deviation over seeds without the factor 1/sqrt(n) less that with it, and p that both are one.
+    """The pooled standard deviation over seeds without the factor 1/sqrt(n) minus that with it, and p of equality.
 
-    Brown and Forsythe's test on the values less the median of their label and width; NaN where one kind has no seeds.
+    This is Brown and Forsythe's test on values minus the median of their label and width. NaN if a kind has no seeds.
     """
     from scipy.stats import levene
 
@@ -64,7 +64,10 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def decide_spread(principle: Principle, results: Results) -> Decision:
-    """Brown and Forsythe's test for each rest of a label and each start, those that cannot differ marked."""
+    """The decision from Brown and Forsythe's test, for each rest of a label and each ``init_std``.
+
+    Labels that cannot differ are marked.
+    """
     rows = spreads(results)
     tests, verdicts, remarks = [], {}, {}
     for (task, group, start), of_group in rows.groupby(["task", "group", "init_std"], sort=False):
@@ -107,7 +110,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
 
 
 def _panel(label: str, start: float, task: str) -> str:
-    """What a verdict, a panel or lines of the table are about."""
+    """The subject of a verdict, of a panel, or of lines of the table."""
     return f"{label}, init_std {start:g}, {title(task)}"
 
 

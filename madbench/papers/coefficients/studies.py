@@ -1,4 +1,4 @@
-"""The principles, in the paper's order: claim, labels, tasks and contrasts, at the paper's size and at a laptop's."""
+"""The principles in the paper's order: claim, labels, tasks and contrasts, at the paper's size and a laptop's."""
 
 from __future__ import annotations
 
@@ -164,9 +164,9 @@ FIGURES: Mapping[str, Figure] = {
     "figure10": Figure("5"),
     "figure11": Figure("6"),
 }
-"""The paper's figures with data, by item; an item has the tasks that are others than the principle's."""
+"""The paper's figures with data, by item. An item names its tasks if they differ from those of the principle."""
 
 
 def principle(number: str) -> Principle | None:
-    """The principle of a number such as ``2.1``."""
+    """The principle with a number such as ``2.1``. None if there is none."""
     return next((each for each in PRINCIPLES if each.number == number), None)

@@ -1,4 +1,4 @@
-"""Principle 2.2: how many states of a kernel one query suppresses, and how many of them are independent."""
+"""Principle 2.2: the number of states of a kernel that one query suppresses, and the number of independent ones."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     from madbench.store.format import Measurement
 
 ZERO = 1e-6
-"""A normalised coefficient up to this is suppressed."""
+"""The largest normalised coefficient that counts as suppressed."""
 RANKED = 8
-"""Sequences whose suppressed states have their rank computed."""
+"""The number of sequences for which the rank of suppressed states is computed."""
 SUPPRESSED = Quantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})
-"""The most suppressed coefficients of a row and the largest rank of their states, of every run of principle 2.2."""
+"""The largest number of suppressed coefficients of a row, and the largest rank of their states, for every run."""
 
 
 def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
-    """Suppressed coefficients of each row (layers, H, T), mean over sequences, and the largest rank of their states.
+    """The number of suppressed coefficients of each row (layers, H, T), and the largest rank of their states.
 
-    A coefficient is suppressed where |a_ij| <= 1e-6, j <= i. Without gates and mirrors the states h_ij are the keys.
+    The number is a mean over sequences. A coefficient with j <= i is suppressed if |a_ij| <= 1e-6. Without gates and
+    mirrors the states h_ij are the keys.
     """
     counts, largest = [], 0
     for mixer, x in mixer_inputs(load_model(weights)[0], first_examples(job)):
@@ -54,25 +55,25 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
 
 
 def measure_suppressed(weights: Path, job: Job) -> Values:
-    """The most suppressed coefficients of a row and the largest rank of their states; by row, the most of any head."""
+    """The largest number of suppressed coefficients and the largest rank; as detail, the largest number by row."""
     counts, rank = suppressed(weights, job)
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
 
 
 def count_row(label: str, seed: int, job: Job, measured: Measurement, **place: Any) -> dict[str, Any]:
-    """The numbers of one run as a row of a table; ``place`` tells the row from others of its label and seed."""
+    """The numbers of one run as a row of a table. ``place`` distinguishes the rows of one label and seed."""
     numbers = {"suppressed": measured.values["suppressed"], "rank": int(measured.values["rank"])}
     return {"label": label, **place, "seed": seed, **numbers, "bound": key_width(job) - 1}
 
 
 def count_points(label: str, seed: int, measured: Measurement, panel: str) -> list[dict[str, Any]]:
-    """The suppressed coefficients of each row i of one run, as points of a figure."""
+    """The suppressed coefficients of each row i of one run as points of a figure."""
     place = {"panel": panel, "series": f"seed {seed}", "label": label}
     return [place | {"x": float(i), "y": value} for i, value in enumerate(measured.details["of_rows"], start=1)]
 
 
 def count_table(rows: Sequence[Mapping[str, Any]], place: str, text_of: Callable[[Any], str], by: str = "") -> Listing:
-    """The table of rows of :func:`count_row`; ``by`` ends the caption's clause on what the maximum is over."""
+    """The table of rows of :func:`count_row`. ``by`` extends the list, in the caption, of what the maximum is over."""
     caption = (
         f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
         f" heads{by}; largest rank of their states; the paper's bound on them."
@@ -91,7 +92,7 @@ def count_table(rows: Sequence[Mapping[str, Any]], place: str, text_of: Callable
 
 
 def decide_count(principle: Principle, results: Results) -> Decision:
-    """Whether a row's suppressed coefficients stay below the key width n."""
+    """The decision on whether the suppressed coefficients of a row stay below the key width n."""
     rows, points, verdicts, remarks = [], [], {}, {}
     for run, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
         rows.append(count_row(run.label, run.seed, job, measured, task=run.column))

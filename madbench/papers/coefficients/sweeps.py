@@ -1,4 +1,4 @@
-"""The accuracy of a sweep of rates by both choices: at the rate that validation chooses, and the best test accuracy."""
+"""The accuracy of a sweep of rates by two choices: the rate that validation chooses, and the best test accuracy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from madbench.suites.mad.suite import MAD
 
 
 def both_choices(results: Results) -> Listing | None:
-    """Means over the seeds that are reported, by label and task, in percent; None where no label was trained at several
-    rates or decays.
+    """Means over the reported seeds in percent, by label and task. None if every label has one rate and decay.
 
-    Both are of the same seeds: one that chooses the rate for others is in neither.
+    Both choices use the same seeds. A seed that chooses the rate for others is in neither.
     """
     scores = results.scores[results.scores.value.notna()]
     chosen = {key: by_seed.value for key, by_seed in scores.set_index("seed").groupby(["label", "column"], sort=False)}

@@ -1,4 +1,4 @@
-"""Principle 1: time of a forward pass on length, by recurrence and without, beside the kernels of Figure 5."""
+"""Principle 1: the time of a forward pass by length, with and without recurrence, and of the kernels of Figure 5."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ FORMS = {
     "cd:id-sm-bd dense": ("cd:id-sm-bd", "dense", 2.0),
     "cd:exp-sum sdpa": ("cd:exp-sum", "sdpa", 2.0),
 }
-"""Label, path, and the slope of log time on log T that is expected for long sequences."""
+"""The label, the path, and the expected slope of log time on log T for long sequences, by form."""
 LENGTHS = {"cpu": (256, 512, 1024, 2048, 4096), "cuda": tuple(2**i for i in range(9, 17))}
 WIDTH, HEADS = 64, 2
 FLASH, SSD = "FlashAttention-2 kernel", "SSD kernel"
-"""The kernels of Figure 5 alone, without projections: PyTorch's, and that of flash-linear-attention on a GPU."""
+"""The kernels of Figure 5, without projections: from PyTorch, and on a GPU from flash-linear-attention."""
 KERNELS = {FLASH: 2.0, SSD: 1.0}
-"""Slopes expected of them."""
+"""The expected slopes of the kernels."""
 NEAR = 0.35
-"""How far a slope may be from the expected one."""
+"""The largest difference of a slope from the expected one."""
 
 
 def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None = None) -> Decision:
-    """Times of a layer's forward pass, d 64, 2 heads, batch 1; of the kernels that there are on the device too."""
+    """The decision from times of a forward pass of a layer with d 64, 2 heads and batch 1, and of available kernels."""
     lengths = lengths or LENGTHS[device.partition(":")[0]]
     verdicts, remarks, lines, cells, points = {}, {}, [], [], []
     for form, seconds, expected in _measured(lengths, device):
@@ -60,7 +60,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
 
 
 def _measured(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
-    """Every form and kernel, its seconds at each length, and the slope that is expected."""
+    """Every form and kernel with its seconds at each length, and the expected slope."""
     for form, (label, path, expected) in FORMS.items():
         passes = {length: _layer_pass(label, path, length, device) for length in lengths}
         yield form, pass_seconds(f"{label} by path {path}", passes, device), expected
@@ -76,12 +76,12 @@ def _layer_pass(label: str, path: str, length: int, device: str) -> Callable[[],
 
 
 def has_ssd(device: str) -> bool:
-    """Whether the kernel of SSD runs: on a GPU where flash-linear-attention is installed."""
+    """True if the SSD kernel can run: on a GPU, with flash-linear-attention installed."""
     return device != "cpu" and importlib.util.find_spec("fla") is not None
 
 
 def kernel(name: str, length: int, device: str) -> Callable[[], Tensor]:
-    """The kernel on random q, k, v (B, H, T, d / H), in bfloat16 on a GPU; SSD has one decay a head and token."""
+    """The kernel on random q, k, v (B, H, T, d / H), in bfloat16 on a GPU. SSD has one decay per head and token."""
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     q, k, v = torch.randn(3, 1, HEADS, length, WIDTH // HEADS, device=device, dtype=dtype)
     if name == FLASH:

@@ -1,4 +1,4 @@
-"""What the runs of a principle decide: contrasts of labels, tested as everywhere else, and a verdict for each group."""
+"""Contrasts of labels from the runs of a principle, tested as everywhere else, and a verdict for each group."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from madbench.suites.tokens import LARGEST_COEFFICIENT
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
 """Verdicts of a contrast, and of a group of them."""
 Outcome = tuple[Contrast, Comparison]
-"""A contrast on one task; p is adjusted for all contrasts of its group."""
+"""A contrast on one task. Its p is adjusted for all contrasts of its group."""
 
 
 def principle_table(caption: str, headings: list[str], lines: list[list[str]], cells: list[dict[str, Any]]) -> Listing:
-    """What a principle measures: as text, of which a line of one cell is a heading, and as numbers."""
+    """The table of a principle. ``lines`` are text, a line of one cell is a heading; ``cells`` are the numbers."""
     padded = [line + [""] * (len(headings) - len(line)) for line in lines]
     return Listing(cells, headings, padded, [*map(without_nan, cells)], caption, "", "tab:principle")
 
 
 def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcome]:
-    """Every contrast on every task of which ``scores`` have both labels; p is adjusted within a group."""
+    """Every contrast on every task for which ``scores`` have both labels. p is adjusted within a group."""
     samples = samples_of(scores)
     rows = [
         (contrast, Comparison(contrast.better, contrast.worse, task, *pair, difference(*pair)))
@@ -53,7 +53,7 @@ def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcom
 
 
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
-    """Contrasts of accuracy, and bars."""
+    """The decision of a principle that contrasts accuracies, with bars as its figure."""
     scores = results.scores[results.scores.column.isin(study.tasks)]
     decided = outcomes(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
@@ -74,7 +74,7 @@ def _contrast_table(decided: Sequence[Outcome]) -> Listing:
 
 
 def _growth(results: Results) -> Listing | None:
-    """The largest coefficient of a label by seed, of the runs whose curves have it; None where none has."""
+    """A table of each label's largest coefficient by seed. None if no run's curve has it."""
     seeds = sorted({job.seed for row in results.rows(MAD) for job in row.jobs})
     largest: dict[str, list[float]] = {}
     for row in results.rows(MAD):
@@ -99,7 +99,7 @@ def _growth(results: Results) -> Listing | None:
 
 
 def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
-    """The verdict of each group: supported where every contrast is, contradicted where one is, else why not."""
+    """The verdict of each group: supported if every contrast is, contradicted if one is, else the other verdicts."""
     verdict_of: dict[str, str] = {}
     for group in dict.fromkeys(contrast.group for contrast, _ in rows):
         of_group = [_verdict(row) for contrast, row in rows if contrast.group == group]
@@ -109,7 +109,7 @@ def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
 
 
 def _verdict(row: Comparison) -> str:
-    """Whether the label that the paper expects to be better is; or why nothing is tested."""
+    """The verdict on the label that the paper expects to be better, or the reason why nothing is tested."""
     return {"higher": SUPPORTED, "lower": CONTRADICTED}.get(row.verdict, row.verdict)
 
 
