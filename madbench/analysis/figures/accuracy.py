@@ -1,4 +1,4 @@
-"""Scores of one suite: by label, a panel a column, and against what makes a task harder, a panel a variable."""
+"""Figures of scores of one suite: by label with one panel per column, and by difficulty with one panel per variable."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from madbench.suites.scoring import Scoring
 
 SCORE_COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
 SCORE_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
-"""A mark a row: ``mean``, with the ends of its 95% interval over ``n`` seeds and how many of these solve the task,
-``2/3``, or ``state``, why it has no accuracy; ``seed``; ``published``; ``ceiling`` where it is below 100, ``chance``
-and ``heuristic``, without a label. Accuracy in percent."""
+"""One row per mark. A ``mean`` has the ends of its 95% interval over ``n`` seeds, the number of seeds that solve the
+task, such as ``2/3``, or ``state``, the reason why it has no accuracy. Other kinds are ``seed`` and ``published``, and
+without a label ``ceiling`` if it is below 100, ``chance`` and ``heuristic``. Accuracy is in percent."""
 DIFFICULTY_COLUMNS = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
 DIFFICULTY_COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
-"""A task, variable, value and label a row: the mean accuracy over ``n`` seeds, the ends of its 95% interval and the
+"""One row per task, variable, value and label: the mean accuracy over ``n`` seeds, the ends of its 95% interval and the
 ceiling, all in percent."""
 
-_FEW = 12  # labels of which the panels fit in two rows
+_FEW = 12  # the most labels with which the panels fit into two rows
 _REFERENCES = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
 _SEED = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
 _PUBLISHED = {"marker": "+", "markersize": 5, "color": GREY}
@@ -65,10 +65,10 @@ def score_frame(
     references: Mapping[str, Mapping[str, float]] = {},
     published: Mapping[str, Mapping[str, float]] = {},
 ) -> pd.DataFrame:
-    """What :func:`score_figure` draws of the scores of one protocol; a seed counts once all its jobs are done.
+    """The data of :func:`score_figure` from the scores of one protocol. A seed counts if all its jobs are done.
 
-    ``protocol`` are sentences about what the runs share; ``references`` the values of baselines by name and column
-    (:mod:`madbench.analysis.baselines`), ``published`` the published numbers by label and column.
+    ``protocol`` has sentences about the runs, ``references`` the values of baselines by name and column
+    (:mod:`madbench.analysis.baselines`), and ``published`` the published numbers by label and column.
     """
     begun, whole, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
     by_cell = dict([*whole.groupby(["column", "label"])])
@@ -100,7 +100,7 @@ def score_frame(
 
 @style()
 def score_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Rows of labels, in their styles, in panels of the tasks of ``frame`` and the MAD average."""
+    """Draw one panel per column of ``frame``, with one row per label."""
     labels = [*filter(None, frame.label.unique())]
     styles, entries, tasks = label_styles(labels), _score_entries(frame), in_order(frame.task)
     is_few = len(labels) <= _FEW
@@ -130,7 +130,7 @@ def score_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
 
 
 class Span(NamedTuple):
-    """What the axis of a panel reaches over."""
+    """The range of the axis of a panel."""
 
     start: float
     stop: float
@@ -140,7 +140,7 @@ class Span(NamedTuple):
         return self.stop - self.start
 
     def at(self, percent: float) -> float:
-        """The value at so many percent of the axis."""
+        """The value at ``percent`` of the axis."""
         return self.start + self.width * percent / 100
 
 
@@ -148,7 +148,7 @@ PERCENT = Span(0.0, 100.0)
 
 
 def _span(frame: pd.DataFrame) -> Span:
-    """The range of the axis: all of a bounded column; else from the lowest to the highest number drawn."""
+    """The range of the axis: that of a bounded column, otherwise from the lowest to the highest number."""
     limits = column(frame.task.iloc[0]).limits
     if all(map(math.isfinite, limits)):
         return Span(*limits)
@@ -159,7 +159,7 @@ def _span(frame: pd.DataFrame) -> Span:
 
 
 def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], span: Span, character: float) -> None:
-    """The marks of one task; a ``character`` beside the axis is as wide as this share of it, in percent."""
+    """Draw the marks of one column. ``character`` is the width of a character in percent of the axis."""
     for row in frame[frame.mark.isin(list(_REFERENCES))].itertuples():
         axes.axvline(row.accuracy, **_REFERENCES[row.mark])
     means, seeds, published = (frame[frame.mark == mark] for mark in ("mean", "seed", "published"))
@@ -210,11 +210,11 @@ def _score_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """What :func:`difficulty_figure` draws; empty where nothing varies. ``protocol`` is about what the runs share.
+    """The data of :func:`difficulty_figure`. Empty if no setting varies. ``protocol`` is a sentence about the runs.
 
-    A setting counts where it differs from the task's first one in one variable. A seed with jobs to do is left out; one
-    whose runs all diverged counts at chance.
-    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol, a task's baseline setting first.
+    Settings count if they differ from the first setting of the task in one variable. A seed with unfinished jobs is
+    left out. A seed whose runs all diverged counts at chance. ``collected``
+    (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol, a task's baseline setting first.
     """
     scores = scoring.setting_scores(collected)
     places = {label: i for i, label in enumerate(collected.label.unique())}
@@ -245,7 +245,7 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
 
 @style()
 def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """A line a label. Of more than eight labels the best are in colour. ``frame`` is not empty."""
+    """Draw one line per label. Of more than eight labels the best are in colour. ``frame`` is not empty."""
     panel_frames = dict([*frame.groupby(["task", "variable"], sort=False)])
     order = {name: i for i, name in enumerate(_NAMES)}
     keys = sorted(panel_frames, key=lambda key: (order.get(key[1], len(order)), key[1]))
@@ -283,7 +283,7 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
 
 
 def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, highlights: Highlights) -> None:
-    """One variable of one task; ``table`` holds the accuracies of ``panel`` by value and label."""
+    """Draw one variable of one task. ``table`` has the accuracies of ``panel`` by value and label."""
     axes.set(ylim=(-3, 103), yticks=PERCENTS)
     values = table.index.to_numpy()
     ceilings = panel.groupby("value").ceiling.mean()
@@ -306,7 +306,7 @@ def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, highlig
 
 
 def _short(value: float) -> str:
-    """A number as short as a tick label is.
+    """A number in the short form of a tick label.
 
     >>> _short(12800.0), _short(0.2)
     ('12.8k', '0.2')

@@ -1,4 +1,4 @@
-"""Accuracy, and the language model's loss, against what a mixer costs in parameters, with the Pareto front."""
+"""The figure of accuracy, and of the loss of language models, against the parameters, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ from madbench.analysis.samples import columns_that
 
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high"), float) | {"n": int}
-"""A quantity and label a row: both costs, and the mean over ``n`` seeds with the ends of its 95% interval; the mean is
-NaN where a seed has no value. Without a label: the mean of the best answer without context."""
+"""One row per quantity and label: both costs, and the mean over ``n`` seeds with the ends of its 95% interval. The mean
+is NaN if a seed has no value. Without a label: the mean of the best answer that ignores the context."""
 
 COSTS = {"budget_ratio": "mixer parameters, softmax attention = 1", "mixer_parameters": "mixer parameters"}
-_FEW = 12  # labels whose names fit in a small panel
-_MOST_NAMES = 33  # that fit beside the panel of a single column
+_FEW = 12  # the most labels whose names fit into a small panel
+_MOST_NAMES = 33  # the most names that fit beside the panel of a single column
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 
 
 def budget_frame(
     scores: pd.DataFrame, costs: pd.DataFrame, protocol: str, heuristics: Mapping[str, float] = {}
 ) -> pd.DataFrame:
-    """What :func:`budget_figure` draws; ``protocol`` are sentences about what the runs share.
+    """The data of :func:`budget_figure`.
 
-    Of each suite the average where any label has it, otherwise every main result that has begun. Intervals are those of
-    the tables.
+    Of each suite it has the average if any label has it, otherwise every main result. Intervals are those of the
+    tables.
 
     Args:
-        scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
-        costs: suite, label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
-        protocol: sentences about what the runs share.
-        heuristics: what the best answer without context scores, by quantity.
+        scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
+            are done.
+        costs: suite, label, column, budget_ratio and mixer_parameters of every run. NaN if they are unknown.
+        protocol: sentences about the runs.
+        heuristics: the scores of the best answer that ignores the context, by quantity.
     """
     scores = columns_that(scores, lambda each: each.is_attributed)
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["suite", "label", "column"])[[*COSTS]].mean()
@@ -75,9 +76,9 @@ def budget_frame(
 def budget_figure(
     frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio", layout: Layout = Layout()
 ) -> Page:
-    """Labels by name, against the cost ``x``, and the front of those that none beats at its cost.
+    """Draw labels by name against the cost ``x``, and the Pareto front.
 
-    Raises ``NothingToDrawError`` where no label has both a mean and a cost.
+    Raises ``NothingToDrawError`` if no label has both a mean and a cost.
     """
     references, frame = frame[frame.label == ""], frame[frame.label != ""]
     notes = _notes(frame, x)
@@ -88,7 +89,7 @@ def budget_figure(
     most = frame.groupby("quantity").label.nunique().max()
     size = (5.6, max(5.8, 0.08 * most)) if most > _FEW else (3.6, 3.0)
     names = layout.names(dict.fromkeys(frame.label))
-    size = max(size[0], 0.15 * max(map(len, names.values())) + 1), size[1]  # a name fits on either side of the middle
+    size = max(size[0], 0.15 * max(map(len, names.values())) + 1), size[1]  # a name fits on both sides of the middle
     kinds = dict.fromkeys(column(name).axis.partition(",")[0] for name in of_quantity)
     heading = f"{' and '.join(filter(None, kinds)) or 'results'} against the budget"
     heading = f"{heading[:1].upper()}{heading[1:]}"
@@ -122,31 +123,31 @@ def budget_figure(
 
 
 def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:
-    """The labels that are named: all, or in a single column, where there is no room for all, the best."""
+    """The labels with names: all, or only the best in a single column without room for all."""
     best = rows.sort_values("mean", ascending=_is_lower_better(rows), kind="stable").label
     return best.tolist()[: _MOST_NAMES if layout.is_small else None]
 
 
 def _is_lower_better(rows: pd.DataFrame) -> bool:
-    """Whether less is better in the rows of one quantity."""
+    """True if lower is better in the rows of one quantity."""
     return column(rows.quantity.iloc[0]).better == "lower"
 
 
 def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> str:
-    """How many points of each panel have no name; empty where all have one."""
+    """A sentence on the points without names in each panel. Empty if all have names."""
     counts = {quantity: len(rows) - len(_named(rows, layout)) for quantity, rows in of_quantity.items()}
     unnamed = ", ".join(f"{count} ({layout.name(quantity)})" for quantity, count in counts.items() if count)
     return f"Only the {_MOST_NAMES} best labels of a panel are named; without a name: {unnamed}." if unnamed else ""
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:
-    """Draws the labels and their front, and gives the line of that."""
+    """Draw the labels and their front. Returns the line of the front."""
     for row in frame.itertuples():
         axes.plot(row.cost, row.mean, **styles[row.label].mark(row.n == 1), linestyle="", clip_on=False, zorder=3)
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())
     axes.set_xlim(frame.cost.min() - 0.25 * span, frame.cost.max() + 0.25 * span)
     low, high = frame["mean"].min(), frame["mean"].max()
-    spread = high - low or 0.05 * abs(high) or 1.0  # intervals are seen as far as they leave the means apart
+    spread = high - low or 0.05 * abs(high) or 1.0  # intervals are cut where the means would not be apart
     low, high = max(low - spread, min(low, frame.low.min())), min(high + spread, max(high, frame.high.max()))
     axes.set_ylim(low - 0.12 * spread, high + 0.12 * spread)
     bars = frame[frame.low.notna()]
@@ -157,7 +158,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> 
 
 
 def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
-    """The labels than which no other costs at most as much and has a higher value, from cheap to dear.
+    """The labels of the Pareto front, from cheap to expensive. No other label has a higher value at no higher cost.
 
     >>> pareto_front({"S": 1.0, "R": 0.9, "G": 1.0, "G!": 1.4}, {"S": 60, "R": 50, "G": 70, "G!": 69})
     ['R', 'G']

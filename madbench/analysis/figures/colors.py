@@ -1,4 +1,4 @@
-"""Colours by how far apart they look: shades of a colour, and colours that differ from all others of a figure."""
+"""Colours by perceived distance: shades of a colour, and distinct colours for a figure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TO_LAB = np.array(
     ]
 )
 """Oklab: Ottosson, 2020."""
-_DARKEST, _LIGHTEST = 0.44, 0.775  # lightness that stands out from a dark page and from white paper
-_APART = 0.04  # distance in Oklab at which two colours are told from each other beside a third
+_DARKEST, _LIGHTEST = 0.44, 0.775  # lightness that is visible on a dark page and on white paper
+_APART = 0.04  # the smallest distance in Oklab of two distinguishable colours
 _TRIED = 60
 
 
@@ -38,14 +38,14 @@ def lab(color: str) -> np.ndarray:
 
 @functools.cache
 def shade(color: str, lightness: float, turn: float) -> str:
-    """``color``, lighter by ``lightness``, beyond the lightest from the darkest on again, its hue turned by degrees."""
+    """``color``, lighter by ``lightness``, hue rotated by ``turn`` degrees. After the lightest comes the darkest."""
     if not lightness and not turn:
         return color
     light, a, b = lab(color)
     light = _DARKEST + (light - _DARKEST + lightness) % (_LIGHTEST - _DARKEST)
     cosine, sine = math.cos(math.radians(turn)), math.sin(math.radians(turn))
     hue = np.array([cosine * a - sine * b, sine * a + cosine * b])
-    for share in np.linspace(1, 0, 41):  # the most of the hue that a screen can show
+    for share in np.linspace(1, 0, 41):  # the most saturated colour of this hue on a screen
         linear = np.linalg.solve(_TO_CONES, np.linalg.solve(_TO_LAB, [light, *share * hue]) ** 3)
         if linear.min() > -1e-4 and linear.max() < 1 + 1e-4:
             break
@@ -54,7 +54,7 @@ def shade(color: str, lightness: float, turn: float) -> str:
 
 
 def apart_from(taken: Iterable[str], color: str) -> str:
-    """The first shade of ``color`` that is told from all ``taken`` ones, itself first; if none is, the furthest."""
+    """``color`` if it differs from all ``taken`` colours, else its first shade that does, or else the furthest."""
     places = [lab(other) for other in taken]
     if not places:
         return color
@@ -64,7 +64,7 @@ def apart_from(taken: Iterable[str], color: str) -> str:
 
 
 def distinct(colors: Sequence[str], count: int) -> list[str]:
-    """``count`` colours: the given ones, and shades of them that differ from all before."""
+    """``count`` colours: the given ones, then shades of them that differ from all colours before."""
     chosen: list[str] = []
     for i in range(count):
         chosen.append(colors[i] if i < len(colors) else apart_from(chosen, colors[i % len(colors)]))

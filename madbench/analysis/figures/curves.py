@@ -1,6 +1,6 @@
-"""Curves: accuracy or loss of MAD runs in training, and losses of language models.
+"""Figures of curves: accuracy or loss of MAD runs during training, and losses of language models.
 
-Means over seeds with bands, the best labels in colour, the others in grey.
+They show means over seeds with bands. The best labels are in colour, the others in grey.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from madbench.suites.scoring import Scoring
 LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
 LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
 LEARNING_COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
-"""An evaluation a row, on ``split``; accuracy in percent, losses in nats per target. Without a label: the accuracy of
-the best answer without context."""
+"""One row per evaluation on ``split``. Accuracy is in percent, losses are in nats per target. Without a label: the
+accuracy of the best answer that ignores the context."""
 X_LABELS = {"step": "optimiser steps", "tokens": "training tokens", "seconds": "training time, seconds"}
 
-_EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
+_EVALUATIONS = {  # the names of loss and accuracy in a curve by split
     "validation": ("validation_loss", "validation_token_accuracy"),
     "test": ("test_loss", "test_batch_macro_accuracy"),
 }
@@ -41,42 +41,43 @@ _Y_LABELS = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
 _LOSSES = ["train_loss", "validation_loss"]
 _CURVE_NOTE = "Lines: means over seeds. Bands: lowest to highest seed. Hollow end: a single seed. Cross: diverged."
 _STOP_NOTE = "A run that stopped early keeps its last value; mark: where the last one stopped."
-_STEEP = 0.1  # share of the training that the y axis need not show on a linear x axis
+_STEEP = 0.1  # share of the training that the y axis may cut off on a linear x axis
 
 
 @dataclass
 class Curves:
-    """The curves of a label in a panel. Lines are (n, 2): x and y."""
+    """The curves of a label in a panel. Lines are arrays (n, 2) of x and y."""
 
     x: np.ndarray = field(default_factory=lambda: np.empty(0))
-    """(P,): where the finished seeds were evaluated."""
+    """The x of the evaluations of finished seeds, (P,)."""
     y: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-    """(N, P): values of the N finished seeds, NaN where a seed has none."""
+    """The values of the N finished seeds, (N, P). NaN if a seed has no value."""
     stop: float = math.inf
-    """Where the last of them stopped; from there on they keep their last value."""
+    """The x at which the last seed stopped. After it the seeds keep their last values."""
     thin: list[np.ndarray] = field(default_factory=list)
-    """Lines behind the mean: the values before they were smoothed."""
+    """The lines before smoothing, which are drawn behind the mean."""
     diverged: list[np.ndarray] = field(default_factory=list)
-    """Lines of the other seeds."""
+    """The lines of diverged seeds."""
 
     @property
     def range(self) -> np.ndarray:
-        """(4, P): x, and the mean, lowest and highest seed there, where any seed has a value."""
+        """x, mean, lowest and highest value over seeds, (4, P), for every x at which a seed has a value."""
         is_known = np.isfinite(self.y).any(axis=0)
         of_seeds = [summary(self.y[:, is_known], axis=0) for summary in (np.nanmean, np.nanmin, np.nanmax)]
         return np.array([self.x[is_known], *of_seeds])
 
     @property
     def end(self) -> float:
-        """The mean of the last values; NaN where no run finished."""
+        """The mean of the last values. NaN if no run finished."""
         return float(self.y[:, -1].mean()) if len(self.y) else math.nan
 
 
 def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights) -> None:
-    """Draws the labels in order, the first in front.
+    """Draw the labels in order, the first in front.
 
-    Of a label in colour: the mean with a marker where its last seed stopped, hollow for a single seed, and a band from
-    the lowest to the highest seed. Of the others the mean alone. A diverged run is a thin line that ends in a cross.
+    A label in colour has its mean with a marker where its last seed stopped (hollow for a single seed), and a band from
+    the lowest to the highest seed. Other labels have only their mean. A diverged run is a thin line that ends in a
+    cross.
     """
     others = [of_label for label, of_label in curves.items() if label not in highlights.styles]
     grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
@@ -99,7 +100,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights
 
 
 def _show_whole_marks(axes: Axes) -> None:
-    """Lets marks that are within the final limits of the axes be drawn beyond their edge, by half their size."""
+    """Do not clip marks inside of the final limits of the axes, so that marks at the edge are complete."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     for line in axes.lines:
         x, y = line.get_xydata().T
@@ -108,7 +109,7 @@ def _show_whole_marks(axes: Axes) -> None:
 
 
 def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
-    """The lines as one with gaps, which is far faster to draw."""
+    """The lines joined into one line with gaps, which is much faster to draw."""
     gap = np.full((1, 2), np.nan)
     return np.concatenate([gap, *(part for line in lines for part in (line, gap))])
 
@@ -120,11 +121,11 @@ def learning_frame(
     protocol: str,
     heuristics: Mapping[str, float] = {},
 ) -> pd.DataFrame:
-    """What :func:`learning_figure` draws; ``protocol`` are sentences about what the runs share.
+    """The data of :func:`learning_figure`. ``protocol`` has sentences about the runs.
 
-    These are the chosen runs of every task's first setting; of a seed of which no run finished, the first diverged one.
-    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol; ``record`` gives a run with its
-    curve. ``heuristics`` are what the best answer without context scores, by task.
+    It has the chosen runs of the first setting of every task. If no run of a seed finished, it has the first diverged
+    one. ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) has one protocol, and ``record`` returns a run
+    with its curve. ``heuristics`` has the scores of the best answer that ignores the context by task.
     """
     baselines = collected.groupby("column", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.column.map(baselines)]
@@ -151,12 +152,12 @@ def learning_frame(
 def learning_figure(
     frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy", layout: Layout = Layout()
 ) -> Page:
-    """Means over seeds, and bands from the lowest to the highest one.
+    """Draw means over seeds, and bands from the lowest to the highest seed.
 
-    A run that stopped early keeps its last value, to the end of the panel. A diverged run is a thin line that ends in
-    a cross. Of more than eight labels the best at the end are in colour.
+    A run that stopped early keeps its last value to the end of the panel. A diverged run is a thin line that ends in a
+    cross. Of more than eight labels the best at the end are in colour.
 
-    Raises ``NothingToDrawError`` where no run was evaluated.
+    Raises ``NothingToDrawError`` if no run was evaluated.
     """
     frame = frame[np.isfinite(frame[y])]
     references, frame = frame[frame.label == ""], frame[frame.label != ""]
@@ -199,7 +200,7 @@ def learning_figure(
 
 
 def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
-    """The curves of a task by label; a finished run keeps its last value until the longest one's end, of any label."""
+    """The curves of a task by label. A finished run keeps its last value until the end of the longest run."""
     points = frame[["step", y]].to_numpy(float)
     curves: dict[str, Curves] = {}
     finished: dict[str, list[np.ndarray]] = {}
@@ -222,14 +223,14 @@ def loss_figure(
     log_x: bool = False,
     layout: Layout = Layout(),
 ) -> Page:
-    """Training and validation loss of every label against ``x``, in nats per token, means over seeds.
+    """Draw training and validation loss of every label against ``x``, in nats per token, as means over seeds.
 
-    Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,
-    evaluations on validation text. Bands reach from the lowest to the highest seed. A diverged run is a thin line that
-    ends in a cross. With a linear ``x`` the steep start leaves at the top. Of more than eight labels those of lowest L5
-    are in colour. ``frame`` is :meth:`madbench.suites.scoring.Scoring.curves`.
+    Left: evaluations on training batches (thin), and the mean of five around each (thick), which ends at L5. Right:
+    evaluations on validation text. Bands range from the lowest to the highest seed. A diverged run is a thin line that
+    ends in a cross. With a linear ``x`` the steep start is cut off at the top. Of more than eight labels those with the
+    lowest L5 are in colour. ``frame`` is :meth:`madbench.suites.scoring.Scoring.curves`.
 
-    Raises ``NothingToDrawError`` where no run was evaluated.
+    Raises ``NothingToDrawError`` if no run was evaluated.
     """
     evaluated = frame[np.isfinite(frame[["evaluation", *_LOSSES]]).all(axis=1)]
     if evaluated.empty:
@@ -253,7 +254,7 @@ def loss_figure(
     left.set_title("training batches")
     right.set_title("validation")
     low, high = left.get_xlim()
-    if log_x:  # ticks at the powers of ten alone over three decades or more
+    if log_x:  # only ticks at powers of ten over three decades or more
         left.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
         left.xaxis.set_minor_formatter(NullFormatter())
     if log_x or x == "tokens":
@@ -273,7 +274,7 @@ def loss_figure(
 
 
 def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:
-    """The curves of a label, smoothed over ``window`` evaluations where there are more."""
+    """The curves of a label, smoothed over ``window`` evaluations if there are more."""
     diverged = frame[frame.status != "finished"].groupby("id", sort=False)
     curves = Curves(diverged=[of_run[[x, quantity]].to_numpy(float) for _, of_run in diverged])
     finished = frame[frame.status == "finished"].set_index(["evaluation", "id"])
@@ -288,7 +289,7 @@ def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Cur
 
 
 def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
-    """Limits of the loss axis: the lowest loss, and the highest after the steep start; of finished runs, if any."""
+    """The limits of the loss axis: lowest loss and highest after the steep start, of finished runs if there are any."""
     finished = evaluated[evaluated.status == "finished"]
     in_view = evaluated if finished.empty else finished
     late = in_view[in_view.step >= _STEEP * in_view.step.max()][_LOSSES].to_numpy()

@@ -1,4 +1,4 @@
-"""The effect of each factor, as a forest plot: a panel a task, a row a factor, interactions below."""
+"""The effect of each factor as a forest plot: one panel per task, one row per factor, interactions below."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from madbench.analysis.quantities import column, in_order, is_average
 
 COLUMNS = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 COLUMNS |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)
-"""A mark a row, named ``row``; kinds are ``effect``, ``pair`` of labels, given and without, and ``interaction`` larger
-than the noise. The difference and the ends of its 95% interval are in percentage points, of L5 in nats per token."""
+"""One row per mark. Kinds are ``effect``, ``pair`` (the labels given and without) and significant ``interaction``. The
+difference and the ends of its 95% interval are in percentage points; for L5 in nats per token."""
 
-_FEW = 12  # rows of which the panels fit in two lines
+_FEW = 12  # the most rows with which the panels fit into two lines
 _BAR = {"linestyle": "-", "linewidth": 1.6}
 _PAIR = {"color": "#E69F00", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
 _ESTIMATES: dict[str, Look] = {
@@ -33,7 +33,7 @@ _ESTIMATES: dict[str, Look] = {
 
 
 def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
-    """What :func:`effects_figure` draws: all effects and significant interactions; ``protocol`` is about the runs."""
+    """The data of :func:`effects_figure`: all effects and significant interactions. ``protocol`` is about the runs."""
     rows: list[dict[str, Any]] = []
     for effect in effects:
         shared = {"row": effect.name.removesuffix(" vs. none"), "quantity": effect.quantity}
@@ -53,7 +53,7 @@ def _numbers(of: Difference, p_holm: float = math.nan) -> dict[str, Any]:
 
 @style()
 def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Rows of factors in panels of the quantities of ``frame``, each with an axis of its own. Labels are not drawn."""
+    """Draw one panel per quantity of ``frame``, with one row per factor. Each panel has its own axis."""
     factors, interactions = (frame.row[frame.kind == kind].unique() for kind in ("effect", "interaction"))
     names, quantities = [*factors, *interactions], in_order(frame.quantity)
     significance = np.where(frame.p_holm <= LEVEL, "differs from 0", "not significant")
@@ -106,7 +106,7 @@ def _draw(axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def _reach(frame: pd.DataFrame) -> float:
-    """Half of the width of an axis: all differences, and the intervals unless they are far longer."""
+    """The half-width of an axis. It covers all differences, and the intervals unless they are much longer."""
     differences = frame.difference.abs().max()
     ends = np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0)
     return 1.1 * max(differences, min(2 * differences, ends)) or 1.0

@@ -1,4 +1,4 @@
-"""The files of a figure, with the CSV of what it draws, and its text for a page; equal figures give equal bytes."""
+"""The files of a figure, the CSV of its data, and its SVG for a page. Equal figures give equal bytes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from madbench.analysis.figures.style import GREY, SHADE, style
 from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
 
-_FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # of the text of a page, which need not have the first
+_FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # fonts of the text of a page; the first may be missing
 _THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GREY: "--soft"}
-"""Colours that follow the page, by the custom properties of its style sheet."""
+"""Colours that are replaced by custom properties of the page's style sheet."""
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
 
 
 class NothingToDrawError(ConfigError):
-    """There are no data for a kind of figure; the message says what is missing."""
+    """There are no data for a figure. The message says what is missing."""
 
 
 def frame_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], protocol: str) -> pd.DataFrame:
-    """The rows as a frame of these columns, with ``protocol`` in each; what a row lacks is NaN, 0 or the empty text."""
+    """A frame of the rows with these columns and ``protocol``. Missing values are NaN, 0 or the empty text."""
     frame = pd.DataFrame(list(rows), columns=list(columns), dtype=object).assign(protocol=protocol)
     for name, kind in columns.items():
         if kind is not float:
@@ -37,7 +37,7 @@ def frame_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], pro
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Writes what a figure draws as CSV; :func:`read_frame` gives the very same back."""
+    """Write the data of a figure as CSV. :func:`read_frame` returns the same frame."""
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
@@ -46,9 +46,9 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame:
     """The frame of a CSV file with the columns of ``types``.
 
-    An empty cell is NaN, of a column of text the empty text.
+    An empty cell is NaN, or the empty text in a column of text. ``what`` names the file in errors.
 
-    Raises ``ConfigError`` where the file is none that :func:`write_frame` wrote, calling it ``what``.
+    Raises ``ConfigError`` if :func:`write_frame` did not write the file.
     """
     try:
         frame = pd.read_csv(path, dtype=str, encoding="utf-8", keep_default_na=False)
@@ -60,12 +60,12 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
         return frame.astype(types)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # pandas' parser errors, undecodable bytes and cells that are no numbers
+    except ValueError as error:  # parser errors of pandas, undecodable bytes, and cells that are not numbers
         raise ConfigError(f"{path}: no {what}: {str(error).strip()}") from error
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Writes ``stem``.png and .pdf, of further pages ``stem``-2.png and so on, and a caption as ``stem``.txt."""
+    """Write ``stem``.png and .pdf, further pages as ``stem``-2.png and so on, and a caption as ``stem``.txt."""
     with explain_os_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
     written = []
@@ -84,17 +84,17 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """The figure as an ``<svg>`` element for a page; its text is text, its title and notes are read aloud.
+    """The figure as an ``<svg>`` element for a page. Its text stays text; screen readers read its title and notes.
 
-    Text, axes and background have the colours of the page (``_THEME``), black on white where that has none. Every id
-    begins with ``name``, so that several figures can stand in one page.
+    Text, axes and background use the colours of the page (``_THEME``), or black on white if it has none. Every id
+    begins with ``name``, so that a page can have several figures.
     """
     content = io.StringIO()
     with style(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.sans-serif": _FAMILIES}):
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     text = content.getvalue()
     opening = text[text.index("<svg") + len("<svg") : text.index(">", text.index("<svg"))]
-    drawn = text[text.index('<g id="figure_1">') :]  # without metadata, and styles that would hold for the whole page
+    drawn = text[text.index('<g id="figure_1">') :]  # without metadata and styles that would apply to the whole page
     for before in (' id="', 'href="#', "url(#"):
         drawn = drawn.replace(before, f"{before}{name}-")
     for color, name_of_page in _THEME.items():

@@ -1,6 +1,6 @@
-"""The fonts of figures: DejaVu Sans, before it a font of the user's choice.
+"""The fonts of figures: a font chosen by the user, then DejaVu Sans.
 
-A character in neither is an error in a name that the user asked for, and a box in a text of stored runs.
+A character that both lack is an error in a name given by the user, and a box in text of stored runs.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from madbench.errors import ConfigError
 from madbench.labels.names import shown_names
 
 VARIABLE = "MADBENCH_FONT"
-"""Environment variable with the name of an installed font, or the path of a font's file."""
+"""The environment variable with the name of an installed font, or with the path of a font file."""
 DEFAULT = "DejaVu Sans"
-"""Comes with Matplotlib."""
+"""The font that comes with Matplotlib."""
 _ENDINGS = (".ttf", ".otf", ".ttc")
 _MOST = 4
-"""Fonts that an error names."""
+"""The most fonts that an error names."""
 _IS_OF_READER: ContextVar[bool] = ContextVar("is_of_reader", default=False)
 
 
 def settings() -> dict[str, Any]:
-    """Matplotlib's settings of the fonts.
+    """The font settings of Matplotlib.
 
-    Raises ``ConfigError`` if the chosen font is not there.
+    Raises ``ConfigError`` if the chosen font is missing.
     """
     chosen = os.environ.get(VARIABLE, "").strip()
     if not chosen:
@@ -41,7 +41,7 @@ def settings() -> dict[str, Any]:
     name = _of_file(chosen) if chosen.lower().endswith(_ENDINGS) else chosen
     installed = {entry.name for entry in font_manager.fontManager.ttflist}
     if name not in installed:
-        close = difflib.get_close_matches(name, installed, n=1)  # not did_you_mean, which may list hundreds
+        close = difflib.get_close_matches(name, installed, n=1)  # did_you_mean could list hundreds
         near = f", but {close[0]!r}" if close else ""
         raise ConfigError(f"{VARIABLE}={chosen}: Matplotlib finds no font of this name{near}; a file will do too")
     return {"font.family": [name, DEFAULT], "font.sans-serif": [name, DEFAULT]}
@@ -49,17 +49,17 @@ def settings() -> dict[str, Any]:
 
 @functools.cache
 def _of_file(path: str) -> str:
-    """The name of the font in a file, which Matplotlib knows from now on."""
+    """Register the font of a file with Matplotlib, and return its name."""
     try:
         font_manager.fontManager.addfont(path)
         return font_manager.FontProperties(fname=path).get_name()
-    except (OSError, RuntimeError) as error:  # RuntimeError if it is no font
+    except (OSError, RuntimeError) as error:  # RuntimeError if the file is not a font
         raise ConfigError(f"{VARIABLE}={path}: cannot be read as a font: {error}") from error
 
 
 @contextmanager
 def font_of_reader() -> Iterator[None]:
-    """A context in which text stays text and whoever shows it has the fonts, as a browser has."""
+    """A context in which text stays text; the program that shows it has the fonts, such as a browser."""
     token = _IS_OF_READER.set(True)
     try:
         yield
@@ -69,9 +69,9 @@ def font_of_reader() -> Iterator[None]:
 
 @contextmanager
 def every_character_drawn() -> Iterator[None]:
-    """A context in which a character of a user's name that no font of the figure has is a ``ConfigError``.
+    """A context in which a missing character in a name given by the user raises ``ConfigError``.
 
-    Other text may be a stranger's, whose characters are then boxes.
+    Missing characters in other text, which may come from another person, are boxes.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
@@ -88,7 +88,7 @@ def every_character_drawn() -> Iterator[None]:
 
 
 def _problem(character: str) -> str:
-    """The error of a character that cannot be drawn, with fonts that have it."""
+    """The error message for a character that cannot be drawn, with fonts that have it."""
     here = os.environ.get(VARIABLE) or DEFAULT
     start = f"the font of figures, {here}, has no character {character} (U+{ord(character):04X})"
     if not (names := _with(ord(character))):
@@ -101,7 +101,7 @@ def _problem(character: str) -> str:
 
 
 def _with(code: int) -> list[str]:
-    """Names of some installed fonts that have a character, in their regular faces."""
+    """The names of some installed fonts that have a character in their regular face."""
     names: dict[str, None] = {}
     for entry in font_manager.fontManager.ttflist:
         if entry.name in names or "Last Resort" in entry.name or len(names) == _MOST:
@@ -109,6 +109,6 @@ def _with(code: int) -> list[str]:
         try:
             if font_manager.get_font(entry.fname).get_char_index(code):
                 names[entry.name] = None
-        except (OSError, RuntimeError):  # a font that was removed
+        except (OSError, RuntimeError):  # the font was removed
             continue
     return sorted(names)

@@ -1,4 +1,4 @@
-"""What a trained model does inside its mixers: maps and profiles by lag, learned lag kernels, gates, interactions."""
+"""Figures of the mixers of a trained model: maps and profiles by lag, learned lag kernels, gates, interactions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from madbench.analysis.lag_kernels import mixed
 
 Models = Mapping[str, Inspection]
 """One or two models by name."""
-MOST_LAYERS = 3  # of a figure: the first, the middle and the last
-MOST_LAGS = 32  # of a kernel that are drawn
+MOST_LAYERS = 3  # the most layers of a figure: the first, the middle and the last
+MOST_LAGS = 32  # the most lags of a kernel that are drawn
 MOST_HEADS = 4
 _NAMES = {"active": "share of rows active", "weights": "share of |weight|"}
 _COLORS = (COLORS["S"][0], COLORS["R"][2], COLORS["G"][0], COLORS["S"][6])
@@ -30,7 +30,7 @@ _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 def figures(
     models: Models, layout: Layout = Layout(), names: Collection[str] | None = None
 ) -> Iterator[tuple[str, Figure]]:
-    """Those figures that the models have anything for, of ``names`` or all, each with the name of its file."""
+    """Yields the figures with data, each with the name of its file: those in ``names``, or all."""
     for name, draw in _FIGURES.items():
         with style():
             if (names is None or name in names) and (figure := draw(models, layout)) is not None:
@@ -44,12 +44,12 @@ def _layers(model: Inspection) -> list[int]:
 
 
 def _before(models: Models, name: str) -> str:
-    """What the title of a panel begins with: whose it is, where there are two."""
+    """The beginning of the title of a panel: the name of the model if there are two."""
     return f"{name}, " if len(models) > 1 else ""
 
 
 def _lags(models: Models, layout: Layout) -> Figure | None:
-    """Profiles by lag: a line of panels a model and quantity, a panel a layer, a curve a head."""
+    """The figure of profiles by lag: one line per model and quantity, one panel per layer, one curve per head."""
     drawn = {name: [profiles(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()}
     lines = [(name, quantity) for name, of_layers in drawn.items() for quantity in _NAMES if quantity in of_layers[0]]
     if not lines:
@@ -82,12 +82,12 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
 
 
 def _heads(drawn: Mapping[str, list[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
-    """How many heads are drawn at most."""
+    """The largest number of heads that are drawn."""
     return min(MOST_HEADS, max(len(of_layer[quantity]) for name, quantity in lines for of_layer in drawn[name]))
 
 
 def _maps(models: Models, layout: Layout) -> Figure | None:
-    """Scores and weights of the first example: a line of panels a layer and head."""
+    """The figure of scores and weights of the first example: one line of panels per layer and head."""
     lines = []
     for layers in zip(*map(_layers, models.values())):
         heads = [_maps_of(_before(models, name), models[name], layer) for name, layer in zip(models, layers)]
@@ -122,7 +122,7 @@ def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, n
 
 
 def _kernels(models: Models, layout: Layout) -> Figure | None:
-    """K of every head of each layer and mixing, and its tables p, A and B: a line of panels."""
+    """The figure of learned kernels: one line per layer, mixing and head, with K and its tables p, A and B."""
     lines = _learned(models, "kernels")
     if not lines:
         return None
@@ -152,7 +152,7 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
 
 
 def _learned(models: Models, field: str) -> list[tuple[str, Any]]:
-    """What the probes of the layers that are drawn have in a field, and how the titles of its panels begin."""
+    """The values of a field of the probes of the drawn layers, with the beginnings of the panel titles."""
     return [
         (f"{_before(models, name)}{what} layer {layer + 1}", value)
         for name, model in models.items()
@@ -162,7 +162,7 @@ def _learned(models: Models, field: str) -> list[tuple[str, Any]]:
 
 
 def _gates(models: Models, layout: Layout) -> Figure | None:
-    """Distributions of the gates: a line of panels a layer, a curve a model."""
+    """The figure of distributions of the gates: one line of panels per layer, one curve per model."""
     names = list(dict.fromkeys(name for model in models.values() for probe in model.probes for name in probe.gates))
     if not names:
         return None
@@ -184,7 +184,7 @@ def _gates(models: Models, layout: Layout) -> Figure | None:
 
 
 def _matrices(models: Models, layout: Layout) -> Figure | None:
-    """Learned interaction matrices: a line of panels a layer and matrix, a panel a head."""
+    """The figure of learned interaction matrices: one line per layer and matrix, one panel per head."""
     lines = [(title, _array(matrix)[:MOST_HEADS]) for title, matrix in _learned(models, "matrices")]
     if not lines:
         return None
@@ -208,7 +208,7 @@ _FIGURES: dict[str, Callable[[Models, Layout], Figure | None]] = {
 
 
 def _image(axes: Axes, values: np.ndarray, title: str) -> None:
-    """A matrix in colours that are white at zero."""
+    """Draw a matrix in colours that are white at zero."""
     sizes = np.abs(values[np.isfinite(values)])
     largest = float(np.quantile(sizes, 0.99)) if sizes.size else 0.0
     limit = largest or 1.0

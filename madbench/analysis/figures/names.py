@@ -1,4 +1,4 @@
-"""Names of the points of a panel: beside their points where there is room, otherwise in columns with leaders."""
+"""Names of the points of a panel: beside the points if there is room, otherwise in columns with leader lines."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ _RADIUS = 4  # of a marker, in points
 _BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 _AWAY = 7  # from a point to its name, in points
 _GAP = 16  # between a column of names and the points, in points
-_LEAST_BETWEEN = 50  # columns, in points
-_PITCH = 1.04  # of names in a column, in heights of a name
+_LEAST_BETWEEN = 50  # between columns, in points
+_PITCH = 1.04  # distance of names in a column, in heights of a name
 
 
 def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
-    """Writes the names of ``points`` (n, 2), so that none covers another, a point, one of ``lines`` or a leader.
+    """Write the names of ``points`` (n, 2) without overlaps with names, points, ``lines`` and leaders.
 
-    Names are right of their points or around them where all of them find such places free of others, of points and of
-    ``lines`` (pairs of ends). Otherwise they are in a column at either edge of the panel, and leaders that do not cross
-    lead to them, each from a dot on its own mark and over the marks of others; the limits of the x axis are then
-    changed so that the columns find room. The layout of the figure and the limits of the y axis are final.
+    If all names fit, they are beside their points. ``lines`` are pairs of ends. Otherwise the names are in a column at
+    each edge of the panel. Leaders that do not cross connect them with a dot on their marks, and the limits of the x
+    axis are changed to make room for the columns. The layout of the figure and the limits of the y axis must be final.
     """
     look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
     texts = [axes.text(*point, name, va="center", **look) for point, name in zip(points, names)]
@@ -37,7 +36,7 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Seq
 
 
 def _beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> bool:
-    """Moves the texts to places right beside their points; whether there is one for each."""
+    """Move the texts to places beside their points. Returns True if every text has one."""
     scale = axes.get_figure().dpi / 72
     middles = axes.transData.transform(points)
     taken = [Bbox([middle - _RADIUS * scale, middle + _RADIUS * scale]) for middle in middles]
@@ -66,13 +65,13 @@ def _is_within(inner: Bbox, outer: Bbox) -> bool:
 
 
 def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
-    """Moves the texts to the columns in which the leaders to them are the shortest: so these do not cross."""
+    """Move the texts to the columns with the shortest leaders, so that leaders do not cross."""
     scale, panel, order = axes.get_figure().dpi / 72, axes.bbox, np.argsort(points[:, 0], kind="stable")
     widths, height = np.array([text.get_window_extent().width for text in texts]), texts[0].get_window_extent().height
     slots = panel.y1 - height * _PITCH * (0.5 + np.arange(max(1, int(panel.height / (height * _PITCH)))))
     free = slots[[_is_free(slot, height, axes, lines) for slot in slots]]
     best = None
-    for count in range(len(texts) + 1):  # as many in the left column
+    for count in range(len(texts) + 1):  # number of names in the left column
         left, right = order[:count], order[count:]
         if len(left) > len(slots) or len(right) > len(free):
             continue
@@ -91,7 +90,7 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
     assert best is not None, "more names than the columns hold"
     _, (first, last), places, left = best
     low, high = points[:, 0].min(), points[:, 0].max()
-    span = (high - low or 0.1 * abs(high) or 1.0) / max(last - first, 1.0)  # of a pixel
+    span = (high - low or 0.1 * abs(high) or 1.0) / max(last - first, 1.0)  # value of one pixel
     middle = (low + high) / 2 - span * ((first + last) / 2 - (panel.x0 + panel.x1) / 2)
     axes.set_xlim(middle - span * panel.width / 2, middle + span * panel.width / 2)
     to_data = axes.transData.inverted()
@@ -99,19 +98,19 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
         text.set(position=to_data.transform(place), ha="right" if i in left else "left")
     sides = np.where(np.isin(np.arange(len(texts)), left), 1.5, -1.5) * scale
     ends = to_data.transform(places + np.column_stack([sides, np.zeros(len(texts))]))
-    over = {"zorder": 3.5, "clip_on": False}  # the marks, which are close where there is no room for names beside them
+    over = {"zorder": 3.5, "clip_on": False}  # above the marks, which are close together here
     axes.add_collection(LineCollection([*zip(points, ends)], colors=GREY, linewidths=0.5, **over), autolim=False)
     axes.scatter(*points.T, s=3, color=GREY, linewidths=0, **over)
 
 
 def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]) -> bool:
-    """Whether a name at this height of the right column covers none of the level lines that lead to the edge there."""
+    """True if a name at this height of the right column does not cover a horizontal line that ends at the edge."""
     edge = axes.get_xlim()[1]
     levels = [line[0] for line in lines if line[0][1] == line[1][1] and max(line[0][0], line[1][0]) >= edge]
     return all(abs(axes.transData.transform(level)[1] - slot) > 0.55 * height for level in levels)
 
 
 def _spread(values: np.ndarray, first: float, last: float) -> np.ndarray:
-    """The values from ``first`` to ``last``; in the middle where all are one."""
+    """The values scaled to ``first`` to ``last``. In the middle if all are equal."""
     span = np.ptp(values)
     return first + (last - first) * ((values - values.min()) / span if span else np.full(len(values), 0.5))

@@ -1,8 +1,8 @@
-"""Figures of panels of one size, with a title above, a legend and notes around them.
+"""Figures with panels of equal size, a title, a legend and notes.
 
-Matplotlib's constrained layout places the panels; the figure is as large as they need, so that long labels make it
-larger instead of its panels smaller. Only where a width is asked for, the panels fill it; in a single column of a paper
-they fill pages of one size.
+Matplotlib's constrained layout places the panels. The figure is as large as the panels need, so long labels make the
+figure larger and not the panels smaller. If a width is given, the panels fill it. In a single column of a paper they
+fill pages of fixed size.
 """
 
 from __future__ import annotations
@@ -40,54 +40,54 @@ from madbench.analysis.quantities import heading, title
 from madbench.labels.names import with_display_names
 
 WIDTHS = {"single": 3.3, "double": 6.9}
-"""Of a column and of a page of two, in inches."""
+"""The width of one column and of a page with two columns, in inches."""
 HEIGHT = 2.5
-"""Of a figure in a single column, in inches; what finds no room there is on further pages."""
+"""The height of a figure in a single column, in inches. Further pages have the parts that do not fit."""
 MOST_NAME = 100
-"""Characters of a name, which may be a stranger's of any length."""
+"""The most characters of a name. Names from other people may be long."""
 MOST_NOTES = 6000
-"""Characters of the sentences below a figure."""
+"""The most characters of the sentences below a figure."""
 _MOST_WORD = 200
 LINE = 8.6 / 72
-"""Height of a line of text in a single column, in inches."""
+"""The height of a line of text in a single column, in inches."""
 INTERVAL_NOTE = "Bars: 95% intervals of the mean over seeds. Hollow: a single seed."
-"""What bars and hollow marks mean, and why a mean may have no bar."""
+"""The note on bars and hollow marks."""
 _EDGE, _SPACE = 0.08, 0.14  # inches, around everything and between title, panels, legend and notes
 _NOTE_CHARACTER = 4.4 / 72  # inches, on average
 
 
 class Page(Figure):
-    """A figure, or the first page of one whose panels find no room on a page."""
+    """A figure, or its first page if the panels do not fit on one page."""
 
     caption = ""
-    """What a page of a paper says below it instead: title and sentences."""
+    """Title and sentences for the caption in a paper, if they are not in the picture."""
     following: Sequence[Figure] = ()
-    """The other pages."""
+    """The further pages."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What is asked of any figure."""
+    """The layout of a figure."""
 
     width: Width | None = None
-    """The column it fills (``WIDTHS``); as wide as its panels need by default.
+    """The width to fill (``WIDTHS``). By default the figure is as wide as its panels need.
 
-    In both columns with text as large as without; in a single one with the smallest text that journals print, in pages
-    of ``HEIGHT`` inches, and with title and sentences for the paper's caption instead of in the picture.
+    ``double`` has text of the normal size. ``single`` has the smallest text that journals print, pages of ``HEIGHT``
+    inches, and title and sentences for the caption of the paper instead of in the picture.
     """
     has_title: bool = True
     has_caption: bool = True
 
     @property
     def is_small(self) -> bool:
-        """Whether it is for a single column."""
+        """True for a single column."""
         return self.width == "single"
 
     def lines(self, counts: Sequence[int], columns: int, least: float, beside: float) -> list[int]:
-        """How many panels are in each line, of groups of ``counts`` panels that each begin a line.
+        """The number of panels in each line, for groups of ``counts`` panels. Each group begins a new line.
 
-        There are ``columns`` at most; fewer where a width is asked for in which panels of ``least`` inches, with
-        ``beside`` inches for what is left of them all, find no room.
+        There are at most ``columns`` per line, or fewer if panels of ``least`` inches, with ``beside`` inches to the
+        left of all panels, do not fit into the given width.
 
         >>> Layout().lines([9], 4, 1.0, 0.5), Layout("single").lines([3, 1], 4, 1.0, 0.5)
         ([3, 3, 3], [2, 1, 1])
@@ -98,24 +98,25 @@ class Layout:
         return [min(lengths[count], count - start) for count in counts for start in range(0, count, lengths[count])]
 
     def room(self, entries: int, lines: int = 1) -> float:
-        """Inches of height that each of ``lines`` of panels has on a page, above a legend of as many entries."""
+        """The height in inches of each of ``lines`` lines of panels on a page, above a legend of ``entries``."""
         if not self.is_small:
             return math.inf
         return (HEIGHT - 0.3 - LINE * math.ceil(entries / 3)) / lines - 3.2 * LINE
 
     def parts(self, rows: Sequence[str], entries: int) -> list[list[str]]:
-        """The rows of text of a panel, as evenly as possible in parts that each find room on a page."""
+        """The rows of a panel in parts of about equal size that each fit on a page."""
         most = max(1, int(min(len(rows), self.room(entries) / LINE)))
         count = math.ceil(len(rows) / most)
         return [[*part] for part in np.array_split(np.array(rows, dtype=object), count)] if count > 1 else [[*rows]]
 
     def name(self, quantity: str) -> str:
-        """What a panel is called: the quantity in words, or in a single column the heading of its column."""
+        """The title of a panel: the quantity in words, or in a single column its heading."""
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
-        """What stands for each text: it with its labels as they are shown, of ``MOST_NAME`` characters at most, in a
-        single column of ``most``; no two alike.
+        """The distinct names to show for texts, with display names of labels.
+
+        A name has at most ``MOST_NAME`` characters, in a single column at most ``most``.
 
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']
@@ -133,7 +134,7 @@ class Layout:
 
 
 class Panels:
-    """A figure whose panels are to be drawn into within ``style()``; :meth:`finish` then fixes its layout."""
+    """A figure with empty panels. Draw into them within ``style()``; then :meth:`finish` fixes the layout."""
 
     def __init__(
         self,
@@ -146,11 +147,12 @@ class Panels:
         entries: int = 0,
         **shared: str,
     ):
-        """``lines``: how many panels there are in each line; ``size``: width and height of every panel in inches, which
-        is larger where the title needs it; ``sharey="row"`` where the panels of a line have one y axis.
+        """Create the panels.
 
-        In a single column a panel is ``least`` inches high or higher above a legend of ``entries``; lines for which
-        there is no room then are on further pages.
+        ``lines`` has the number of panels in each line. ``size`` is width and height of every panel in inches; the
+        width is larger if the title needs it. With ``sharey="row"`` the panels of a line share the y axis. In a single
+        column a panel is at least ``least`` inches high, above a legend with ``entries`` entries. Lines that do not fit
+        are on further pages.
         """
         self.layout = layout
         self.size = size
@@ -184,19 +186,19 @@ class Panels:
         ]
 
     def groups(self, counts: Sequence[int]) -> list[list[Axes]]:
-        """The panels in groups of ``counts``, whatever lines these are in."""
+        """The panels in groups of ``counts``, independent of the lines."""
         axes = iter(self.axes)
         return [list(itertools.islice(axes, count)) for count in counts]
 
     def name_axes(self, x: str, y: str = "") -> None:
-        """Names the x axes below the lowest panels and, where given, the y axes left of the first of each line."""
+        """Name the x axes below the lowest panels, and with ``y`` the y axes of the first panels of each line."""
         for axes in self.bottom:
             axes.set_xlabel(x)
         for line in self.rows if y else ():
             line[0].set_ylabel(y)
 
     def name_rows(self, *places: Mapping[str, float]) -> None:
-        """Names the rows of all panels, or of those of each line, from the top; every second row is shaded."""
+        """Name the rows of all panels, or of the panels of each line, from the top. Every second row is shaded."""
         places = places * len(self.rows) if len(places) == 1 else places
         names = self.layout.names(dict.fromkeys(name for of_line in places for name in of_line))
         for line, of_line in zip(self.rows, places):
@@ -211,9 +213,9 @@ class Panels:
     def finish(
         self, notes: Sequence[str], entries: Mapping[str, Look], is_below: bool = False, legend_title: str = ""
     ) -> Page:
-        """The figure with its notes and its legend, right of the panels or below, of a fixed layout.
+        """Return the figure with notes and legend, to the right of the panels or below, in a fixed layout.
 
-        ``notes`` are what a reader must know to trust the figure; ``entries`` are those of the legend, by text.
+        ``notes`` has what a reader must know to trust the figure. ``entries`` are the entries of the legend by text.
         """
         names = self.layout.names(entries, most=40)
         entries = {names[text]: look for text, look in entries.items()}
@@ -230,7 +232,7 @@ class Panels:
 
 
 def _shortened(text: str) -> str:
-    """Notes without the ends of words and of a text that find no room on a page."""
+    """Notes in which too long words and a too long text are cut."""
     words = (word if len(word) <= _MOST_WORD else f"{word[: _MOST_WORD - 1]}…" for word in text.split(" "))
     text = " ".join(words)
     return text if len(text) <= MOST_NOTES else f"{text[: MOST_NOTES - 1]}…"
@@ -246,7 +248,7 @@ def _fix(
     is_below: bool,
     legend_title: str,
 ) -> None:
-    """Gives the page its size, its ``texts`` above and below, its legend, and every panel its place."""
+    """Set the size of the page, its ``texts`` above and below, its legend, and the place of every panel."""
     engine, fixed, panels = (
         figure.get_layout_engine(),
         WIDTHS.get(layout.width),
@@ -262,12 +264,12 @@ def _fix(
     legend.set_in_layout(False)
     for axes in panels:
         for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
-            artist.set_in_layout(False)  # it is within the axes
+            artist.set_in_layout(False)  # it is inside of the axes
     columns, rows = max(map(len, lines)), len(lines)
     for axes in panels:
         write_powers_as_text(axes.xaxis), write_powers_as_text(axes.yaxis)
         _wrap(axes.title, 0.9 * fixed / columns if fixed else size[0] + 0.2)
-    engine.execute(figure)  # roomy, to measure what is around the axes
+    engine.execute(figure)  # with much room, to measure the parts around the axes
     around = figure.get_size_inches() - (columns, rows) * (panels[0].bbox.size / figure.dpi)
     (title_width, title_height), (legend_width, legend_height) = _inches(above), _inches(legend)
     right = 0 if is_below else legend_width + space
@@ -286,22 +288,22 @@ def _fix(
     width, height = np.round((width, min(height, HEIGHT) if layout.is_small else height), 6)
     figure.set_size_inches(width, height)
     engine.set(rect=(edge / width, bottom / height, 1 - (2 * edge + right) / width, 1 - (top + bottom) / height))
-    for _ in range(2 if fixed else 1):  # panels of another size may have other ticks, of another width
+    for _ in range(2 if fixed else 1):  # panels of another size may have other ticks, with another width
         engine.execute(figure)
         for axes in panels:
             _wrap(axes.yaxis.label, _inches(axes)[1], is_upright=True)
-    figure.set_layout_engine(None)  # not "none", with which every file would be drawn twice
-    for axes in panels:  # the solver's last digits are not the same each time
+    figure.set_layout_engine(None)  # with "none" every file would be drawn twice
+    for axes in panels:  # the last digits of the solver vary
         axes.set_position(np.round(axes.get_position().bounds, 6))
     above.set_position((edge / width, 1 - edge / height))
     notes.set_position((edge / width, edge / height))
     beside = 1 - (edge + legend_width) / width, lines[0][-1].get_position().y1
     legend.set_bbox_to_anchor((edge / width, (below + legend_height) / height) if is_below else beside)
-    legend.set_in_layout(True)  # notebooks cut a figure to what is
+    legend.set_in_layout(True)  # notebooks crop a figure to the parts in the layout
 
 
 def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
-    """Breaks a text that is longer than ``most`` inches."""
+    """Wrap a text that is longer than ``most`` inches."""
     parts = text.get_text().splitlines()
     for characters in range(max(map(len, parts), default=0) - 1, 5, -1):
         if _inches(text)[1 if is_upright else 0] <= most:
@@ -312,7 +314,7 @@ def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
 def draw_intervals(
     axes: Axes, at: pd.Series, low: pd.Series, high: pd.Series, colors: Any, is_vertical: bool = False, **look: Any
 ) -> None:
-    """Bars from ``low`` to ``high`` on an axis of final limits; one that is longer ends there in an arrow."""
+    """Draw bars from ``low`` to ``high`` on an axis with final limits. A longer bar ends in an arrow."""
     first, last = sorted(axes.get_ylim() if is_vertical else axes.get_xlim())
     draw, arrows = (axes.vlines, "v^") if is_vertical else (axes.hlines, "<>")
     draw(at, low.clip(first), high.clip(upper=last), colors, **look)
@@ -328,7 +330,7 @@ def _inches(artist: Artist) -> np.ndarray:
 
 
 def seeds_note(counts: Iterable[float]) -> str:
-    """The number of seeds, or its range; empty where there is none.
+    """The number of seeds, or its range. Empty without a seed.
 
     >>> seeds_note([3, 1, 0])
     'n = 1 to 3 seeds.'

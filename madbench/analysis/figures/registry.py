@@ -1,4 +1,4 @@
-"""The figures by name: what each draws, as a frame, of the runs of one protocol a suite, and what draws that."""
+"""The figures by name: for each a function that makes its data frame, and a function that draws it."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from madbench.tasks import load_task
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: ``draw(read(path))`` is the very one that was drawn from the frame in the CSV file."""
+    """A kind of figure. ``draw(read(path))`` gives the same figure as the frame in the CSV file."""
 
     frame: Callable[[Results, Suite], pd.DataFrame]
-    """What is drawn of the results of a suite; of all suites where the figure is of none."""
+    """Makes the frame from the results of a suite, or of all suites if the figure belongs to none."""
     draw: Callable[..., Figure]
-    """``draw(frame)``, and choices of its own."""
+    """Draws a frame. It may have further options."""
     columns: Mapping[str, type]
-    """Of its frame."""
+    """The columns of the frame."""
     file: str
-    """Name of its files, without ending."""
+    """The name of the files, without suffix."""
     caption: str = ""
-    """What a report says of it."""
+    """The caption in a report."""
 
     def read(self, path: Path) -> pd.DataFrame:
-        """The frame in a CSV file. Raises ``ConfigError`` where the file holds none of this figure."""
+        """The frame in a CSV file. Raises ``ConfigError`` if the file has no frame of this figure."""
         return read_frame(path, self.columns, self.file.replace("_", " "))
 
 
 def drawing_of(name: str) -> Drawing:
-    """The figure of a name."""
+    """The kind of figure with this name."""
     own = {figure: path for suite in suites().values() for figure, path in suite.figures.items()}
     return OF_ANY_SUITE[name] if name in OF_ANY_SUITE else pkgutil.resolve_name(own[name])
 
 
 def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
-    """What the figure of this name draws of stored runs; ``missing`` is why there are none of a suite, by its name.
+    """The frame of a figure from stored runs. ``missing`` has the reasons why suites have no runs, by suite.
 
-    Raises ``NothingToDrawError`` where there is nothing.
+    Raises ``NothingToDrawError`` if there is nothing to draw.
     """
     owners, stored_suites = suites_of_figure(name), results.experiment.suites
     own = [suite for suite in stored_suites if suite in owners]
@@ -142,7 +142,7 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
 
 
 def _what_varies(suite: Suite, task: str) -> str:
-    """What gives further settings of a task, as the end of a sentence; empty where it has one alone."""
+    """The source of further settings of a task, as the end of a sentence. Empty if it has only one setting."""
     profiles = [name for name, profile in suite.shipped().items() if profile.difficulty == "all"]
     content = load_task(task)
     baseline = vars(content.baseline)
@@ -157,13 +157,13 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
 
 
 def _about(results: Results, suite: Suite) -> str:
-    """What the numbers of a suite are, and what its runs share."""
+    """Sentences on the numbers of a suite and on the properties that its runs share."""
     meaning = scoring_of(suite).meaning(results.protocol(suite))
     return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *_shared(results, suite)])
 
 
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
-    """Sentences on what the runs of one suite, or of all, share, and on runs of other code."""
+    """Sentences on the shared properties of the runs of one suite, or of all, and on runs of other code."""
     of_suites = results.suites if suite is None else [suite]
     return [*results.sentences(suite), *(text for each in of_suites for text in results.code_marks(each).sentences)]
 
@@ -188,4 +188,4 @@ OF_ANY_SUITE = {
     "effects": Drawing(_effects, effects.effects_figure, effects.COLUMNS, "effects", "What each factor is worth"),
     "budget": Drawing(_budget, budget.budget_figure, budget.COLUMNS, "budget", "Results against the budget"),
 }
-"""Those of any suite, by name."""
+"""The figures of every suite, by name."""

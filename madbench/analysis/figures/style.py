@@ -1,4 +1,4 @@
-"""The look of every figure, for screen, slide and grey print: style, titles, and which labels are in colour."""
+"""The style of all figures for screen, slides and grey print, and the labels that are in colour."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from madbench.analysis.figures.colors import apart_from, shade
 from madbench.mixers.srg.grammar import all_labels, all_variants
 
 Look = Mapping[str, Any]
-"""Arguments of Matplotlib's Line2D."""
+"""Arguments of Line2D in Matplotlib."""
 
 COLORS = {
     "S": "#557df8 #8eb1e3 #b87bd6 #897aad #8d95fd #544479 #7e62cd #586295".split(),
     "R": "#a71b4f #75390b #d9682d #b9310c #d98c18 #a86144 #de4465 #e4a994".split(),
     "G": "#0c9473 #55a0a3 #287d82 #74aa6e #66c7bb #1e5e42 #93c558 #5b6405".split(),
 }
-"""By base, a hue each, and features (none, p, c, pc, g, pg, cg, pcg). Those that share their dashes are the furthest
-apart, to the colour-blind too; all stand out from white and from a dark page."""
+"""Colours by base (one hue each) and features (none, p, c, pc, g, pg, cg, pcg). Colours with the same dashes are the
+furthest apart, also for the colour-blind. All colours are visible on white and on a dark page."""
 PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
 ]
-"""Of what is no label: distinct in this order."""
-_LIGHTER = (0.0, -0.155, 0.2, 0.285, -0.185, 0.22, 0.055)  # by mixing
-_TURNED = (0.0, 23.0, -23.0)  # degrees, by rank: none, q, v
-"""How the colours of labels of one base and features differ, chosen so that the paper's 33 are the furthest apart."""
+"""Colours of things other than labels, distinct in this order."""
+_LIGHTER = (0.0, -0.155, 0.2, 0.285, -0.185, 0.22, 0.055)  # lightness by mixing
+_TURNED = (0.0, 23.0, -23.0)  # rotation of the hue in degrees by rank: none, q, v
+"""Differences of colours of labels with the same base and features, chosen for the 33 labels of the paper."""
 MARKERS = "o^vsP*D"
-"""By mixing: none, 1, 2, 12, 1o, 2o, 12o."""
+"""Markers by mixing: none, 1, 2, 12, 1o, 2o, 12o."""
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
 MOST = 8
-"""Curves that are in colour: as many as a reader can follow."""
+"""The most curves in colour that a reader can follow."""
 GREY = "#595959"
-"""Of references, notes and whatever is missing."""
+"""The colour of references, notes and missing values."""
 LIGHT = "#bdbdbd"
 SHADE = "#f2f2f2"
-"""Of every second row."""
+"""The colour of every second row."""
 OTHERS = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
-"""Lines of labels that are not in colour."""
+"""The lines of labels that are not in colour."""
 CEILING = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
 CHANCE_LINE = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 HEURISTIC_LINE = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
 HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
-"""Sizes of text in points."""
+"""The sizes of text in points."""
 PERCENTS = (0, 25, 50, 75, 100)
-"""Ticks of an accuracy."""
+"""The ticks of an accuracy axis."""
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 REFERENCE = "S"
-"""Softmax attention, which everything is compared with: in colour wherever it is."""
+"""Softmax attention, the reference of all labels. It is always in colour."""
 
 SMALL = {
     "axes.labelpad": 1.5,
@@ -78,7 +78,7 @@ SMALL = {
     "ytick.major.pad": 1.5,
     "ytick.major.size": 2,
 }
-"""The style in a single column of a paper: no text of less than 7 points."""
+"""The style for a single column of a paper, with text of at least 7 points."""
 _STYLE = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -99,19 +99,19 @@ _STYLE = {
     "legend.labelspacing": 0.7,
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
-    "text.parse_math": False,  # names are text, whatever dollars they have
+    "text.parse_math": False,  # names are plain text, also with dollars
     "xtick.labelsize": SMALLEST,
     "ytick.labelsize": SMALLEST,
 }
 
 
 def smallest() -> float:
-    """The size of the smallest text of the figure that is being drawn, in points."""
+    """The size of the smallest text of the current figure in points."""
     return matplotlib.rcParams["xtick.labelsize"]
 
 
 def write_powers_as_text(axis: Axis) -> None:
-    """Writes the powers on a logarithmic axis as text: ``style()`` switches Matplotlib's formulas off."""
+    """Write the powers on a logarithmic axis as text, as ``style()`` disables formulas in Matplotlib."""
     if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
         axis.set_major_formatter(lambda value, _: power_of_ten(value))
     if isinstance(axis.get_minor_formatter(), LogFormatterMathtext):
@@ -119,7 +119,7 @@ def write_powers_as_text(axis: Axis) -> None:
 
 
 def power_of_ten(value: float) -> str:
-    """A power of ten, or its negative, with its exponent above the line; another number as it is.
+    """A power of ten, or its negative, with a superscript exponent. Other numbers are not changed.
 
     >>> power_of_ten(0.001), power_of_ten(-10), power_of_ten(0), power_of_ten(20)
     ('10⁻³', '−10¹', '0', '20')
@@ -132,9 +132,9 @@ def power_of_ten(value: float) -> str:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """A context in which Matplotlib draws in our style, whatever the user's matplotlibrc says.
+    """A context in which Matplotlib uses our style and ignores the user's matplotlibrc.
 
-    A character that no font has is a ``ConfigError``.
+    A character that no font has raises ``ConfigError``.
     """
     with matplotlib.rc_context(), fonts.every_character_drawn():
         matplotlib.rcdefaults()
@@ -144,7 +144,7 @@ def style() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LabelStyle:
-    """What distinguishes a label: colour, dashes and marker."""
+    """The style of a label: colour, dashes and marker."""
 
     color: str
     dashes: Any
@@ -152,11 +152,11 @@ class LabelStyle:
 
     @property
     def line(self) -> Look:
-        """Matplotlib's settings of a curve."""
+        """The settings of a curve for Matplotlib."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
     def mark(self, is_single: bool = False) -> Look:
-        """The marker of a mean; hollow where that rests on a single seed."""
+        """The marker of a mean. It is hollow for a single seed."""
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
@@ -165,7 +165,7 @@ _variants = functools.cache(lambda: dict(zip(all_labels(), all_variants())))
 
 @functools.cache
 def label_style(label: str) -> LabelStyle:
-    """The style of a label, the same in every figure; those of S/R/G differ, another's follows from its text."""
+    """The style of a label, the same in every figure. S/R/G labels differ; others depend on their text."""
     if (variant := _variants().get(label)) is None:
         digest = zlib.crc32(label.encode())
         base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3
@@ -175,12 +175,12 @@ def label_style(label: str) -> LabelStyle:
         features = variant.rope + 2 * variant.conv + 4 * variant.gates
         mixing = variant.mix1 + 2 * variant.mix2 + 3 * (variant.layout == "lag")
         color = shade(COLORS[base][features], _LIGHTER[mixing], _TURNED[rank])
-    dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbours differ
+    dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbours have different dashes
     return LabelStyle(color, DASHES[dashes % len(DASHES)], MARKERS[mixing])
 
 
 def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
-    """The styles of the labels of a figure, no two of one colour: S/R/G keep theirs, others take a shade that is free.
+    """The styles of the labels of a figure, with distinct colours. S/R/G keep theirs; others take a free shade.
 
     >>> len({one.color for one in label_styles(["S", "fla:gla", "fla:retnet"]).values()})
     3
@@ -196,15 +196,15 @@ def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
 
 @dataclass(frozen=True)
 class Highlights:
-    """The labels of a figure that are in colour, and the others, which are grey behind them."""
+    """The labels of a figure in colour, and the other labels, which are grey and behind them."""
 
     styles: dict[str, LabelStyle]
-    """Of those in colour; the best first where there are others."""
+    """The styles of the labels in colour. The best comes first if there are other labels."""
     others: list[str]
 
     @classmethod
     def of(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
-        """Labels in colour: all up to eight, else the best by ``results`` (:func:`best_first`), and ``REFERENCE``."""
+        """Labels in colour: all if at most eight, otherwise the best (:func:`best_first`) and ``REFERENCE``."""
         chosen = [*results]
         if len(results) > MOST:
             chosen = best_first(results, is_lower_better)
@@ -213,13 +213,13 @@ class Highlights:
         return cls(label_styles(chosen), [x for x in results if x not in chosen])
 
     def entries(self) -> dict[str, Look]:
-        """What a legend shows."""
+        """The entries of the legend."""
         entries = {label: {**look.mark(), **look.line} for label, look in self.styles.items()}
         text = f"{len(self.others)} other label{'s' if len(self.others) > 1 else ''}"
         return entries | ({text: OTHERS} if self.others else {})
 
     def note(self, figure: str, best_by: str) -> str:
-        """Which labels are in colour, where that is not all, and how to choose them in the figure of this name."""
+        """A sentence on the labels in colour and how to choose them. Empty if all labels are in colour."""
         if not self.others:
             return ""
         count = len(self.styles)
@@ -228,7 +228,7 @@ class Highlights:
 
 
 def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> list[str]:
-    """Labels by their mean results, one a panel; those that lack some (NaN or infinite) come later.
+    """The labels sorted by their mean results over panels. Labels with missing results (NaN or infinite) come last.
 
     >>> best_first({"S": [60, 50], "R": [90, math.nan], "G": [70, 50]})
     ['G', 'S', 'R']
