@@ -307,6 +307,12 @@ def _present_claims(registration: Registration) -> tuple[Claim, ...]:
         return ()
 
 
+def changed_sentence(changed: Sequence[str]) -> str:
+    """The sentence on values that changed after a registration. It names the first of them."""
+    more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
+    return f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional."
+
+
 def sentences(registration: Registration, path: Path, results: Results) -> list[str]:
     """Sentences on the registration for readers of the findings."""
     text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
@@ -328,8 +334,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
         with_test = " ".join(map(str, registration.test.values())) or "an unnamed test"
         text.append(f"Registered with {with_test}; judged by {TEST['name']} {TEST['version']}.")
     if changed:
-        more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
-        text.append(f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional.")
+        text.append(changed_sentence(changed))
     if any(name.startswith("lines.") for name in changed):
         both = (_confirmed(registration, results, lines) for lines in (registered_lines(registration), {}))
         other_verdicts = [

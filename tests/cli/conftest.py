@@ -43,6 +43,12 @@ def tiny(tmp_path_factory) -> str:
 
 
 @pytest.fixture
+def without_figures(monkeypatch) -> None:
+    """Reports without figures, which take most of their time."""
+    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
+
+
+@pytest.fixture
 def fill(store, tiny) -> Callable[..., None]:
     """Stores runs of one accuracy on two tasks, without training them; ``setting`` changes those of the profile."""
 

@@ -368,8 +368,8 @@ def test_a_damaged_list_of_entry_points_hides_no_other_package(main, install, in
 
 
 @pytest.mark.slow
-def test_stored_runs_of_a_broken_package_are_left_out_and_hide_no_others(main, fill, store, install, monkeypatch):
-    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
+@pytest.mark.usefixtures("without_figures")
+def test_stored_runs_of_a_broken_package_are_left_out_and_hide_no_others(main, fill, store, install):
     fill("S", profile="evening")
     for job in (replace(mad_job("S"), label="bad:1"), replace(mad_job("S"), task="worse")):
         store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))

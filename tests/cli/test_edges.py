@@ -106,8 +106,8 @@ def test_a_name_too_long_for_the_file_system_is_named(verb, main):
 
 
 @pytest.mark.slow
-def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny, monkeypatch):
-    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
+@pytest.mark.usefixtures("without_figures")
+def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny):
     fill(["S", "R"], seeds=(0, 1, 2))
     Path("taken").mkdir()
     ended = main("report", "--profile", tiny, "-t", "compression", "-o", "taken")

@@ -75,8 +75,8 @@ def test_programs_read_a_hyphen(main, losses, verb):
 
 
 @pytest.mark.slow
-def test_a_report_has_a_true_minus(main, losses, store, monkeypatch):
-    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
+@pytest.mark.usefixtures("without_figures")
+def test_a_report_has_a_true_minus(main, losses, store):
     assert main("report", *losses).code == 0
     page = re.sub(r"<script.*?</script>", "", (store.root / "report.html").read_text(), flags=re.DOTALL)
     assert f"{MINUS}40.0" in page and not re.search(r"-40\.0", page)

@@ -88,8 +88,8 @@ def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
 
 
 @pytest.mark.slow
-def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
+@pytest.mark.usefixtures("without_figures")
+def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path):
     page = tmp_path / "page.html"
     main("report", "--profile", tiny, *TASKS, "--rename", "cd:gdn-cg=Gated DeltaNet", "--output", str(page))
     html = page.read_text(encoding="utf-8")

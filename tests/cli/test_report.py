@@ -13,9 +13,7 @@ from madbench.store.index import RunIndex
 TWO = ("compression", "in_context_recall")
 
 
-@pytest.fixture(autouse=True)
-def without_figures(monkeypatch):
-    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
+pytestmark = pytest.mark.usefixtures("without_figures")
 
 
 def embedded(path) -> dict:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from madbench.suites import suite_of
 from madbench.suites.language.trial import Batches, Evaluation
 from madbench.training.member import GroupMember
 from madbench.training.stack import Stack
@@ -76,10 +77,13 @@ def test_bits_per_byte_divide_by_the_bytes_of_the_targets(tiny, corpus, monkeypa
     ids = corpus.tokens("val")
     token_bytes = np.arange(corpus.padded_vocab_size)  # no two tokens alike
     monkeypatch.setattr(type(corpus), "token_bytes", lambda self: token_bytes)
-    config = tiny.make_job(corpus).training
-    evaluation = Evaluation(Batches(corpus, 16, "cpu"), config, torch.autocast("cpu", enabled=False))
+    job = tiny.make_job(corpus)
+    evaluation = Evaluation(Batches(corpus, 16, "cpu"), job.training, torch.autocast("cpu", enabled=False))
     expected = sum(int(ids[start + 1 : start + 17].sum()) for start in evaluation.validation_starts)
     assert evaluation.validation_bytes == expected
-    monkeypatch.setattr(evaluation, "_mean_loss", lambda *_: math.log(2))
-    bits = evaluation.validation(None)["validation_bits_per_byte"]
-    assert bits == pytest.approx(len(evaluation.validation_starts) * 16 / expected)
+    model = suite_of(job).Trial.build(job)
+    for weight in model.parameters():
+        weight.data.zero_()  # then all tokens are equally likely
+    bits = evaluation.validation(model)["validation_bits_per_byte"]
+    of_token = math.log2(job.setting["vocab_size"])
+    assert bits == pytest.approx(of_token * len(evaluation.validation_starts) * 16 / expected)
