@@ -97,7 +97,7 @@ def findings(
       madbench findings --power --claim lag,mixing
       madbench findings --power -t selective_copying -f json
     """
-    from madbench.analysis.claims import claims_on, load_claims
+    from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
     from madbench.analysis.findings import findings_by_paper
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.samples import count_left_out
@@ -125,13 +125,16 @@ def findings(
     results, left_out, sentences = _stored_results(selection), 0, []
     if asked is None:
         asked = claims_on(results.scores.label.unique() if results else ())
+        if others := [name for name in claims_by_paper() if name not in asked]:
+            sentences.append(f"No pair of labels is stored for the claims of {', '.join(others)} (--claims PAPER).")
     quantities = None
     if selection.tasks is not None:
         quantities = asked_columns(selection)
         named = (name for own in asked.values() for claim in own for name in claim.quantities)
         quantities += [name for name in named if _is_detail(selection, name)]
     if results:
-        left_out, sentences = count_left_out(results.scores), results.sentences()
+        left_out = count_left_out(results.scores)
+        sentences = [*results.sentences(), *sentences]
         profiles = {row.protocol.suite.name: row.protocol.profile for row in results.experiment.rows}
         sentences += dict.fromkeys(
             f"The {profile.noun} is not comparable with the paper: verdicts hold for this {profile.noun} only."

@@ -45,7 +45,7 @@ class Profile:
     description: str
     """The purpose of the profile, and its duration."""
     comparable_with_paper: bool
-    """True if its numbers are comparable with the published numbers."""
+    """True if its numbers are comparable with published numbers that name no profile."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
     model: dict[str, Any] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from madbench.analysis.findings import findings_by_paper
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.lines import line_of, published_gain
 from madbench.labels import diff, parse
+from madbench.report.tables import page_claims
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
@@ -150,3 +151,14 @@ def test_the_correction_for_many_claims_stays_within_a_paper():
     ]
     assert "Holm-corrected for 1 test (hypermlp) and 1 test (interactions)." in table.notes
     assert {record["paper"] for record in table.records()} == set(tested)
+
+
+def test_a_report_has_one_heading_per_paper_and_each_claim_an_id_of_its_own():
+    own = replace(BY_NAME["lag"], published_by="")
+    found = findings_by_paper(None, {"hypermlp": CLAIMS, "other": [own]})
+    claims = page_claims(findings_table(found))
+    assert [claim.group for claim in claims if claim.group.startswith("Paper")] == [
+        "Paper hypermlp, Main claims: MAD avg",
+        "Paper other, Main claims: MAD avg",
+    ]
+    assert len({claim.id for claim in claims}) == len(claims) and claims[-1].id == "other-lag"
