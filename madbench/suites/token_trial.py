@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.models.token_loss import logits_of
+from madbench.suites.epoch_trial import EpochTrial
 from madbench.suites.tokens import LARGEST_COEFFICIENT, schedule, setting_of
-from madbench.suites.trial import LogWindow, Trial, mixer_maker
+from madbench.suites.trial import LogWindow, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
 
@@ -75,30 +76,16 @@ def _macro(right: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
     return (right / targets.clamp(min=1)).sum() / counted.sum()
 
 
-class TokenTrial(Trial):
+class TokenTrial(EpochTrial):
     """The trial of one setting of a task, with one evaluation per epoch."""
 
-    streams = ("init", "data", "order")
-    clip = None
-    is_kept = False
-
     def open(self, corpora: Mapping[str, Corpus]) -> None:
-        config = self.job.training
-        self.setting, self.data = setting_of(self.job), load_data(self.job, self.device)
-        examples, length = self.data["train"][0].shape
-        self.schedule = schedule(self.job)
-        self.steps = self.schedule.steps
-        self.steps_per_epoch = self.steps // config.epochs
-        self.batch_shape = (min(config.batch_size, examples, self.micro_batch or examples), length)
+        self.setting = setting_of(self.job)
+        self.take(load_data(self.job, self.device), self.setting.input_len, schedule(self.job))
         self.is_published = self.job.fidelity == "published"
         self.judge = "test" if self.is_published else "validation"
         if self.is_published:
             self.state = {"best_perplexity": math.inf, "best_weights": None}
-        self._epoch, self._order = -1, torch.empty(0)
-
-    @property
-    def mixers(self) -> list[nn.Module]:
-        return self.model.backbone.mixers
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> nn.Module:
@@ -117,18 +104,6 @@ class TokenTrial(Trial):
     def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
         return torch.from_numpy(generate(job.task, setting_of(job), "test", job.derived_seed("data")).inputs[:count])
 
-    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float | Tensor]]:
-        epoch, within = divmod(step, self.steps_per_epoch)
-        examples, size = len(self.data["train"][0]), self.job.training.batch_size
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, torch.from_numpy(epoch_order(self.job, epoch, examples)).to(self.device)
-        places = np.arange(within * size, min((within + 1) * size, examples))
-        for part, share in self.shares(places, self.micro_batch or size, self._count_targets):
-            yield self._examples(part), share
-
-    def has_row(self, step: int) -> bool:
-        return step % self.steps_per_epoch == 0
-
     def row(self, interval: LogWindow) -> dict[str, float]:
         scores = self._scores(self.judge)
         if self.is_published:
@@ -136,8 +111,7 @@ class TokenTrial(Trial):
             if self.state["best_weights"] is None or perplexity < best:
                 weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
                 self.state = {"best_perplexity": perplexity, "best_weights": weights}
-        row = {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
-        return row | scores | self._growth()
+        return self.progress_columns(interval) | scores | self._growth()
 
     def accuracy(self, row: Mapping[str, float]) -> float:
         """The accuracy in a curve row that the fidelity uses."""
@@ -189,16 +163,9 @@ class TokenTrial(Trial):
             hook.remove()
         return {LARGEST_COEFFICIENT: float(torch.stack(largest).amax())}
 
-    def _examples(self, places: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Inputs and targets at consecutive places in the order of the epoch."""
-        index = self._order[places[0] : places[-1] + 1]
-        inputs, targets = self.data["train"]
-        return inputs[index], targets[index]
-
-    def _count_targets(self, places: np.ndarray) -> Tensor:
-        """The number of targets that count at consecutive places: the terms of the mean loss."""
-        targets = self.data["train"][1][self._order[places[0] : places[-1] + 1]]
-        return (targets != IGNORE).sum()
+    def terms(self, places: np.ndarray) -> Tensor:
+        """The number of targets that count at consecutive places in the order of the epoch."""
+        return (self.data["train"][1][self._index(places)] != IGNORE).sum()
 
 
 def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
@@ -209,8 +176,3 @@ def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
         examples = generate(job.task, setting, split, job.derived_seed("data"))
         data[split] = tuple(torch.from_numpy(array).to(device) for array in (examples.inputs, examples.targets))
     return data
-
-
-def epoch_order(job: Job, epoch: int, count: int) -> np.ndarray:
-    """The order of the training examples in one epoch. It depends only on seed and epoch."""
-    return np.random.default_rng([job.derived_seed("order"), epoch]).permutation(count)

@@ -9,8 +9,10 @@ import torch
 from madbench.errors import ConfigError, LabelError
 from madbench.models.signals import SignalModel
 from madbench.suites import job_from_dict, size_of
+from madbench.suites.epoch_trial import EpochTrial
 from madbench.suites.signals.suite import SIGNALS, TASKS, SignalProfile
 from madbench.suites.signals.trial import SignalTrial
+from madbench.suites.token_trial import TokenTrial
 from madbench.tasks.base import SPLITS
 from madbench.tasks.signals import Digits, Series
 from madbench.tasks.signals.digits import images
@@ -132,3 +134,9 @@ def test_readouts_are_of_all_tokens_or_of_those_to_be_told():
     model = SignalModel(3, 2, 0, 8, 1, Sum)
     assert model(torch.randn(4, 5, 3)).shape == (4, 2)
     assert SignalModel(3, 2, 2, 8, 1, Sum)(torch.randn(4, 5, 3)).shape == (4, 2, 2)
+
+
+def test_batches_of_epochs_are_drawn_in_one_place():
+    for trial in (SignalTrial, TokenTrial):
+        assert issubclass(trial, EpochTrial)
+        assert not {"micro_batches", "has_row", "mixers", "_examples"} & vars(trial).keys()

@@ -13,7 +13,7 @@ from madbench import mixers
 from madbench.mixers import solve
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.suites import token_trial
+from madbench.suites import epoch_trial, token_trial
 from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import LARGEST_COEFFICIENT, TrainingConfig
 from madbench.training import loop, member
@@ -143,12 +143,12 @@ def test_data_come_in_three_splits_and_change_with_the_seed_alone(make_job):
 
 
 def test_the_order_is_a_permutation_that_changes_with_epoch_and_seed_alone(make_job):
-    order = token_trial.epoch_order(make_job(), 0, 56)
+    order = epoch_trial.epoch_order(make_job(), 0, 56)
     assert sorted(order.tolist()) == list(range(56)) != order.tolist()
-    assert not np.array_equal(order, token_trial.epoch_order(make_job(), 1, 56))
-    assert not np.array_equal(order, token_trial.epoch_order(make_job(seed=1), 0, 56))
+    assert not np.array_equal(order, epoch_trial.epoch_order(make_job(), 1, 56))
+    assert not np.array_equal(order, epoch_trial.epoch_order(make_job(seed=1), 0, 56))
     for job in (make_job(label="S"), make_job(task="compression"), make_job(learning_rate=1e-4)):
-        assert np.array_equal(order, token_trial.epoch_order(job, 0, 56))
+        assert np.array_equal(order, epoch_trial.epoch_order(job, 0, 56))
 
 
 def test_initial_weights_change_with_the_seed_alone_and_leave_the_global_state_alone(make_job):

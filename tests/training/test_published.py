@@ -18,7 +18,7 @@ from madbench.mixers.fla.layers import LAYERS
 from madbench.mixers.traits import attach
 from madbench.models.blocks import Backbone, sinusoids
 from madbench.models.mad import MadModel, imitate_reference
-from madbench.suites import token_trial
+from madbench.suites import epoch_trial, token_trial
 from madbench.suites.mad.suite import MAD, ModelConfig
 from madbench.training.optimizer import make_adamw, parameter_groups
 
@@ -179,7 +179,7 @@ def reference_run(job):
     judge = nn.CrossEntropyLoss(ignore_index=-100)
     epochs = []
     for epoch in range(config.epochs):
-        order = torch.from_numpy(token_trial.epoch_order(job, epoch, len(data["train"][0])))
+        order = torch.from_numpy(epoch_trial.epoch_order(job, epoch, len(data["train"][0])))
         for chosen in order.split(config.batch_size):
             inputs, targets = (tensor[chosen] for tensor in data["train"])
             optimizer.zero_grad()

@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from madbench.jobs import Job
 from madbench.models.signals import SignalLoss, SignalModel
+from madbench.suites.epoch_trial import EpochTrial
 from madbench.suites.signals.suite import schedule, setting_of
-from madbench.suites.trial import LogWindow, Trial, mixer_maker
+from madbench.suites.trial import LogWindow, mixer_maker
 from madbench.tasks.base import SPLITS
 from madbench.text.corpus import Corpus
 
 EVALUATION_BATCH = 256
 
 
-class SignalTrial(Trial):
-    """The trial of a signals job: batches are reshuffled every epoch, each epoch gives a row, and test examples give
-    the score.
-    """
+class SignalTrial(EpochTrial):
+    """The trial of a signals job. The test examples give the score."""
 
     Loss = SignalLoss
-    streams = ("init", "data", "order")
-    clip = None
-    is_kept = False
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
-        self.setting, config = setting_of(self.job), self.job.training
-        seed = self.job.derived_seed("data")
-        self.data = {
+        self.setting, seed = setting_of(self.job), self.job.derived_seed("data")
+        data = {
             split: tuple(torch.from_numpy(array).to(self.device) for array in self.setting.data(split, seed))
             for split in SPLITS
         }
-        self.schedule = schedule(self.job)
-        self.steps = self.schedule.steps
-        self.steps_per_epoch = self.steps // config.epochs
-        examples = self.setting.num_train_examples
-        self.batch_shape = (min(config.batch_size, examples, self.micro_batch or examples), self.setting.length)
-        self._epoch, self._order = -1, np.empty(0, np.int64)
-
-    @property
-    def mixers(self) -> list[nn.Module]:
-        return self.model.backbone.mixers
+        self.take(data, self.setting.length, schedule(self.job))
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> SignalModel:
@@ -69,23 +54,8 @@ class SignalTrial(Trial):
             return x, torch.randint(setting.classes, (size,), device=device)
         return x, torch.randn(size, setting.horizon, setting.channels - 1, device=device)
 
-    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
-        epoch, within = divmod(step, self.steps_per_epoch)
-        examples, size = self.setting.num_train_examples, self.job.training.batch_size
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._order = np.random.default_rng([self.job.derived_seed("order"), epoch]).permutation(examples)
-        batch = self._order[within * size : (within + 1) * size]
-        for part, share in self.shares(batch, self.batch_shape[0]):
-            index = torch.from_numpy(part).to(self.device)
-            yield tuple(array[index] for array in self.data["train"]), share
-
-    def has_row(self, step: int) -> bool:
-        return step % self.steps_per_epoch == 0
-
     def row(self, interval: LogWindow) -> dict[str, float]:
-        row = {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
-        return row | self._scores("validation")
+        return self.progress_columns(interval) | self._scores("validation")
 
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
         return {"accuracy": row["validation_score"]}

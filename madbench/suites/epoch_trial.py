@@ -1,0 +1,74 @@
+"""The base class of trials on examples in memory, which are read in another order in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from madbench.jobs import Job
+from madbench.suites.training import Schedule
+from madbench.suites.trial import LogWindow, Trial
+
+Examples = tuple[Tensor, Tensor]
+"""Inputs and targets of a split (N, ...), on the device."""
+
+
+class EpochTrial(Trial):
+    """A trial whose batches are reshuffled every epoch. Each epoch gives a row of the curve.
+
+    The model has a ``backbone``. A subclass calls :meth:`take` when it opens.
+    """
+
+    streams = ("init", "data", "order")
+    clip = None
+    is_kept = False
+    data: Mapping[str, Examples]
+
+    def take(self, data: Mapping[str, Examples], length: int, schedule: Schedule) -> None:
+        """Train on the split ``train`` of ``data``, in sequences of ``length`` tokens."""
+        config, examples = self.job.training, len(data["train"][0])
+        self.data, self.schedule, self.steps = data, schedule, schedule.steps
+        self.steps_per_epoch = self.steps // config.epochs
+        self.batch_shape = (min(config.batch_size, examples, self.micro_batch or examples), length)
+        self._epoch, self._order = -1, torch.empty(0)
+
+    @property
+    def mixers(self) -> list[nn.Module]:
+        return self.model.backbone.mixers
+
+    def micro_batches(self, step: int) -> Iterator[tuple[Examples, float | Tensor]]:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        examples, size = len(self.data["train"][0]), self.job.training.batch_size
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, torch.from_numpy(epoch_order(self.job, epoch, examples)).to(self.device)
+        places = np.arange(within * size, min((within + 1) * size, examples))
+        for part, share in self.shares(places, self.batch_shape[0], self.terms):
+            yield self._examples(part), share
+
+    def terms(self, places: np.ndarray) -> int | Tensor:
+        """The number of terms of the mean loss at consecutive places in the order of the epoch."""
+        return len(places)
+
+    def has_row(self, step: int) -> bool:
+        return step % self.steps_per_epoch == 0
+
+    def progress_columns(self, interval: LogWindow) -> dict[str, float]:
+        """The first columns of a row of the curve."""
+        return {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
+
+    def _examples(self, places: np.ndarray) -> Examples:
+        """Inputs and targets at consecutive places in the order of the epoch."""
+        index, (inputs, targets) = self._index(places), self.data["train"]
+        return inputs[index], targets[index]
+
+    def _index(self, places: np.ndarray) -> Tensor:
+        """The examples at consecutive places in the order of the epoch."""
+        return self._order[places[0] : places[-1] + 1]
+
+
+def epoch_order(job: Job, epoch: int, count: int) -> np.ndarray:
+    """The order of the training examples in one epoch. It depends only on seed and epoch."""
+    return np.random.default_rng([job.derived_seed("order"), epoch]).permutation(count)
