@@ -1,1 +1,1 @@
-"""The items of the paper on HyperMLP."""
+"""The items of the HyperMLP paper."""

@@ -1,8 +1,9 @@
-"""Proposition 2.6 (ii) by LoRA: of a frozen model, adapters alone learn a changed task, by Q and K or by V and O.
+"""Proposition 2.6 (ii) with LoRA: adapters of a frozen model learn a changed task, on Q and K or on V and O.
 
-Base models are runs of an image task. Then every image is turned by a quarter, or every class is renamed: the one asks
-for another look at the tokens, the other for another readout. On each side two matrices of every mixer get the product
-of two thin ones, which starts at zero; of a label without compressed ranks both sides have as many parameters.
+Base models are runs of an image task. Then every image is rotated by a quarter turn, or every class is renamed. The
+first change needs another look at the tokens, the second another readout. On each side two matrices of every mixer get
+the product of two thin matrices, which starts at zero. If no rank of a label is reduced, both sides have the same
+number of parameters.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 TASK = "digits"
 SIDES = {"V and O": ("v", "o"), "Q and K": ("q", "k")}
-"""Maps that get adapters; the first is the side that the paper expects to be better."""
+"""The maps with adapters by side. The paper expects the first side to be better."""
 CHANGES = ("turned images", "renamed classes")
 RANKS = (2,)
 STEPS, BATCH, RATE = 250, 32, 3e-3
@@ -45,7 +46,7 @@ LEVEL = 0.05
 ADAPTED = Quantity(
     "adaptations", {"ranks": list(RANKS), "steps": STEPS, "batch": BATCH, "rate": RATE, "changes": list(CHANGES)}
 )
-"""What adapters of both sides reach on both changes, of every run."""
+"""The stored quantity: accuracies with adapters of both sides on both changes, for every run."""
 
 
 class LowRank(nn.Module):
@@ -64,7 +65,7 @@ class LowRank(nn.Module):
 
 @dataclass(frozen=True)
 class Adapted:
-    """What adapters of one side and rank reach on a changed task."""
+    """The accuracy on a changed task with adapters of one side and rank."""
 
     label: str
     change: str
@@ -77,7 +78,7 @@ class Adapted:
 
 
 def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[nn.Parameter]:
-    """Freezes the model but for adapters of these maps of every mixer, which it returns."""
+    """Freeze the model and add adapters to these maps of every mixer. Returns the parameters of the adapters."""
     model.requires_grad_(False)
     for _, mixer, _ in mixers_in(model):
         for name in names:
@@ -88,7 +89,7 @@ def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[n
 
 
 def changed(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """Patches (N, T, C) of images turned by a quarter, or classes (N,) of which each has the name of the next."""
+    """Patches (N, T, C) of images rotated by a quarter turn, or classes (N,) renamed to the next class."""
     if change == "renamed classes":
         return x, (classes + 1) % 10
     across = math.isqrt(x.shape[1])
@@ -98,7 +99,7 @@ def changed(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor
 
 
 def adapt(model: nn.Module, parameters: Sequence[nn.Parameter], x: Tensor, classes: Tensor, seed: int) -> None:
-    """Trains the parameters alone: AdamW, batches drawn with replacement, a cosine to zero."""
+    """Train only the parameters, with AdamW, batches drawn with replacement, and a cosine schedule to zero."""
     generator = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
     for step in range(STEPS):
@@ -111,12 +112,12 @@ def adapt(model: nn.Module, parameters: Sequence[nn.Parameter], x: Tensor, class
 
 @torch.inference_mode()
 def accuracy(model: nn.Module, x: Tensor, classes: Tensor) -> float:
-    """In percent."""
+    """The accuracy in percent."""
     return 100 * float((model(x).argmax(-1) == classes).double().mean())
 
 
 def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
-    """What adapters reach from the weights of one run: each change, side and rank from the same frozen model."""
+    """Yields the accuracies with adapters for one run. Each change, side and rank starts from the same frozen model."""
     for change in CHANGES:
         for side, names in SIDES.items():
             for rank in ranks:
@@ -142,7 +143,7 @@ def _measured(weights: Path) -> Values:
 
 
 class AdaptationMeasure(PlainMeasure):
-    """The item's measure (:class:`madbench.papers.making.Measure`)."""
+    """The measure of the item (:class:`madbench.papers.making.Measure`)."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -157,7 +158,7 @@ class AdaptationMeasure(PlainMeasure):
         store, threads = Store(results.experiment.results), torch.get_num_threads()
         rows: list[Adapted] = []
         jobs: list[Job] = [job for row in results.rows(SIGNALS) for job in row.jobs]
-        torch.set_num_threads(1)  # more are in each other's way at these sizes
+        torch.set_num_threads(1)  # more threads are slower at these sizes
         try:
             for job in jobs:
                 rows += (Adapted(**row) for row in ADAPTED.of_run(store, job, _measured).details["adapted"])
@@ -169,7 +170,7 @@ class AdaptationMeasure(PlainMeasure):
 
 
 def judged(rows: Sequence[Adapted]) -> tuple[dict[str, str], dict[str, str]]:
-    """Whether adapters of V and O reach more than those of Q and K, by label, change and rank."""
+    """The verdicts and remarks on whether adapters of V and O are better than those of Q and K."""
     better, worse = SIDES
     verdicts, remarks = {}, {}
     for label, change, rank in dict.fromkeys((row.label, row.change, row.rank) for row in rows):
@@ -197,6 +198,6 @@ def _table(rows: Sequence[Adapted]) -> Listing:
         lines.append([label, change, side, str(rank), str(of_case[0].parameters), f"{before:.1f}", f"{after:.1f}"])
     headings = ["Label", "Change", "Adapters of", "Rank", "Parameters", "Frozen", "Adapted"]
     caption = (
-        "Accuracy on changed digits in percent, means over seeds: of the frozen model, and once adapters have learned."
+        "Accuracy on changed digits in percent, mean over seeds: with the frozen model, and after training adapters."
     )
     return Listing(cells, headings, lines, cells, caption, "", "tab:adaptation")

@@ -1,4 +1,4 @@
-"""Section 2.6 and eq. 57: where the parameters of HyperMLP and HyperGLU go, counted in the mixers as built."""
+"""Section 2.6 and eq. 57: the parameters of HyperMLP and HyperGLU by part, counted in the mixers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 LABELS = {"R-cg-q-12o": "HyperMLP", "G-cg-q-12o": "HyperGLU"}
 HEADS, RANK = 2, 16
 SIZES = {"GPT-2": (768, 1024), "MAD": (128, 128)}
-"""Width d and length T of the experiments."""
+"""The width d and the length T of the experiments."""
 SHARES = (8, 4)
-"""d_qk = d / (share n_head): that of section 2.6 and Appendix L, and that of eq. 57."""
+"""The shares in d_qk = d / (share n_head): of section 2.6 and Appendix L, and of eq. 57."""
 
 
 def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]:
-    """Weights by part, from the text alone: without biases and the convolution, which it does not count.
+    """The number of weights by part according to the text, which does not count biases and the convolution.
 
-    The gates of QK and VO are maps of x to the widths that they gate. An R has p (t), A and B (t, r_s) a head, and a
-    map of x to s; HyperGLU has R(1) for each of its two branches, which share the width of Q and K.
+    The gates of QK and VO are maps of x to the widths that they gate. Each R has p (t) and A and B (t, r_s) per head,
+    and a map of x to s. HyperGLU has one R(1) for each of its two branches, which share the width of Q and K.
     """
     width, branches = d // share, 2 if parse(label).base == "G" else 1
     mixing = branches + 1
@@ -35,7 +35,7 @@ def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]
 
 
 def built_count(mixer: nn.Module) -> dict[str, int]:
-    """The same parts of a mixer, from the shapes of its weights."""
+    """The number of weights of a mixer by the same parts."""
     weights = {name: p for name, p in mixer.named_parameters() if not name.endswith("bias")}
     sizes = {name: weight.numel() for name, weight in weights.items() if "conv" not in name}
     parts = {"first layer": ("q.", "k.", "qk_gate."), "maps to s": ("mix1.gate.", "mix2.gate.")}
@@ -45,12 +45,12 @@ def built_count(mixer: nn.Module) -> dict[str, int]:
 
 
 def first_share(counts: Mapping[str, int], d: int) -> float:
-    """The first layer together with the sequence mixing, in units of d^2."""
+    """The number of weights of the first layer and the sequence mixing, in units of d^2."""
     return (counts["first layer"] + counts["maps to s"] + counts["tables"]) / d**2
 
 
 class AllocationMeasure(PlainMeasure):
-    """Counts the weights of both mixers at the sizes of the experiments; nothing is trained."""
+    """The measure that counts the weights of both mixers at the sizes of the experiments. Nothing is trained."""
 
     operators = tuple(LABELS)
 

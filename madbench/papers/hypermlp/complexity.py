@@ -1,4 +1,4 @@
-"""Table 3 of the HyperMLP paper: exponents of length with and without mixing, and of what mixing adds by its rank."""
+"""Table 3 of the HyperMLP paper: the exponents of length with and without mixing, and of the overhead by rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIXED, PLAIN = "R-12o!", "R"
 
 
 class Table3Measure(ComplexityMeasure):
-    """Softmax and ReLU attention and HyperMLP over a whole sequence; the overhead of mixing over r_s, as counted."""
+    """The measure of softmax and ReLU attention and HyperMLP over a sequence, with the counted overhead over r_s."""
 
     cases = (
         Case("Softmax attention, training", "S", "chunked", 2, PAIRS),
@@ -29,7 +29,7 @@ class Table3Measure(ComplexityMeasure):
             return solve(label, WIDTH, HEADS, length, "paper", **settings)
 
         def overhead(rank: int, length: int) -> float:
-            """FLOPs that mixing adds to a row; (T + 1) / 2 slots on average."""
+            """The FLOPs that mixing adds per row, with (T + 1) / 2 slots on average."""
             mixed, plain = allocated(MIXED, length, mix_rank=rank), allocated(PLAIN, length)
             return mixed.flops_per_token(length) - plain.flops_per_token(length)
 

@@ -1,4 +1,4 @@
-"""Learned R(1) and R(2) of trained models: whether they are the shifts and averages that Appendix I.3 predicts."""
+"""The shares of shifts and averages in learned R(1) and R(2), which Appendix I.3 predicts."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ STRUCTURE = {
     "compression": ("best_window", "an average over a window", "I.3.2"),
     "noisy_in_context_recall": ("best_window", "an average over a window", "I.3.1"),
 }
-"""By task the share of a kernel that is predicted to be large, in words, and where."""
+"""The share of a kernel that the paper predicts to be large, by task: its name, a description, and the section."""
 KERNELS = Quantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
-"""What every learned kernel has of each structure, of every run."""
+"""The stored quantity: the shares of each structure in every learned kernel, for every run."""
 LEAST_SEEDS = 3
 MOST, BY_CHANCE = 0.5, 0.05
-"""Share of the kernels that have the structure, in every seed or in none, for and against a prediction."""
+"""A prediction is supported from the first share of kernels on, and contradicted up to the second."""
 
 
 class LearnedMixing(TableMeasure):
-    """Inspects the chosen run of every label, task and seed, and draws the kernels of the first seed."""
+    """The measure that inspects the chosen run of every label, task and seed, and draws kernels of the first seed."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -67,7 +67,7 @@ class LearnedMixing(TableMeasure):
 
 
 def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
-    """The labels and jobs of the finished runs of the rate that was chosen."""
+    """Yields the label and the job of every finished run with the chosen learning rate."""
     jobs = {job.id: job for job in results.experiment.jobs}
     for suite in results.experiment.suites:
         for row in scoring_of(suite).chosen_rows(results.collected(suite)).sort_index().itertuples():
@@ -75,7 +75,7 @@ def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
 
 
 def inspection_of(weights: Path, job: Job) -> Inspection:
-    """The measurements of a trained model on the first of its own test sequences."""
+    """The measurements of a trained model on the first sequences of its test set."""
     from madbench.analysis.inspection import examples_for, inspect
     from madbench.training.checkpoints import load_model
 
@@ -92,14 +92,14 @@ def _measured(weights: Path, job: Job) -> Values:
 
 
 def judge(shares: list[float]) -> str:
-    """Whether the kernels of every seed have the structure, or those of none; fewer than three seeds decide nothing."""
+    """The verdict on a prediction: it needs the structure in every seed or in none, and at least three seeds."""
     if len(shares) < LEAST_SEEDS:
         return OPEN
     return REPRODUCED if min(shares) > MOST else CONTRADICTED if max(shares) <= BY_CHANCE else OPEN
 
 
 def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
-    """A line a label and task: by seed the share of kernels above random tables, and means of what they are."""
+    """The table with one line per label and task: shares of kernels above random tables by seed, and mean shares."""
     from madbench.analysis.rendering import Listing
 
     cells, lines = [], []
@@ -113,15 +113,15 @@ def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
         lines.append([label, task, what, *numbers, ", ".join(f"{100 * share:.0f}" for share in shares)])
     headings = ["Label", "Task", "Predicted", "Share", "Random", "|K|/|I+p|", "Above, by seed"]
     caption = (
-        f"{request.item.place} of {request.paper.title}: percent of the squared mass of K = A Diag(s) B^T that is as"
-        " predicted, mean over layers, heads and both mixings; the 95% quantile of random tables; the size of K; and in"
-        " percent how many kernels are above it, by seed."
+        f"{request.item.place} of {request.paper.title}: Share: percent of the squared mass of K = A Diag(s) B^T with"
+        " the predicted structure, mean over layers, heads and both mixings; Random: 95% quantile of random tables;"
+        " Above: percent of the kernels above this quantile."
     )
     return Listing(cells, headings, lines, cells, caption, "", f"tab:{request.item.id}")
 
 
 def _figures(first: Mapping[tuple[str, str], Job], store: Store) -> Iterator[Drawn]:
-    """The kernels of a label and task, of runs with weights; its numbers are those of the table of kernels."""
+    """Yields the figures of the kernels of each label and task, for runs with weights."""
     for (label, task), job in first.items():
         if not store.has_weights(job.id):
             continue

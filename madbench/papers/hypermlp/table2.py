@@ -1,8 +1,8 @@
-"""Table 2: benchmarks of language models, with Avg Rank and #Top1 as the paper computes them, and ours beside them.
+"""Table 2: benchmarks of language models with Avg Rank and #Top1, published and ours.
 
-Ours are measurements ``benchmark`` of stored runs (:mod:`madbench.store.benchmarks`). At the quick size two small
-models are trained and asked questions on their own validation text; the paper's sixteen benchmarks are those of
-lm-evaluation-harness, and are shown where runs of its profiles have them.
+Our numbers are measurements ``benchmark`` of stored runs (:mod:`madbench.store.benchmarks`). At the quick size two
+small models are trained and answer questions on their own validation text. The sixteen benchmarks of the paper are
+tasks of lm-evaluation-harness. They are shown if runs of the paper's profiles have them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from madbench.store.format import Measurement
 
 BEST = "HyperGLU"
-"""The model that the paper says has the best Avg Rank."""
+"""The model with the best Avg Rank according to the paper."""
 FEWEST_SEEDS = 3
 REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not enough data"
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A column of the table: a task of lm-evaluation-harness, its metric, and the examples that a question shows."""
+    """A column of the table: a task of lm-evaluation-harness, its metric, and its examples before a question."""
 
     heading: str
     task: str
@@ -46,7 +46,7 @@ class Benchmark:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of its measurements."""
+        """The settings of the measurements of this column."""
         return {"task": self.task, "shots": self.shots}
 
 
@@ -68,20 +68,20 @@ COLUMNS = (
     Benchmark("OBQA", "openbookqa"),
     Benchmark("SciQ", "sciq"),
 )
-"""The paper's sixteen, first those of the Open LLM Leaderboard."""
+"""The sixteen benchmarks of the paper. Those of the Open LLM Leaderboard come first."""
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A model of the table as it is printed."""
+    """A printed row of the table."""
 
     scale: str
     profile: str
-    """That trains it."""
+    """The profile that trains the model."""
     model: str
     label: str
     values: dict[str, float]
-    """By heading."""
+    """The values by heading."""
     average_rank: float
     top1: int
 
@@ -102,7 +102,7 @@ def published_rows(request: Request) -> list[PublishedRow]:
 
 
 def differences(rows: Sequence[PublishedRow]) -> list[str]:
-    """Where the printed Avg Rank or #Top1 of a group is not what its columns give, in words."""
+    """Texts on printed Avg Ranks and #Top1 of a group that do not follow from its columns."""
     texts = []
     for row, standing in zip(rows, standings({row.model: [*row.values.values()] for row in rows}).values()):
         exact, printed = standing.average_rank, row.average_rank
@@ -114,7 +114,7 @@ def differences(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
-    """Models whose Avg Rank ends in a half of the last digit and is printed rounded down."""
+    """Texts on models whose Avg Rank ends in a half of the last digit and is printed rounded down."""
     exact = standings({row.model: [*row.values.values()] for row in rows})
     return [
         f"{row.model} {exact[row.model].average_rank:.3f} is printed {row.average_rank:.2f}"
@@ -124,10 +124,10 @@ def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 class Table2:
-    """The item's measure (:class:`madbench.papers.making.Measure`)."""
+    """The measure of the item (:class:`madbench.papers.making.Measure`)."""
 
     def keeps_weights(self, request: Request) -> bool:
-        return False  # language models keep theirs unasked
+        return False  # language models always keep their weights
 
     def introduction(self, request: Request) -> Sequence[str]:
         lacking = _lacking(_labels(request), request)
@@ -162,7 +162,7 @@ class Table2:
 
 
 def _labels(request: Request) -> list[str]:
-    """The labels that were asked for; otherwise those of the table at its own size, the item's at any other."""
+    """The requested labels. By default those of the table at its size, and those of the item at other sizes."""
     if request.labels:
         return expand(request.labels)
     own = [row.label for row in published_rows(request) if row.profile == request.profile_name]
@@ -170,7 +170,7 @@ def _labels(request: Request) -> list[str]:
 
 
 def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
-    """The labels of a library that is not installed, and what to do."""
+    """The labels whose library is not installed, with the remedy."""
     model = LanguageProfile.load(request.profile_name, request.overrides).model_config()
     lacking = {}
     for label in labels:
@@ -182,10 +182,11 @@ def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
 
 
 def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]:
-    """Right answers by label and task, one a finished run: to our own tasks, which are asked and stored where they were
-    not, and to the paper's that were (``madbench lm evaluate``).
+    """The shares of right answers by label and task, with one number per finished run.
 
-    On a CPU in one thread: it is seconds of work, and threads on busy cores wait for each other far longer.
+    Our own tasks are asked and stored if necessary. Tasks of the paper are included if they were asked before
+    (``madbench lm evaluate``). It runs on a CPU in one thread, as it takes seconds, and threads on busy cores wait for
+    each other.
     """
     import torch
 
@@ -221,7 +222,7 @@ def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]
 
 
 def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
-    """The columns of the table that a run has, by heading."""
+    """The values of a run in the columns of the table, by heading."""
     from madbench.store.benchmarks import value_of
 
     values = {column.heading: value_of(measured, column.settings, column.metric) for column in COLUMNS}
@@ -229,10 +230,10 @@ def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
 
 
 def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str, float]]]:
-    """By label the benchmarks of stored runs of a profile as it is shipped, by heading, of runs that have any.
+    """The benchmarks of stored runs of an unchanged profile by label and heading. Other runs are left out.
 
-    They are of the item's budget for that profile, of a vocabulary as large as the profile's and of one text: that of
-    most such runs.
+    The runs have the budget of the item for this profile, a vocabulary of the profile's size, and the same text: that
+    of most such runs.
     """
     from madbench.text.corpus import imagined_corpus
 
@@ -250,7 +251,7 @@ def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str
 
 
 def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Means over the runs that have a column."""
+    """The mean of each column over the runs that have it."""
     names = [column.heading for column in COLUMNS]
     return {name: fmean(values) for name in names if (values := [run[name] for run in runs if name in run])}
 
@@ -262,7 +263,7 @@ def _whole(ours: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, list[
 
 
 def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[str, str]:
-    """Whether our models at this size stand as the paper says, and by how many of them."""
+    """The verdict on the standings of our models at this size, and a remark on their number."""
     whole = {label: values for label, values in _whole(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
     labels = dict.fromkeys(row.label for row in group)
     lacking = [label for label in labels if label not in whole]
@@ -279,14 +280,14 @@ def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[
 
 
 def _command(ours: Mapping[str, Sequence[Mapping[str, float]]], labels: Iterable[str]) -> str:
-    """What measures the columns that stored runs of the labels lack, or all of them where there are no runs."""
+    """The command that measures missing columns of stored runs, or all columns if there are no runs."""
     runs = [run for label in labels for run in ours.get(label, ())] or [{}]
     tasks = dict.fromkeys(column.task for column in COLUMNS if any(column.heading not in run for run in runs))
     return f"madbench lm evaluate RUN... --tasks {','.join(tasks)}" if tasks else "train the others"
 
 
 def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[float]]], results: Results) -> Listing:
-    """Our own tasks, and those of the paper that every run was asked: a row a label, standings as in the paper's."""
+    """The table of our own tasks, and of the paper's tasks that all runs have: one row per label, with standings."""
     from madbench.analysis.rendering import Listing, without_nan
 
     first = next(iter(answers.values()), {})
@@ -306,10 +307,10 @@ def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[flo
         own = {"average_rank": standing.average_rank, "top1": standing.top1}
         cells.append(without_nan({"label": label, "column": "standing", **own, "n": seeds}))
     caption = (
-        "Share of right answers of four (chance 0.25) to questions on the validation text"
+        "Share of right answers to questions with four choices (chance 0.25) on the validation text"
         + (f", and {', '.join(of_paper)} of lm-evaluation-harness" if of_paper else "")
-        + f"; Avg Rank and #Top1 as in {request.item.place}. Models of profile {request.profile_name}: they say "
-        "nothing about the paper's."
+        + f"; Avg Rank and #Top1 as in {request.item.place}. Profile {request.profile_name}: no verdict on "
+        "the models of the paper."
     )
     notes = " ".join(results.sentences())
     headings = ["Label", *tasks, "Avg Rank", "#Top1", "n"]
@@ -319,7 +320,7 @@ def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[flo
 def _published_table(
     item: Item, group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> Listing:
-    """The printed rows of one scale with standings recomputed; where there are any, ours above those of their label."""
+    """The table of printed rows of one scale with recomputed standings. Our rows stand above those of their label."""
     from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
 
     printed = standings({row.model: [*row.values.values()] for row in group})
@@ -345,11 +346,9 @@ def _published_table(
         values = [f"{value:.3f}" for value in row.values.values()]
         first = PUBLISHED if ours else name
         lines.append([first, *values, f"{standing.average_rank:.2f}", str(standing.top1)])
-    of_ours = (
-        "ours, of one text and ranked among themselves, above the published ones" if ours else "none of ours is stored"
-    )
+    of_ours = "our rows, of one text and ranked among themselves, above them" if ours else "no runs of ours are stored"
     caption = (
-        f"{item.place} at {group[0].scale}, published, Avg Rank and #Top1 computed from the columns; {of_ours}. "
+        f"{item.place} at {group[0].scale}, published rows, Avg Rank and #Top1 computed from the columns; {of_ours}. "
         f"Trained by profile {group[0].profile}."
     )
     headings = ["Model", *(column.heading for column in COLUMNS), "Avg Rank", "#Top1"]

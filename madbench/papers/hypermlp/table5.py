@@ -1,4 +1,4 @@
-"""Table 5 as far as it can be counted: FLOPs of the rows that are built here, and the order of its latencies."""
+"""The countable parts of Table 5: FLOPs of the mixers that exist here, and the order of magnitude of latencies."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PRINTED = "table5_l40s.csv"
 WIDTH = 768
 ROWS = {"SM(Flash)": ("S flash", "S", 12, 0), "SM(Naive)": ("S naive", "S", 12, 0)}
 ROWS |= {"HyperGLU": ("G-cg-q-12o", "G-cg-q-12o", 2, WIDTH // 4)}
-"""By the printed row its name and label in our count, its heads, and the total width of Q and K of eq. 57."""
+"""The name and label in our count, the heads, and the total width of Q and K of eq. 57, by printed row."""
 NEAR = 0.002
-"""Relative difference up to which a count is the printed one."""
+"""The largest relative difference between a count and the printed number."""
 ORDER = 10.0
-"""Ratio up to which two latencies are of one order of magnitude."""
+"""The largest ratio of two latencies of the same order of magnitude."""
 
 
 class Table5Measure(PlainMeasure):
-    """Counts FLOPs by formula and compares printed numbers; nothing is timed."""
+    """The measure that counts FLOPs by formula and compares printed numbers. Nothing is timed."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         with open(request.paper.file(PRINTED), newline="", encoding="utf-8") as file:

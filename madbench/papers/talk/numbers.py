@@ -1,4 +1,4 @@
-"""The numbers on the slides of the talk on HyperMLP, against Tables 1 and 2 of the paper."""
+"""The numbers on the slides of the talk on HyperMLP, compared with Tables 1 and 2 of the paper."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Rows = dict[tuple[str, ...], dict[str, str]]
 
 GAINS = ("ARC-C", "HS", "PIQA", "COPA", "OBQA", "SciQ")
-"""Columns in which HyperGLU is said to improve over SoftmaxAttn at 340M."""
+"""The columns in which HyperGLU improves over SoftmaxAttn at 340M according to the talk."""
 SMALL, LARGE = "340M", "1.3B"
 
 
 class SlideNumbers(PlainMeasure):
-    """The item's measure; it reads the published tables and trains nothing."""
+    """The measure of the item. It reads the published tables and trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         of_labels, of_models = (
@@ -41,7 +41,7 @@ def _rows(name: str, *keys: str) -> Rows:
 
 
 def _printed(of_labels: Rows, of_models: Rows) -> Iterator[tuple[str, str, str]]:
-    """Every number on a slide: of labels as in Table 1, of models by size as in Table 2."""
+    """Yields statement, verdict and remark for every number on a slide: of labels in Table 1, of models in Table 2."""
     for (scale, name), row in _rows("talk/slides.csv", "scale", "name").items():
         printed, table = (of_models[scale, name], "Table 2") if scale else (of_labels[(name,)], "Table 1")
         for column, number in row.items():
@@ -59,7 +59,7 @@ def _gains(of_models: Rows) -> Iterator[tuple[str, str, str]]:
 
 
 def _at_scale(of_models: Rows) -> tuple[str, str, str]:
-    """By how much HyperGLU is above SoftmaxAttn at the two sizes; open where its two measures disagree."""
+    """Statement, verdict and remark on the lead of HyperGLU at the two sizes. Not decided if two measures disagree."""
     distances = []
     for scale in (SMALL, LARGE):
         ours, softmax = (of_models[scale, model] for model in ("HyperGLU", "SoftmaxAttn"))
