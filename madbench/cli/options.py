@@ -46,8 +46,8 @@ _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
 ProfileOption = option(
     str | None,
-    "evening, quick (a first look), full (the paper's size), or a YAML file like those in tasks/profiles. Other suites "
-    "have other profiles: madbench ls profiles.",
+    "evening, evening-4 (four layers, for hybrids), quick (a first look), full (the paper's size), or a YAML file like "
+    "those in tasks/profiles. Other suites have other profiles: madbench ls profiles.",
     "--profile",
     "-p",
     completes="PROFILE",

@@ -19,6 +19,8 @@ from madbench.mixers import Family, own_settings, used_settings
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
 """Keys that describe the file itself. They cannot be overridden."""
+LIKE = "like"
+"""Key of a file: the name of the shipped profile whose settings hold where the file has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +239,7 @@ class Profile:
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
-        mapping = read_yaml(path)
+        mapping = cls._read(path)
         from_mapping(cls, mapping, str(path)).check_spelling(str(path))
         keys = tuple(map(key_of, overrides))
         docs = cls.docs() if keys else {}
@@ -255,6 +257,21 @@ class Profile:
             mapping = {**mapping, "comparable_with_paper": False}
         where = f"override {', '.join(repr(word[:99]) for word in overrides)}" if overrides else str(path)
         return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=tuple(overrides))
+
+    @classmethod
+    def _read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The content of a profile's file, with that of the profile which it is ``like`` where it says nothing else.
+
+        Raises ``ConfigError`` if that profile is not shipped, or is like this one.
+        """
+        mapping = dict(read_yaml(path))
+        if LIKE not in mapping:
+            return mapping
+        base = mapping.pop(LIKE)
+        if base in above or base not in cls.names():
+            what = "two profiles cannot be like each other" if base in above else f"no such {cls.noun}"
+            raise ConfigError(f"{path}: {LIKE}: {base!r}: {what}{did_you_mean(str(base), cls.names())}")
+        return _merged(cls._read(cls.files()[base], (*above, base)), mapping)
 
     @classmethod
     def docs(cls) -> dict[str, str]:
@@ -286,6 +303,15 @@ class Profile:
     def can_train(family: Family) -> bool:
         """True if labels of the family can be trained in this suite."""
         return True
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with ``changes``; mappings are merged key by key."""
+    merged = dict(base)
+    for key, value in changes.items():
+        ours = merged.get(key)
+        merged[key] = _merged(ours, value) if isinstance(ours, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
 def changed_overrides(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,34 @@
+"""Profiles that are like another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from madbench.errors import ConfigError
+from madbench.suites import find_suite
+
+MAD = find_suite("mad")
+
+
+def test_a_profile_has_the_settings_of_the_one_that_it_is_like():
+    deep, usual = MAD.Profile.load("evening-4"), MAD.Profile.load("evening")
+    assert deep.model_config().n_layer == 4 and deep.tasks == usual.tasks and deep.training == usual.training
+    changed = MAD.Profile.load("evening", ["model.n_layer=4"])
+    jobs = [MAD.jobs(["S-p"], profile, tasks=["compression"], seeds=[0]) for profile in (deep, changed)]
+    assert [job.id for job in jobs[0]] == [job.id for job in jobs[1]]
+
+
+def test_settings_of_tasks_are_merged(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("like: evening\ndescription: Mine.\ntasks: {memorization: {training: {epochs: 3}}}\n")
+    mine, usual = MAD.Profile.load(str(file)), MAD.Profile.load("evening")
+    jobs, others = (MAD.jobs(["S"], each, tasks=["memorization"], seeds=[0]) for each in (mine, usual))
+    assert jobs[0].setting == others[0].setting and jobs[0].training.epochs == 3 != others[0].training.epochs
+
+
+@pytest.mark.parametrize("base, why", [("evenin", "did you mean 'evening'"), ("nowhere.yaml", "no such profile")])
+def test_an_unknown_base_is_an_error(tmp_path, base, why):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"like: {base}\ndescription: Mine.\n")
+    with pytest.raises(ConfigError, match=why):
+        MAD.Profile.load(str(file))
