@@ -183,7 +183,7 @@ class Results:
 
     def _over_budget(self, suite: Suite) -> list[str]:
         """A sentence that names the rows over budget and their parameters. Empty if there are none."""
-        runs = [(run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite)]
+        runs = dict.fromkeys((run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite))
         over = {row: ratio for row, label, ratio in runs if ratio and is_over_budget(label, ratio)}
         named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
         return [f"Over budget (parameters relative to softmax attention): {named}."] if over else []
