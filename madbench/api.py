@@ -1,18 +1,18 @@
-"""The Python functions: ``run``, ``sweep`` and ``run_language_model`` train; the others show what is stored.
+"""The Python functions. ``run``, ``sweep`` and ``run_language_model`` train; the others show stored runs.
 
-Jobs run in processes of their own, which import no script but one that defines a class that they train: such a script
-calls those that train under ``if __name__ == "__main__":``. Functions that show return a frame with a row per cell,
-which a notebook shows as a table, or a figure. Which runs they show is decided by the same arguments in all of them, as
-by the options of the verbs of the same names:
+Jobs run in processes of their own. These import no script, except one that defines a class that they train. Such a
+script calls the functions that train under ``if __name__ == "__main__":``. The functions that show return a figure, or
+a frame with one row per cell, which a notebook shows as a table. All of them choose the stored runs by the same
+arguments, like the options of the verbs of the same names:
 
-- labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``); without any all that are stored;
-- profile, overrides, tasks, fidelity, budget, results: as in :func:`run`; without ``tasks`` the six of MAD, and the
-  language model where runs of one protocol are stored;
-- protocol, corpus: of the language model's runs, where several are stored;
+- labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``). By default all stored labels.
+- profile, overrides, tasks, fidelity, budget, results: as in :func:`run`. By default ``tasks`` are the six of MAD, and
+  the language model if runs of one protocol are stored.
+- protocol, corpus: those of the language model's runs, if several are stored.
 - rename: display names of labels in figures and frames, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``. A frame has the
   canonical label of every other label.
 
-They raise ``StoreError`` where nothing of that protocol is stored, and warn (``UserWarning``) of damaged runs and of
+They raise ``StoreError`` if nothing of that protocol is stored. They warn (``UserWarning``) of damaged runs and of
 labels that are left out.
 """
 
@@ -69,7 +69,7 @@ LANGUAGE_TASK = "language_model"
 TRAINING = ("run", "plan", "run_language_model")
 """The functions that plan or train labels; :func:`sweep` takes a grid (:func:`madbench.grid.load_grid`)."""
 _LABELLED = ("label", "row", "baseline")
-"""Columns of a frame that are of labels, or begin with one."""
+"""Columns of a frame whose values are labels, or begin with a label."""
 
 
 def _public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -121,28 +121,29 @@ def run(
     keep_weights: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Trains ``labels`` on tasks and returns the scores; what the store has already is not trained again.
+    """Trains ``labels`` on tasks and returns the scores. Stored runs are not trained again.
 
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
         profile: ``evening``, ``quick``, ``full`` or a YAML file; by default the usual one of the suite of the tasks.
         overrides: changes to the profile, such as ``"training.epochs=20"`` or ``{"training.epochs": 20}``.
         tasks: names of tasks; the six of MAD by default.
-        seeds: each decides initialisation, data and order.
+        seeds: seeds of initialisation, data and order.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
-        budget: ``strict`` or ``paper``: what the parameter budget counts.
+        budget: the parameters that the budget counts, ``strict`` or ``paper``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
-        slots: jobs at a time; one a core on the CPU, one on a GPU.
-        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
-            model that has them to itself. Another number changes the last digits of results.
-        group: jobs of equal shapes that share a step; by default if a timing test shows a speed-up.
-        force: train again what is already there.
-        keep_weights: keep the weights of new runs with them.
+        slots: jobs at a time. By default one per core on the CPU, and one on a GPU.
+        threads: threads of each job on a CPU. By default the number in OMP_NUM_THREADS, or else one; a language model
+            that trains alone uses the free cores. Another number changes the last digits of results.
+        group: jobs of equal shapes that share a step. By default jobs share steps if a timing test shows a speed-up.
+        force: True to train stored runs again.
+        keep_weights: True to store the weights of new runs.
         rename: display names of labels in the frame, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
-        One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
+        One row per label, seed and task, and rows of ``mad_average`` (:mod:`madbench.analysis.scores`). ``value`` is in
+        percent.
     """
     check_is_not_imported()
     grid = _grid(labels, profile, overrides, tasks, seeds, fidelity, budget)
@@ -165,7 +166,7 @@ def plan(
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
 ) -> Experiment:
-    """What :func:`run` would train with the same arguments; a notebook shows jobs, parameters and FLOPs a row."""
+    """The plan of :func:`run` with the same arguments. A notebook shows jobs, parameters and FLOPs of each row."""
     return prepare(_grid(labels, profile, overrides, tasks, seeds, fidelity, budget), device=device, results=results)
 
 
@@ -190,31 +191,32 @@ def run_language_model(
     compile: Compile = "never",
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Trains ``labels`` as language models and returns their curves; what the store has already is not trained again.
+    """Trains ``labels`` as language models and returns their curves. Stored runs are not trained again.
 
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
         profile: ``tiny``, ``mini``, ``gpt2`` or a YAML file.
         overrides: changes to the profile, such as ``"training.steps=1000"`` or ``{"training.steps": 1000}``.
-        corpus: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and val.bin; by default the
-            profile's own, which is prepared on first use.
-        tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
-        dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
-        seeds: each decides initialisation and batches.
-        budget: ``strict`` or ``paper``: what the parameter budget counts.
+        corpus: folder made by ``madbench lm prepare``, or a folder with nanoGPT's train.bin and val.bin. By default the
+            profile's own corpus, which is prepared on first use.
+        tokenizer: tokenizer of the ids in nanoGPT's files, ``gpt2`` by default.
+        dtype: type of nanoGPT's ids, such as ``uint32``. By default the smallest that fits.
+        seeds: seeds of initialisation and batches.
+        budget: the parameters that the budget counts, ``strict`` or ``paper``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
-        results: folder of the run store; default corpora are below it.
-        precision: stands in for a profile's ``auto``, which otherwise depends on the device.
-        slots: runs at a time, which share the cores.
-        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
-            model that has them to itself. Another number changes the last digits of results.
-        force: train again what is already there.
+        results: folder of the run store. Default corpora are below it.
+        precision: replaces the ``auto`` of a profile, which depends on the device.
+        slots: runs at a time. They share the cores.
+        threads: threads of each job on a CPU. By default the number in OMP_NUM_THREADS, or else one; a language model
+            that trains alone uses the free cores. Another number changes the last digits of results.
+        force: True to train stored runs again.
         micro_batch: windows in memory at a time.
-        compile: whether models go through ``torch.compile``; ``auto``: when it saves time.
+        compile: whether ``torch.compile`` compiles the models; ``auto``: if it saves time.
         rename: display names of labels in the frame, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
-        One row a label, seed and logged step: training loss and tokens so far, at evaluations also the validation loss.
+        One row per label, seed and logged step: the training loss and the tokens so far. At evaluations also the
+        validation loss.
     """
     check_is_not_imported()
     grid = Grid(
@@ -257,39 +259,40 @@ def sweep(
     keep_weights: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Trains a grid and returns its scores; what the store has already is not trained again.
+    """Trains a grid and returns its scores. Stored runs are not trained again.
 
     Args:
         grid: a YAML file, or labels and sets of labels. The next arguments are the keys of a grid
-            (:class:`madbench.grid.GridFile`), and stand instead of the file's.
-        vary: what rows differ in: ``{"model.mix_rank": [4, 8]}``, or ``"model.mix_rank=4,8"``.
+            (:class:`madbench.grid.GridFile`) and replace those of the file.
+        vary: settings in which rows differ: ``{"model.mix_rank": [4, 8]}``, or ``"model.mix_rank=4,8"``.
         tasks: MAD tasks and ``language_model``; all seven by default.
         seeds: ``[0, 1]`` or ``"0-4"``; 0 by default.
         profile: as for :func:`run`.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
-        budget: ``strict`` or ``paper``: what the parameter budget counts.
+        budget: the parameters that the budget counts, ``strict`` or ``paper``.
         set: settings that all rows share, by key.
         mode: ``product``, ``one_at_a_time`` or ``list``.
-        baseline: the row that others are compared with; the first by default.
-        rows: in mode ``list`` each a label and settings of its own.
+        baseline: the row with which others are compared, by default the first.
+        rows: the rows of mode ``list``, each a label and its own settings.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
-        corpus: of the language model, as for :func:`run_language_model`; its profile's own by default.
-        tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
-        dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
+        corpus: corpus of the language model, as for :func:`run_language_model`. By default its profile's own.
+        tokenizer: tokenizer of the ids in nanoGPT's files, ``gpt2`` by default.
+        dtype: type of nanoGPT's ids, such as ``uint32``. By default the smallest that fits.
         overrides: changes that all rows share, as for :func:`run`.
         slots: jobs at a time.
-        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
-            model that has them to itself. Another number changes the last digits of results.
-        group: jobs of equal shapes that share a step; by default if a timing test shows a speed-up.
-        retry: also train jobs that are stored as failed, as ``madbench sweep --retry``.
-        force: train again what is already there.
-        keep_weights: keep the weights of new MAD runs with them.
+        threads: threads of each job on a CPU. By default the number in OMP_NUM_THREADS, or else one; a language model
+            that trains alone uses the free cores. Another number changes the last digits of results.
+        group: jobs of equal shapes that share a step. By default jobs share steps if a timing test shows a speed-up.
+        retry: True to train failed runs again, like ``madbench sweep --retry``.
+        force: True to train stored runs again.
+        keep_weights: True to store the weights of new MAD runs.
         rename: display names of labels in the frame, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
-        One row a row of the grid, seed and column: ``row`` (its name), ``label``, a column a key that varies, then
-        those of :mod:`madbench.analysis.scores`, with accuracies in percent and losses in nats per token.
+        One row per row of the grid, seed and column of its table. The columns are ``row`` (the name of the row),
+        ``label``, one per varied key, and those of :mod:`madbench.analysis.scores`. Accuracies are in percent, losses
+        in nats per token.
     """
     if vary is not None and not isinstance(vary, Mapping):
         vary = parse_axes(_words(vary))
@@ -316,7 +319,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class StoredResults:
-    """A results folder, opened for reading; :func:`open` makes one."""
+    """A results folder that is open for reading. :func:`open` makes it."""
 
     results: Path
 
@@ -333,7 +336,7 @@ class StoredResults:
         protocol: str | None = None,
         corpus: str | None = None,
     ) -> Selection:
-        """The stored runs of labels under one protocol, with the arguments that all functions share.
+        """The stored runs of labels under one protocol. The arguments are those that all functions share.
 
         Nothing is read before a method of the selection asks for it.
         """
@@ -352,7 +355,7 @@ class StoredResults:
 
 
 def open(results: Path | str = "results") -> StoredResults:
-    """A results folder for reading: ``madbench.open("results").select("@table1").table()``."""
+    """Opens a results folder for reading: ``madbench.open("results").select("@table1").table()``."""
     return StoredResults(Path(results))
 
 
@@ -371,11 +374,11 @@ def table(
     ranks: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """What the store holds, a row a label and column.
+    """The table of the stored runs, one row per label and column.
 
-    Mean, interval, standard deviation (``spread``), solved seeds, published number, what a guess (``chance``) and the
-    best answer without context (``heuristic``) score. With ``ranks`` also ``rank``, and ``rank_low`` and ``rank_high``,
-    which hold with 95% for all labels of a column at once.
+    It has the mean, its interval, the standard deviation (``spread``), the solved seeds, the published number, and the
+    scores of a guess (``chance``) and of the best answer without context (``heuristic``). With ``ranks`` it also has
+    ``rank``, ``rank_low`` and ``rank_high``: an interval of 95% for all labels of a column at once.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return ShownFrame.of(selection.table(shows="rank" if ranks else "interval"))
@@ -396,10 +399,11 @@ def compare(
     rename: Mapping[str, str] | None = None,
     within: float | Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """The first of ``labels`` compared with each of the others: difference, interval, p and verdict a column.
+    """The comparison of the first label with each of the others: difference, interval, p and verdict per column.
 
-    ``within`` is a margin for all columns in points, or by column, such as ``{"mad_average": 2, "loss_l5": 0.02}``:
-    whether the difference is within it is tested as well (``equivalence``: equivalent, no worse, no better, not shown).
+    ``within`` is a margin for all columns in points, or by column, such as ``{"mad_average": 2, "loss_l5": 0.02}``. If
+    it is given, a test of whether the difference is within the margin is added (``equivalence``: equivalent, no worse,
+    no better, not shown).
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return ShownFrame.of(selection.compare(within))
@@ -419,9 +423,9 @@ def attribute(
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """What each factor of the labels is worth, its pairs of labels, and the interactions of two factors.
+    """The effect of each factor of the labels, with its pairs of labels, and the interactions of two factors.
 
-    Raises ``StoreError`` where no two labels differ in one factor alone.
+    Raises ``StoreError`` if no two labels differ in exactly one factor.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return ShownFrame.of(selection.attribute())
@@ -442,9 +446,10 @@ def audit(
     against: str | None = None,
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """What the columns of a profile are worth: noise, level labels, what they predict, cost of a bit, seeds needed.
+    """The audit of a profile: how far seeds agree, how many labels a column cannot separate, and what it predicts.
 
-    With ``against``, another profile: which orders of labels and which differences hold there too.
+    ``against`` is another profile. If it is given, the frame says which orders of labels and which differences also
+    hold under that profile.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     if against is None:
@@ -500,10 +505,11 @@ def plot(
     """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects`` or
     ``budget``.
 
-    ``width`` is a column of a paper, 3.3 inches, or both, 6.9; without, the figure is as wide as it needs. Of a single
-    column this is the first page, of 2.5 inches; ``following`` has the others, and ``caption`` title and sentences.
+    ``width`` is ``single`` for one column of a paper, 3.3 inches, or ``double`` for the page, 6.9 inches. By default
+    the figure is as wide as it needs. A figure of a single column is 2.5 inches high; its attribute ``following`` has
+    further pages, and ``caption`` has the title and the sentences.
 
-    Raises ``NothingToDrawError`` where there is nothing to draw.
+    Raises ``NothingToDrawError`` if there is nothing to draw.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return selection.plot(figure, width, title, caption)
@@ -511,9 +517,9 @@ def plot(
 
 @_public
 def verify(labels: str | Sequence[str], *, rename: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """The checks of ``labels``, on a small mixer in float64: a row a check, as ``madbench verify -f json`` has it.
+    """The checks of ``labels``, on a small mixer in float64: one row per check, as in ``madbench verify -f json``.
 
-    ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
+    ``verdict`` is ``pass``, ``fail`` or ``not applicable``. ``residual`` is missing if nothing could be measured.
     """
     outcomes = {label: run_checks(label, checks_of) for label in expand(labels)}
     return pd.DataFrame([{"label": label} | outcome.row for label in outcomes for outcome in outcomes[label]])
@@ -556,9 +562,9 @@ def _selection(
 
 
 def _trained(experiment: Experiment, policy: Policy, **options: Any) -> Results:
-    """What the jobs gave once all are trained; raises ``TrainingError`` where some failed.
+    """Trains the jobs of an experiment and returns their results. Raises ``TrainingError`` if some of them failed.
 
-    A terminal shows a bar meanwhile, and a notebook the jobs in training too.
+    Meanwhile a terminal shows a bar, and a notebook also shows the jobs that are in training.
     """
     console = Console(stderr=True)
     if options.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
