@@ -7,13 +7,15 @@ parameters of softmax attention, plus the convolution taps if the label has any.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from madbench.errors import BudgetError
 from madbench.mixers import Size
 
+T = TypeVar("T")
 WIDE_MODEL = 256
 WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_vo that is no multiple of this halves the speed of GPU matrix products
 
@@ -96,6 +98,12 @@ def match_budget(
     if room(ranks) >= 0:
         ranks[grows] = sides[grows].floor(ranks[grows] + change(grows))
     return ranks
+
+
+def last_that_fits(candidates: Sequence[T], room: Callable[[T], float]) -> T | None:
+    """The last of ``candidates``, which grow, that leaves no negative ``room``. None if the first one does not fit."""
+    fitting = bisect_right(candidates, 0.0, key=lambda candidate: -room(candidate))
+    return candidates[fitting - 1] if fitting else None
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+import madbench
 from madbench.errors import BudgetError
 from madbench.labels import as_label, expand, family_of
 from madbench.labels.sets import available_sets
 from madbench.mixers import Size
 from madbench.mixers import ranks as ranks_module
-from madbench.mixers.ranks import Payment, Side, match_budget
+from madbench.mixers.ranks import Payment, Side, last_that_fits, match_budget
 from madbench.mixers.srg import budget as srg
 
 SETS = [*(f"@{name}" for name in available_sets()), "~G-cg-q-12o", "~R-c-v", "~D-p", "~cd:gdn", "~ha:3-p"]
@@ -59,6 +62,23 @@ def test_the_ranks_of_every_label_stay_as_they_are():
 def test_ranks_at_a_size(label, size, ranks):
     family = family_of(label)
     assert family.solve(as_label(label), Size(*size), family.Settings()).ranks == ranks
+
+
+@pytest.mark.slow
+def test_no_family_asks_for_the_name_of_a_budget_or_has_a_solver_of_its_own():
+    """A new budget is a rule (:mod:`madbench.labels.budgets`) that no family has to know."""
+    package = Path(madbench.__file__).parent
+    files = [*package.glob("mixers/**/*.py"), *package.glob("papers/*/mixers/**/*.py")]
+    asking = re.compile(r"budget\b *[!=]= *['\"]")
+    assert len(files) > 100
+    assert not [file for file in files if asking.search(file.read_text(encoding="utf-8"))]
+    solvers = {file.relative_to(package).as_posix() for file in files if "bisect_right(candidates" in file.read_text()}
+    assert solvers == {"mixers/ranks.py"}
+
+
+@pytest.mark.parametrize(("budget", "last"), [(0, None), (1, 1), (4, 3), (99, 9)])
+def test_the_widest_candidate_that_fits_is_chosen(budget, last):
+    assert last_that_fits([1, 3, 5, 9], lambda candidate: budget - candidate) == last
 
 
 def test_families_share_one_solver(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.errors import BudgetError, MadbenchError, MissingExtraError, TrainingError
 from madbench.mixers import Size
 from madbench.mixers.fla.layers import LAYERS, Options
+from madbench.mixers.ranks import last_that_fits
 
 if TYPE_CHECKING:
     import torch
@@ -79,16 +79,16 @@ def solve(label: Label, size: Size) -> LayerAllocation:
     def at(options: Options) -> LayerAllocation:
         return LayerAllocation(label, size, options, *_count(label, d, options))
 
-    def excess(options: Options) -> int:
-        return at(options).total - at(options).target
+    def room(options: Options) -> float:
+        return size.rule.room(at(options))
 
-    fitting = 1 if is_over else bisect_right(candidates, 0, key=excess)
-    if not fitting:
+    fitting = candidates[0] if is_over else last_that_fits(candidates, room)
+    if fitting is None:
         raise BudgetError(
-            f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess(candidates[0]):,} parameters "
+            f"{label}: the smallest layer at d_model {d} with {heads} heads is {-room(candidates[0]):,} parameters "
             f"over the budget of {4 * d * d:,}; use a larger d_model, fewer heads, or {label}!"
         )
-    candidate = at(candidates[fitting - 1])
+    candidate = at(fitting)
     key = candidate.ranks.get("qk", 0) // heads
     if layer.most_key and key > layer.most_key:
         enough = heads * -(-key // layer.most_key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from madbench.mixers import Size
 from madbench.mixers.named.operator import Dims, Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Taps, count
+from madbench.mixers.ranks import last_that_fits
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,14 @@ def solve(label: Label, size: Size) -> NamedAllocation:
     Raises ``BudgetError`` if no width fits.
     """
     operator, d, heads = label.operator, size.d_model, size.n_head
-    if label.over or size.budget == "paper":
+    if label.over or not size.rule.chooses_ranks:
         return NamedAllocation(label, size, operator.library_dims(d, heads))
     candidates = [NamedAllocation(label, size, dims) for dims in operator.candidates(d, heads)]
-    fitting = bisect_right(candidates, 0, key=lambda candidate: candidate.total - candidate.target)
-    if not fitting:
-        excess = candidates[0].total - candidates[0].target
+    widest = last_that_fits(candidates, size.rule.room)
+    if widest is None:
+        excess = -size.rule.room(candidates[0])
         raise BudgetError(
             f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess:,} parameters over the budget "
             f"of {4 * d * d:,}; use a larger d_model, fewer heads, or {Label(label.name, label.arguments, over=True)}"
         )
-    return candidates[fitting - 1]
+    return widest
