@@ -1,4 +1,4 @@
-r"""A table of text as a LaTeX ``table``, whose letters have 7 points or more in one column of a page or across it."""
+r"""A table as a LaTeX ``table`` for one column of a page or the whole page, with letters of at least 7 points."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from madbench.analysis.marked_text import BEST, MINUS, WITHIN_NOISE, MarkedText,
 from madbench.errors import ConfigError
 
 Lines = Sequence[Sequence[MarkedText]]
-"""Rows of cells; the first cell of a row says what it is of."""
+"""Rows of cells. The first cell of a row is its name."""
 
 _LABEL = "[A-Za-z0-9][A-Za-z0-9:._/+-]*"
-r"""What may stand in ``\label`` and ``\ref``, as a regular expression."""
+r"""The regular expression of names for ``\label`` and ``\ref``."""
 
 _SCRIPT = 7.0
-r"""Points of ``\scriptsize``, in which half-widths of intervals stand; the smallest size of a table."""
+r"""The points of ``\scriptsize``: the smallest size of a table, and the size of half-widths of intervals."""
 _SIZES = {10.0: "", 9.0: r"\small", 8.0: r"\footnotesize", _SCRIPT: r"\scriptsize"}
-_LEAST_ON_ONE_LINE = 8.0  # points; below, cells are broken into lines first
+_LEAST_ON_ONE_LINE = 8.0  # the smallest size in points before cells are broken into lines
 _WIDTHS: dict[Width, float] = {"single": 200.0, "double": 397.0}
-"""Points that a table may take: a column of the ``article`` class, the narrowest in use, and a page of 5.5 inches."""
+"""The widths of tables in points: a column of the ``article`` class (the narrowest), and a page of 5.5 inches."""
 _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
     "±": r"$\pm$",
     MINUS: "$-$",
@@ -38,37 +38,37 @@ _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
     "|": r"\textbar{}",
 }
 _STACK = r"\def\stack#1#2#3{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}%"
-"""Lines below each other, known inside the table alone."""
+"""The macro for lines below each other. It is defined only inside of the table."""
 
 _MINUS_OR_DASH = re.compile(r"(?<![\w)\]-])-(?=\.?\d)|(?<=\d)-(?=\d)")
 
 _EMS = {".,:;'!|[]il ": 0.33, "-()frtjI": 0.4, "0123456789/*+†‡§¶‖aceosxyz": 0.5, f"±<>=%mwMW~{MINUS}": 0.85}
-"""Widths of characters in Computer Modern of ten points, by its size and never too small; others: ``_OTHER_EM``."""
+"""Upper bounds of the widths of characters in Computer Modern at ten points, in em; others: ``_OTHER_EM``."""
 _EM_OF = {character: width for characters, width in _EMS.items() for character in characters}
 _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
 _STRETCH = {10.0: 1.0, 9.0: 1.03, 8.0: 1.07, _SCRIPT: 1.14}
-"""How much wider the letters of a size are for their height than those of ten points."""
+"""The width of letters relative to their height, by size, compared with ten points."""
 _LONGEST_NAME = 24
-"""Characters in a line of a name that is too long for a column."""
-_BOLD = 1.15  # so much wider are bold ones
+"""The most characters per line of a name that is too long for a column."""
+_BOLD = 1.15  # width of bold letters relative to normal ones
 
 
 class _Form(NamedTuple):
-    """How a table is set."""
+    """The layout of a table."""
 
     width: Width
     size: float
-    """Points of its letters."""
+    """The size of the letters in points."""
     is_broken: bool
-    """Whether a cell has a line a word."""
+    """True if each word of a cell has its own line."""
 
     @property
     def gap(self) -> float:
-        """Points on either side of a column."""
+        """The space on both sides of a column in points."""
         return 2.0 if self.is_broken else 3.0
 
     def points(self, headings: Sequence[str], lines: Lines, is_monospaced: bool) -> float:
-        """Width of the table, or a little more."""
+        """An upper bound of the width of the table in points."""
         names, *columns = _columns(headings, lines)
         of_names = [
             max(map(len, text.split("\n"))) * _MONOSPACED_EM
@@ -101,17 +101,17 @@ def latex_table(
 ) -> str:
     r"""A ``table`` environment, or ``table*``; its first line names the packages it needs.
 
-    The letters are as large as fit, from 10 to 7 points. Where that is not enough cells are broken into lines, and a
-    table that still is too wide is scaled down. A table of a single row that is too wide for a column has a line per
-    column instead, unless the page is asked for.
+    The letters are as large as possible, from 10 to 7 points. If the table does not fit, cells are broken into lines;
+    if it still does not fit, it is scaled down. A table with a single row that is too wide for a column has one line
+    per column instead, unless ``width`` is the page.
 
     Args:
-        headings: of the columns.
-        lines: the rows; a first cell that begins with spaces belongs to the row above.
-        caption: stands above the table, as LaTeX sets it.
-        label: what ``\ref`` names.
-        name_format: how the first cells are set; those that belong to the row above stand in the text's own font.
-        width: a column of a two-column page, or the page; by default a column where cells of one line fit into it.
+        headings: the headings of the columns.
+        lines: the rows. A first cell that begins with spaces belongs to the row above.
+        caption: the caption above the table.
+        label: the name for ``\ref``.
+        name_format: the format of the first cells. Cells that belong to the row above have the font of the text.
+        width: one column of a two-column page, or the page. By default one column if cells of one line fit.
 
     Raises ``ConfigError`` for a ``label`` that LaTeX cannot read.
     """
@@ -145,7 +145,7 @@ def latex_table(
 
 
 def latex(text: str) -> str:
-    """``text`` as LaTeX prints it, with a true minus before a number and a dash between two."""
+    """``text`` escaped for LaTeX, with a minus sign before a number and a dash between two numbers."""
     parts = _MINUS_OR_DASH.split(text)
     signs = ["--" if before[-1:].isdigit() else "$-$" for before in parts[:-1]]
     escaped = ["".join(_ESCAPES.get(character, character) for character in part) for part in parts]
@@ -153,7 +153,7 @@ def latex(text: str) -> str:
 
 
 def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width | None) -> _Form:
-    """The best that fits: cells of one line rather than of several, a column rather than the page, large letters."""
+    """The best layout that fits. It prefers cells of one line, then a single column, then large letters."""
     widths = [width] if width else [*_WIDTHS]
     forms = [_Form(own, size, False) for own in widths for size in _SIZES if size >= _LEAST_ON_ONE_LINE]
     forms += [_Form(widths[-1], size, True) for size in _SIZES]
@@ -162,7 +162,7 @@ def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width 
 
 
 def _upright(headings: Sequence[str], lines: Lines) -> tuple[list[str], Lines] | None:
-    """A table of one row as two columns: headings, and cells. None for a table of more rows, or of two columns."""
+    """A table with one row as two columns of headings and cells. None for more rows, and for two columns."""
     rows = [line for line in lines if any(cell.text for cell in line[1:])]
     if len(rows) != 1 or len(headings) < 3:
         return None
@@ -184,19 +184,19 @@ def _is_number(cell: MarkedText) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a cell; an interval in brackets is one."""
+    """The words of a cell. An interval in brackets is one word."""
     return re.split(r" (?![^\[(]*[\])])", text)
 
 
 def _half(word: str) -> tuple[str, str]:
-    """The half-width of an interval with its ±, and what is written behind it; nothing and the word for any other."""
+    """The half-width of an interval with its ±, and the text after it. Other words have no half-width."""
     match = re.match(r"±[\d.,]*", word)
     length = match.end() if match else 0
     return word[:length], word[length:]
 
 
 def _broken_name(text: str) -> str:
-    """A name whose long words, such as the label of a user's module, have lines that end behind dots and hyphens."""
+    """A name whose long words, such as the label of a module, are broken after dots and hyphens."""
     return " ".join(map(_broken_word, text.split(" ")))
 
 
@@ -236,9 +236,11 @@ def _marked(text: str, mark: str) -> str:
 
 
 def _in_lines(words: Sequence[str], side: str, place: str) -> str:
-    """The words below each other, aligned at a side; the row's line is that of the top (t) or the bottom (b) one."""
+    """The words below each other, aligned at a side. The top (t) or the bottom (b) word is on the line of the row."""
     if len(words) == 1:
         return words[0]
-    lines = [f"{{{word}}}" if word[:1] in ("[", "*") else word for word in words]  # which \\ would read as its own
+    lines = [
+        f"{{{word}}}" if word[:1] in ("[", "*") else word for word in words
+    ]  # a bracket or star after \\ would be its argument
     separator = r"\\"
     return rf"\stack{{{place}}}{{{side}}}{{{separator.join(lines)}}}"

@@ -1,4 +1,4 @@
-"""Papers as data: tables, figures, theorems and claims as items, each with the labels, tasks and numbers that it needs.
+"""Papers as data. The items are tables, figures, theorems and claims, with their labels, tasks and numbers.
 
 A paper is a folder with a file ``paper.yaml``: a folder here, or that of an installed package with an entry point in
 the group ``madbench.papers`` (``examples/paper`` is one). The folder may also hold claims, published numbers, sets of
@@ -26,14 +26,14 @@ from madbench.suites.published import FILE as PUBLISHED
 from madbench.suites.published import read_published
 
 QUICK = "quick"
-"""The size at which an item is made where no other is asked for."""
+"""The default size of an item."""
 SIZES = (QUICK, "full")
 
 EVIDENCE = ("operator", "trained", "arithmetic")
-"""What an item's verdict rests on: our operator as it is built, trained models, or a formula alone."""
+"""The kinds of evidence of a verdict: our operator, trained models, or only a formula."""
 
 ABSENT = ("Nothing to measure", "Cannot run here")
-"""How ``needs`` of an item that is not made begins."""
+"""The beginnings of ``needs`` for items that madbench does not make."""
 
 
 @dataclass(frozen=True)
@@ -42,66 +42,64 @@ class Item:
 
     id: str
     place: str
-    """Where it stands in the paper."""
+    """The place in the paper."""
     title: str
     kind: Literal["table", "figure", "theorem", "claim"] = "table"
     labels: tuple[str, ...] = ()
-    """Labels and sets that are trained, or whose mixers are checked. ``@FILE.yaml`` is looked up beside the paper's
-    file first."""
+    """The labels and sets that are trained or checked. ``@FILE.yaml`` is looked up first in the folder of the paper."""
     checks: tuple[str, ...] = ()
-    """Names of the checks of these labels, as madbench verify has them, that decide a theorem; nothing is trained."""
+    """The names of the checks of madbench verify that decide a theorem. Nothing is trained."""
     tasks: tuple[str, ...] = ()
     seeds: str = "0-2"
     budget: Budget = "strict"
     budgets: dict[str, Budget] = field(default_factory=dict)
-    """By profile the budget, if it is another one than ``budget``: that of the paper where a profile is the paper's."""
+    """The budgets by profile, if they differ from ``budget``, such as the budget of the paper for its own profile."""
     profiles: dict[str, str] = field(default_factory=dict)
-    """By the size at which it can be made, quick or full, the profile that trains it: a name, or a YAML file, which is
-    looked up beside the paper's file first."""
+    """The profile by size, quick or full: a name, or a YAML file, looked up first in the folder of the paper."""
     overrides: tuple[str, ...] = ()
-    """Changes of those profiles, as KEY=VALUE."""
+    """Changes of these profiles, as KEY=VALUE."""
     published: str = ""
-    """CSV of the published numbers, beside the paper's file, with a column ``label``."""
+    """The CSV of the published numbers in the folder of the paper, with a column ``label``."""
     published_rows: dict[str, str] = field(default_factory=dict)
-    """Values that columns of that CSV have in the item's rows; all rows are where there are none."""
+    """The values of columns that select the rows of the CSV. Empty for all rows."""
     columns: dict[str, str] = field(default_factory=dict)
-    """By column of our tables the column of that CSV."""
+    """The columns of the CSV by column of our tables."""
     claims: tuple[str, ...] = ()
-    """Names of claims of the paper's file that the runs decide."""
+    """The names of the paper's claims that the runs decide."""
     figures: tuple[str, ...] = ()
-    """Figures of madbench plot that are drawn of the runs."""
+    """The figures of madbench plot that are drawn from the runs."""
     command: str = ""
-    """Of madbench, without that word, which makes the item."""
+    """The command that makes the item, without the word madbench."""
     measure: str = ""
-    """``module:name`` of what plans and decides it (:class:`madbench.papers.making.Measure`), if it has its own."""
+    """``module:name`` of its own measure (:class:`madbench.papers.making.Measure`). Empty for the default measure."""
     arithmetic: bool = False
-    """True if it computes a formula or compares numbers and calls no operator."""
+    """True if the item computes a formula or compares numbers, and calls no operator."""
     rule: str = ""
-    """When it is reproduced."""
+    """The condition for the verdict "reproduced"."""
     part: str = ""
-    """The part of it that is made, if not all: at a small size, or at the only one."""
+    """The part of the item that is made, at a small size or at the only size. Empty for the whole item."""
     runs: tuple[str, ...] = ()
-    """Archives in results/measured that hold its runs, without .tar.xz."""
+    """The archives of its runs in results/measured, without .tar.xz."""
     seconds: float | None = None
-    """Seconds of one core that all of it takes at its quick size, as measured, or by the runs of its profile."""
+    """The measured seconds of one core for the whole item at the quick size."""
     needs: str = ""
-    """Why it is not made here, and what it takes."""
+    """The reason why madbench does not make the item, and what it would take."""
     note: str = ""
-    """What the paper leaves open or contradicts itself in, and what each reading would change."""
+    """Parts that the paper leaves open, or in which it contradicts itself, and the effect of each reading."""
 
     @property
     def is_made_here(self) -> bool:
-        """Whether madbench makes it."""
+        """True if madbench makes the item."""
         return bool(self.labels or self.command or self.measure)
 
     @property
     def evidence(self) -> str:
-        """One of :data:`EVIDENCE`; an item that judges stored runs has them in ``runs``."""
+        """The kind of evidence, one of :data:`EVIDENCE`. An item that judges stored runs has archives in ``runs``."""
         return "arithmetic" if self.arithmetic else "trained" if self.profiles or self.runs else "operator"
 
     @property
     def availability(self) -> str:
-        """At which sizes it is made."""
+        """The sizes at which the item is made, as text."""
         if not self.is_made_here:
             return self.needs.partition(":")[0].lower()
         if not self.profiles:
@@ -114,39 +112,39 @@ class Item:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper and what it holds."""
+    """A paper with its items."""
 
     title: str
     source: str
     items: tuple[Item, ...]
     claims: str = ""
-    """The file of its claims beside the paper's file, if it is not ``claims.yaml``. Verbs then find it only by the
-    paper's name."""
+    """The file of its claims in the folder of the paper, if it is not ``claims.yaml``. Verbs then find it only by the
+    name of the paper."""
     name: str = ""
     folder: Path = Path()
 
     @classmethod
     def load(cls, path: Path, name: str = "") -> Paper:
-        """The paper in the file ``path``; raises ``ConfigError`` for what is wrong in it."""
+        """The paper in the file ``path``. Raises ``ConfigError`` for an invalid file."""
         paper = replace(from_mapping(cls, read_yaml(path), str(path)), name=name or path.parent.name)
         paper = replace(paper, folder=path.parent, items=tuple(_beside(item, path.parent) for item in paper.items))
         _check(paper, str(path))
         return paper
 
     def file(self, name: str) -> Path:
-        """The file of this name beside the paper's own."""
+        """The path of a file in the folder of the paper."""
         return self.folder / name
 
     @property
     def claims_file(self) -> Path | None:
-        """The file of its claims: the named one, or else ``claims.yaml`` beside its own file. None if it has none."""
+        """The file of its claims: the named file, otherwise ``claims.yaml`` in its folder. None if it has none."""
         usual = self.folder / "claims.yaml"
         if self.claims:
             return self.file(self.claims)
         return usual if self.folder != Path() and usual.is_file() else None
 
     def item(self, name: str) -> Item:
-        """The item of this id; raises ``ConfigError``."""
+        """The item with this id. Raises ``ConfigError`` for an unknown id."""
         by_id = {item.id: item for item in self.items}
         if name not in by_id:
             raise ConfigError(f"{self.name}: no item {name!r}{did_you_mean(name, by_id)}; madbench paper {self.name}")
@@ -154,7 +152,7 @@ class Paper:
 
 
 def _beside(item: Item, folder: Path) -> Item:
-    """The item with the paths of its sets and profiles that are files of the paper."""
+    """The item with paths in place of the names of sets and profiles that are files of the paper."""
 
     def path_of(name: str) -> str:
         return str(folder / name) if name.endswith((".yaml", ".yml")) and (folder / name).is_file() else name
@@ -245,7 +243,7 @@ def _check_published(path: Path, item: Item, at: str) -> None:
 
 
 def load_paper(name: str) -> Paper:
-    """The paper of this name; raises ``ConfigError`` where there is none, or where it is broken."""
+    """The paper with this name. Raises ``ConfigError`` if it does not exist or is broken."""
     if name in (files := built_in()):
         return Paper.load(files[name])
     if name not in PACKAGES.points:
@@ -255,7 +253,7 @@ def load_paper(name: str) -> Paper:
     with wrap_load_errors(PACKAGES.where(name), ConfigError):
         if not isinstance(paper, Paper):
             raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")
-        _check(paper, str(paper.title))  # of one that was not read from a file
+        _check(paper, str(paper.title))  # for a paper that was not read from a file
         _refuse_taken_names(paper)
     return replace(paper, name=name)
 
@@ -275,7 +273,7 @@ def _refuse_taken_names(paper: Paper) -> None:
 
 
 def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:
-    """All papers by name, and why others could not be loaded."""
+    """All papers by name, and the reasons why others could not be loaded."""
     papers, problems = {}, dict(PACKAGES.refused)
     for name in PACKAGES.names:
         try:

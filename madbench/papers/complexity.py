@@ -1,4 +1,4 @@
-"""A table of complexities as an item of a paper: slopes of measured time, memory and counted FLOPs on length."""
+"""A table of complexities as an item: slopes of measured time, measured memory and counted FLOPs over length."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 
 WIDTH, HEADS = 16, 2
 PAIRS = (512, 1024, 2048, 4096, 8192, 16384)
-"""Lengths of a pass over all pairs of tokens, whose fixed costs are no small part of it below about 4,000."""
+"""The lengths of a pass over all pairs of tokens. Below about 4,000 its fixed costs are a large part."""
 REPEATS = 5
 NEAR, APART = 0.4, 0.6
-"""How far a slope may be from the table's exponent, and from where on it is another one."""
+"""The largest distance of a slope from the expected exponent, and the distance from which on they differ."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A row of the table as it is measured."""
+    """A measured row of the table."""
 
     row: str
     label: str
     path: str
     exponent: float
-    """Of the length T, of a forward pass of T tokens."""
+    """The exponent of the length T in the cost of a forward pass of T tokens."""
     lengths: tuple[int, ...]
 
 
 def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """Slope of the logarithm of values on log T over the upper half of the lengths."""
+    """The slope of log(value) over log(T), fitted to the upper half of the lengths."""
     upper = len(lengths) // 2
     return float(np.polyfit(np.log(lengths[upper:]), np.log(values[upper:]), 1)[0])
 
 
 class ComplexityMeasure(PlainMeasure):
-    """Slopes of all cases, and of their exponents on the order n; a paper's own has the cases."""
+    """The measure of the slopes of all cases. A subclass of a paper has the cases."""
 
     cases: ClassVar[Sequence[Case]] = ()
 
@@ -89,12 +89,12 @@ class ComplexityMeasure(PlainMeasure):
         return Made([table], verdicts, {"rows": rows}, (), remarks)
 
     def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-        """By statement what was measured, and what the table says."""
+        """The measured and the expected value by statement."""
         return {}
 
 
 def judge(actual: float, expected: float) -> str:
-    """Whether a slope is the expected one, another one, or between."""
+    """The verdict on a slope: as expected, different, or in between."""
     away = abs(actual - expected)
     return REPRODUCED if away <= NEAR else CONTRADICTED if away >= APART else OPEN
 
@@ -116,9 +116,9 @@ def measured(case: Case, device: str) -> dict[str, Any]:
 
 
 def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: str) -> list[float]:
-    """Seconds of a pass at each length: the shortest of some, in turns, so that noise does not spoil all of one length.
+    """The seconds of a pass at each length: the shortest of several, timed alternately against noise.
 
-    On a CPU it is the pass's own time, in one thread, which other processes do not lengthen.
+    On a CPU it is the processor time of one thread, which other processes do not increase.
     """
     with torch.inference_mode():
         if device == "cpu":
@@ -134,7 +134,7 @@ def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A block in which PyTorch computes in one thread."""
+    """A block in which PyTorch uses one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

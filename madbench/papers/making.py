@@ -1,4 +1,4 @@
-"""How an item of a paper is made: what it trains, and what its runs say beside the published numbers."""
+"""Items of papers: requests, measures, verdicts, and the states that are stored."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not decided"
 FAILS = "fails here"
-"""The state of an item whose operator or check is wrong here, so that it says nothing of the paper."""
+"""The state of an item whose operator or check is wrong here. It says nothing about the paper."""
 DIFFERS = "differs here"
-"""The state of an item whose settings are others here, which says nothing of the paper."""
+"""The state of an item whose settings differ here. It says nothing about the paper."""
 SMALL = "not at this size"
-"""The state of an item whose small models go against the paper, which was of larger ones."""
+"""The state of an item that small models contradict, while the paper is about larger ones."""
 PARTLY = "partly"
-"""How the state of an item begins that is reproduced in ``part`` of what stands there."""
+"""The beginning of the state of an item of which only ``part`` is reproduced."""
 STATES = (REPRODUCED, CONTRADICTED, OPEN, PARTLY, SMALL, FAILS, DIFFERS)
-"""The states of items that decide something."""
+"""The states of items with a verdict."""
 _FOR, _AGAINST = ("supported", "reproduced"), ("contradicted", "not reproduced")
 
 
 @dataclass(frozen=True)
 class Request:
-    """An item and what was asked of it."""
+    """An item with the options of the user."""
 
     paper: Paper
     item: Item
@@ -55,32 +55,32 @@ class Request:
     device: str = "auto"
     results: Path = Path("results")
     budget: Budget | None = None
-    """The budget that was asked for; None for the item's own."""
+    """The budget given by the user. None for that of the item."""
 
     @property
     def is_small(self) -> bool:
-        """True if what is trained is not of the paper's size, as far as the item names profiles of that size."""
+        """True if models are smaller than those of the paper and the item has a profile of the paper's size."""
         own = {self.item.profiles.get("full"), *self.item.published_rows.values(), *self.item.budgets}
         return bool(self.item.profiles) and (bool(self.overrides) or self.profile_name not in own)
 
     @property
     def effective_budget(self) -> Budget:
-        """The budget of what is trained."""
+        """The budget of the trained labels."""
         return self.budget_at(self.profile_name)
 
     def budget_at(self, profile: str) -> Budget:
-        """The budget of what a profile trains: the one that was asked for, or the item's."""
+        """The budget for a profile: that of the user, otherwise that of the item."""
         return self.budget or self.item.budgets.get(profile, self.item.budget)
 
     @property
     def profile_name(self) -> str:
-        """The profile of the size that was asked for; any other name or file is one itself."""
+        """The profile of the requested size. Any other name or file is a profile itself."""
         return self.item.profiles.get(self.profile, self.profile)
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure and the numbers in it; ``draw`` takes a layout."""
+    """A figure and its numbers. ``draw`` takes a layout."""
 
     stem: str
     draw: Any  # of a Layout, a Page
@@ -89,7 +89,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Made:
-    """An item as it was made."""
+    """The result of an item."""
 
     tables: Sequence[TextTable]
     verdicts: Mapping[str, str]
@@ -97,35 +97,35 @@ class Made:
     figures: Iterable[Drawn] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict
     heading: str = ""  # a sentence above the verdicts
-    failed: bool = False  # True if a check of it fails, whoever is wrong
+    failed: bool = False  # True if a check of the item fails
 
     @property
     def exit_code(self) -> int:
-        """1 if a check fails or a verdict is ``fails here``, else 0."""
+        """1 if a check fails or a verdict is ``fails here``, otherwise 0."""
         return int(self.failed or FAILS in self.verdicts.values())
 
 
 class Measure(Protocol):
-    """What an item names under ``measure``: a module's or a class's functions."""
+    """The protocol of a measure, which plans and decides an item: a module or a class with these functions."""
 
     # Optional: operators, the labels whose operators are called by an item that trains nothing and has no labels;
     # quantity(request), the Quantity that is measured of every run and stored with it, so that weights are needed once.
 
     def keeps_weights(self, request: Request) -> bool:
-        """Whether it measures trained models."""
+        """True if the item measures trained models, which need weights."""
 
     def introduction(self, request: Request) -> Sequence[str]:
-        """Sentences above what is made."""
+        """Sentences that are printed above the result."""
 
     def plan(self, request: Request) -> Grid | Experiment | None:
-        """What is to be trained; None where nothing is."""
+        """The grid or experiment to train. None if nothing is trained."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        """What the runs say."""
+        """The result of the item from the runs."""
 
 
 class PlainMeasure:
-    """What measures no trained models and is introduced by the item's rule; it trains nothing if it plans nothing."""
+    """A measure without weights that is introduced by the rule of the item. By default it trains nothing."""
 
     def plan(self, request: Request) -> Grid | None:
         refuse_choices(request, request.item.id)
@@ -139,13 +139,13 @@ class PlainMeasure:
 
 
 def row_of(text: str) -> Row:
-    """The row of a label and changes, which its name has: ``R-cg-q model.gates=vo``."""
+    """The row of a label and its changes from its name: ``R-cg-q model.gates=vo``."""
     label, *changes = text.split()
     return Row(str(parse(label)), tuple(changes), tuple(changes))
 
 
 def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, axes: Sequence[str] = ()) -> Grid:
-    """These rows on these tasks, with what the request asks for and the item's seeds and budget."""
+    """The grid of these rows and tasks, with the options of the request and the seeds and budget of the item."""
     return Grid(
         tuple(rows),
         profile=request.profile_name,
@@ -158,14 +158,14 @@ def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, 
 
 
 def grid_of_one_task(request: Request, task: str, labels: Iterable[str]) -> Grid:
-    """The grid of labels on the only task of an item; ``ConfigError`` where others are asked for."""
+    """The grid of labels on the only task of an item. Raises ``ConfigError`` if the user gives another task."""
     if set(request.tasks) - {task}:
         raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {request.item.id}, of {task} alone")
     return grid_of(request, map(Row, labels), (task,))
 
 
 def plots(request: Request, results: Results) -> Iterator[Drawn]:
-    """The figures of madbench plot that the item names, of its runs."""
+    """Yields the figures of madbench plot that the item names."""
     for name in request.item.figures:
         from madbench.analysis.figures.registry import drawing_of, figure_frame
 
@@ -175,12 +175,12 @@ def plots(request: Request, results: Results) -> Iterator[Drawn]:
 
 
 def seeds_of(request: Request) -> tuple[int, ...]:
-    """The seeds that were asked for, or the item's."""
+    """The seeds given by the user, otherwise those of the item."""
     return tuple(parse_seeds(request.seeds or request.item.seeds))
 
 
 def measure_of(item: Item) -> Measure:
-    """What plans and decides the item; a ``ConfigError`` where its own cannot be loaded."""
+    """The measure of the item. Raises ``ConfigError`` if its own measure cannot be loaded."""
     of_tables, of_theorems = "madbench.papers.table_measure:TableMeasure", "madbench.papers.theorems:TheoremMeasure"
     name = item.measure or (of_theorems if item.checks else of_tables)
     with wrap_load_errors(f"{item.id}: measure {name}", ConfigError):
@@ -191,7 +191,7 @@ def measure_of(item: Item) -> Measure:
 
 
 def jobs_of(request: Request) -> list[Job]:
-    """The jobs that make the item as it stands; none where nothing is trained, or the text for it is not here yet."""
+    """The jobs of the item. Empty if nothing is trained, or if the text for it is missing."""
     item = request.item
     planned = measure_of(item).plan(request) if item.labels or item.measure else None
     if isinstance(planned, Grid):
@@ -203,9 +203,9 @@ def jobs_of(request: Request) -> list[Job]:
 
 
 def judged(verdicts: Mapping[str, str]) -> str:
-    """``reproduced`` where every verdict is for the paper, ``contradicted`` where one is against it.
+    """The state from the verdicts: ``reproduced`` if all agree with the paper, ``contradicted`` if one does not.
 
-    ``fails here`` where one is of an operator that is wrong, ``differs here`` where one is of another setting.
+    ``fails here`` if an operator is wrong, and ``differs here`` if a setting differs.
     """
     values = list(verdicts.values())
     for state in (FAILS, DIFFERS):
@@ -217,7 +217,7 @@ def judged(verdicts: Mapping[str, str]) -> str:
 
 
 def state_of(request: Request, made: Made) -> str:
-    """The state of an item as it was made: that of its verdicts, no wider than what was trained and compared."""
+    """The state of an item from its verdicts, limited to the trained size and the compared part."""
     state = judged(made.verdicts) if made.verdicts else "made"
     if state == CONTRADICTED and request.is_small:
         return SMALL
@@ -226,12 +226,12 @@ def state_of(request: Request, made: Made) -> str:
 
 
 def statement_verdict(request: Request, verdict: str) -> str:
-    """The verdict on one statement as it is printed: a small model contradicts the paper at its own size alone."""
+    """The printed verdict on a statement. A small model contradicts the paper only at its own size."""
     return f"{verdict} at this size" if request.is_small and verdict in _AGAINST else verdict
 
 
 def budget_words(request: Request) -> list[str]:
-    """The option of a budget that was asked for."""
+    """The words of --budget, if the user gave it."""
     return [f"--budget {request.budget}"] if request.budget else []
 
 
@@ -240,16 +240,16 @@ def _record(request: Request) -> Path:
 
 
 def chosen_settings(results: Results | None) -> str:
-    """A note on the settings of the runs that were chosen by the published order of labels. Empty if none were."""
+    """A note on settings that were chosen by the published order of labels. Empty if there are none."""
     from madbench.analysis.findings import choice_note
 
     return choice_note(row.protocol.profile.chosen_on for row in (results.experiment.rows if results else ()))
 
 
 def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str = "") -> None:
-    """Writes the verdicts beside the runs, by the size at which the item was made.
+    """Store the verdicts in the results folder, by the size of the item.
 
-    ``runs`` are shipped archives, and ``note`` stands beside each verdict.
+    ``runs`` are shipped archives, and ``note`` is printed beside each verdict.
     """
     path, states = _record(request), remembered(request)
     states[request.profile] = {
@@ -266,7 +266,7 @@ def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str =
 
 
 def remembered(request: Request) -> dict[str, Any]:
-    """What :func:`remember` wrote of the item, by size; nothing where it was not made."""
+    """The entries that :func:`remember` stored for the item, by size. Empty if the item was not made."""
     try:
         states = parse_json(read_file(_record(request)))
         if not all(isinstance(entry, dict) and isinstance(entry["state"], str) for entry in states.values()):
@@ -279,7 +279,7 @@ def remembered(request: Request) -> dict[str, Any]:
 
 
 def command_of(paper: Paper, item: Item, profile: str = QUICK) -> str:
-    """What makes the item."""
+    """The command that makes the item."""
     if not item.is_made_here:
         return ""
     changed = "" if profile == QUICK else f" --profile {profile}"
@@ -287,13 +287,13 @@ def command_of(paper: Paper, item: Item, profile: str = QUICK) -> str:
 
 
 def check_profile(item: Item, profile: str) -> None:
-    """Raises ``ConfigError`` for a size at which the item is not made; a file or another profile is allowed."""
+    """Raise ``ConfigError`` for a size at which the item is not made. A file or another profile is allowed."""
     if profile in (QUICK, "full") and item.profiles and profile not in item.profiles:
         raise ConfigError(f"{item.id}: made at {', '.join(item.profiles)}, not {profile}. {item.needs}".strip())
 
 
 def refuse_choices(request: Request, name: str) -> None:
-    """Raises ``ConfigError`` for a choice of what is trained, of an item that trains nothing."""
+    """Raise ``ConfigError`` for an option of training if the item trains nothing."""
     choices = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != QUICK}
     choices |= {"--budget": request.budget}
     choices |= dict.fromkeys((*request.labels, *request.overrides), True)

@@ -1,4 +1,4 @@
-"""Settings as they take effect: read off the optimiser, the schedule of rates and the model that a job builds."""
+"""Effective settings, observed on the optimiser, the schedule and the model that a job builds."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "Softplus": lambda z: (1 + z.exp()).log(),
     "Identity": lambda z: z,
 }
-"""Functions that a gate can be recognised as, by elementary operations of torch."""
+"""The functions of gates that can be recognised, written with elementary operations of torch."""
 SHAPES: dict[str, Callable[[float], float]] = {
     "Cosine Decay": lambda share: 0.5 * (1 + math.cos(math.pi * share)),
     "Linear Decay": lambda share: 1 - share,
 }
-"""Schedules by the share of the decay that is over: what is then left of the way from the first to the last rate."""
+"""The schedules by name: functions from the elapsed share of the decay to the remaining share of the rate's range."""
 OF_TRAINING = (
     "optimizer",
     "betas",
@@ -44,24 +44,24 @@ OF_TRAINING = (
     "schedule",
     "multi_query",
 )
-"""What is read off the optimiser, the schedule and the data; all else off the model."""
-TOKENS = 12  # of the sequences that models are watched on, longer than a short convolution reads back
+"""The settings that are observed on optimiser, schedule and data. All others are observed on the model."""
+TOKENS = 12  # length of the observed sequences, longer than the reach of a short convolution
 CLOSE = 1e-3
 
 
 class Observed:
-    """Settings of jobs, by the name of a method. What many jobs share is built once, and looked at once."""
+    """The observed settings of jobs, one per method. Models that jobs share are built and observed once."""
 
     def __init__(self) -> None:
         self._models: dict[tuple[str, ...], nn.Module] = {}
         self._values: dict[tuple[str, ...], Any] = {}
 
     def value(self, job: Job, name: str) -> Any:
-        """The value that the method ``name`` reads off a job."""
+        """The value of the method ``name`` for a job."""
         key = (job.suite, job.task, repr(job.training)) if name in OF_TRAINING else _model_key(job)
         if (name, *key) not in self._values:
             threads = torch.get_num_threads()
-            torch.set_num_threads(1)  # models see a few tokens: more threads only wait
+            torch.set_num_threads(1)  # models see few tokens, so more threads are slower
             try:
                 self._values[name, *key] = getattr(self, name)(job)
             finally:
@@ -118,7 +118,7 @@ class Observed:
         return str(bool((targets != IGNORE).sum(axis=1).max() > 1))
 
     def layers(self, job: Job) -> int:
-        """Mixers of the model."""
+        """The number of mixers of the model."""
         return len(self._mixers(job))
 
     def heads(self, job: Job) -> int:
@@ -245,17 +245,17 @@ class Observed:
 
 
 def _model_key(job: Job) -> tuple[str, ...]:
-    """The settings that decide a model, but for the vocabulary and the length of a task."""
+    """The settings that determine a model, without vocabulary and length of a task."""
     return job.suite, job.label, job.budget, job.fidelity, repr(job.model), mapping_text(job.mixer)
 
 
 def _optimizer(job: Job) -> torch.optim.Optimizer:
-    """The optimiser that a job in training makes, of a small model."""
+    """The optimiser of a job, for a small model."""
     return member.make_adamw(nn.Linear(1, 1), job.training, job.fidelity)
 
 
 def _rate(job: Job) -> Callable[[int], float]:
-    """The rate of the step after so many steps, by the job's trial, which is not opened: it would take its data."""
+    """The learning rate by step, from the trial of the job, which is not opened as that would load its data."""
     kind = suite_of(job).Trial
     trial = kind.__new__(kind)
     trial.job, trial.steps = job, size_of(job).steps
@@ -267,7 +267,7 @@ def _repeated(job: Job) -> Tensor:
 
 
 def _recognised(gated: Callable[[Callable[[Tensor], Tensor]], Tensor], measured: Tensor) -> str:
-    """The name of the function with which ``gated`` gives what was measured."""
+    """The name of the function for which ``gated`` equals the measured values."""
     for name, function in FUNCTIONS.items():
         expected = gated(function)
         if float((measured - expected).abs().max()) <= CLOSE * float(expected.abs().max()):

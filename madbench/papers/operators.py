@@ -1,4 +1,4 @@
-"""The operators that an item calls, against loops over their definitions: a broken one says nothing of a paper."""
+"""Checks of the operators of an item against loops. A broken operator says nothing about a paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from madbench.suites import checks_of
 
 
 def operators_of(request: Request, measure: Measure, planned: Grid | Experiment | None) -> list[str]:
-    """The labels whose operators the item calls: those that it trains or checks, or those that its measure names.
+    """The labels whose operators the item uses: labels that it trains or checks, or that its measure names.
 
     Empty if the item is arithmetic.
     """
@@ -32,7 +32,7 @@ def operators_of(request: Request, measure: Measure, planned: Grid | Experiment 
 
 
 def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
-    """By label the first check that its operator fails. Empty if every operator computes what its definition says."""
+    """The first failed check of each operator, by label. Empty if every operator matches its definition."""
     failing = {}
     for label in labels:
         failed = [outcome for outcome in run_checks(label, checks_of, of_loops=True) if outcome.verdict == "fail"]
@@ -50,9 +50,9 @@ def outcome_by_loops(check: Check) -> CheckResult | None:
 
 @contextmanager
 def by_loops() -> Iterator[list[str]]:
-    """A block in which every mixer that has loops over its definition gives what these give.
+    """A block in which mixers with loops over their definition compute by these loops.
 
-    Yields a list of the classes of mixers that are called in the block.
+    Yields a list, to which the classes of called mixers are added.
     """
     from torch.nn.modules.module import register_module_forward_hook
 
@@ -72,7 +72,7 @@ def by_loops() -> Iterator[list[str]]:
 
 
 def fails_here(failing: dict[str, CheckResult]) -> Made:
-    """An item whose operators fail: the verdict on each label, and what was measured."""
+    """The result of an item whose operators fail: a verdict and the measured values per label."""
     verdicts, remarks = {}, {}
     for label, outcome in failing.items():
         statement = f"{typed_label(label)} is the operator that its label names: {outcome.check.name}"

@@ -1,6 +1,6 @@
-"""Numbers of trained models that items are decided by: measured once and stored with the run.
+"""Numbers of trained models that decide items. They are measured once and stored with the run.
 
-Weights are needed for the first measurement alone, so that an archive, which has none, decides the same items.
+Only the first measurement needs weights, so an archive without weights decides the same items.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from madbench.store.format import Measurement
 from madbench.store.runs import Store
 
 Values = tuple[Mapping[str, float], Mapping[str, Any]]
-"""Numbers by name, and what else is kept of a measurement."""
+"""The numbers of a measurement by name, and its details."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measurement that an item makes of every run, with its settings; other settings make another measurement."""
+    """A measurement of every run, with its settings. Other settings make another measurement."""
 
     name: str
     settings: Mapping[str, Any]
 
     def stored(self, store: Store, job_id: str) -> Measurement | None:
-        """The measurement that the run has; None if it was not made."""
+        """The stored measurement of the run. None if there is none."""
         matching = [each for each in store.measurements(job_id) if each.name == self.name]
         return next((each for each in matching if each.settings == dict(self.settings)), None)
 
     def of_run(self, store: Store, job: Job, measure: Callable[[Path], Values]) -> Measurement:
-        """The measurement of a run: the stored one, or else that of its weights, which is then stored."""
+        """The measurement of a run: the stored one, otherwise one from its weights, which is then stored."""
         if (known := self.stored(store, job.id)) is not None:
             return known
         if not store.has_weights(job.id):

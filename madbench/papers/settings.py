@@ -1,4 +1,4 @@
-"""A paper's settings beside those of the jobs that its items plan at its own size, of profiles, and of the code.
+"""The settings of a paper compared with those of jobs at the size of the paper, of profiles, and of the code.
 
 ``settings.csv`` beside the paper has one line per ``setting`` of a ``table``: the ``published`` value, the ``source``
 of ours and the ``field`` that is read there. Several values are separated by ``; ``; a range is ``128 to 512``. The
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from madbench.papers.observed import Observed
 
 SETTINGS = "settings.csv"
-"""The published settings, beside the paper."""
+"""The file of published settings in the folder of the paper."""
 CODE = "code"
-"""The source of settings that are in no job."""
+"""The source of settings that no job has."""
 EQUAL, DIFFERENT, INCOMPARABLE = "equal", "different", "not comparable"
 """The states of a row."""
 
 
 class SettingsMeasure(PlainMeasure):
-    """Compares the published settings with what stands here; nothing is trained."""
+    """The measure that compares published settings with ours. Nothing is trained."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         rows = list(compared(request))
@@ -67,7 +67,7 @@ class SettingsMeasure(PlainMeasure):
 
 
 def compared(request: Request) -> Iterator[dict[str, Any]]:
-    """One row per published setting, with what stands here, its state, and why it cannot be compared."""
+    """Yields one row per published setting: our values, the state, and the reason if it cannot be compared."""
     from madbench.papers.observed import Observed
 
     observed, jobs = Observed(), {}
@@ -90,7 +90,7 @@ def compared(request: Request) -> Iterator[dict[str, Any]]:
 
 
 def _jobs_of_source(request: Request, source: str) -> list[Job]:
-    """The jobs of a line's source, each with one seed."""
+    """The jobs of the source of a line, with one seed."""
     name, *rows = source.split("; ")
     if name not in find_suite("language").Profile.names():
         return jobs_of(replace(request, item=request.paper.item(name), profile="full", seeds="0"))
@@ -113,7 +113,7 @@ def _flat(values: list[Any]) -> Iterator[Any]:
 
 
 def _is_equal(published: str, here: list[str]) -> bool:
-    """True if the values are the same ones, or all within a published range."""
+    """True if the values are equal, or all within a published range."""
     low, _, high = published.partition(" to ")
     if high:
         return bool(here) and all(float(low) <= float(value) <= float(high) for value in here)
@@ -121,7 +121,7 @@ def _is_equal(published: str, here: list[str]) -> bool:
 
 
 def _text(value: Any) -> str:
-    """One text for equal numbers: ``0.0006`` for 6.0e-4."""
+    """The value as text. Equal numbers have equal texts: ``0.0006`` for 6.0e-4."""
     try:
         return f"{float(value):.12g}"
     except ValueError:

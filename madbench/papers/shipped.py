@@ -1,4 +1,4 @@
-"""The evidence that is shipped: a verdict per item, and the archives of runs behind it in a clone of the repository."""
+"""The shipped evidence: one verdict per item, and in a clone of the repository the archives of its runs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from madbench.jobs import Job
 
 VERDICTS = "verdicts.json"
-"""The file beside a paper's own with the state of each item that was made; ``docs/filled.py --verdicts`` writes it."""
+"""The file with the states of made items in the folder of a paper. ``docs/filled.py --verdicts`` writes it."""
 MEASURED = Path(__file__).parents[2] / "results" / "measured"
-"""The archives, of a clone of the repository."""
+"""The folder of the archives in a clone of the repository."""
 RECORD = "record.json"
 
 
@@ -54,12 +54,12 @@ def shipped_state(paper: Paper, item: Item) -> str:
 
 
 def archive_names(item: Item) -> list[str]:
-    """The archives of the item's runs, as their paths in the repository."""
+    """The paths of the archives of the item's runs in the repository."""
     return [f"results/measured/{name}{SUFFIX}" for name in item.runs]
 
 
 def has_archives(item: Item) -> bool:
-    """True if the item's runs are shipped and their archives are here: in a clone of the repository."""
+    """True if the item's runs are shipped and the archives exist, as in a clone of the repository."""
     return bool(item.runs) and all((MEASURED / f"{name}{SUFFIX}").exists() for name in item.runs)
 
 
@@ -85,14 +85,14 @@ def shipped_ids(item: Item) -> set[str]:
 
 
 def complete_seeds(request: Request, jobs: Iterable[Job], stored: Container[str]) -> list[int]:
-    """The seeds of which all jobs are stored; none if seeds were asked for that are not among them."""
+    """The seeds whose jobs are all stored. Empty if a requested seed is not among them."""
     jobs = list(jobs)
     missing = {job.seed for job in jobs if job.id not in stored}
     return [] if missing and request.seeds else sorted({job.seed for job in jobs} - missing)
 
 
 def results_in(request: Request, measure: Measure) -> Results | None:
-    """The results of the runs that the item plans; None if one of them is not stored."""
+    """The results of the runs of the item. None if one of them is not stored."""
     from madbench.analysis.scores import Results
 
     planned = _prepared(request, measure)
@@ -109,11 +109,11 @@ def _prepared(request: Request, measure: Measure) -> Experiment:
 
 @contextmanager
 def shipped_results(request: Request, measure: Measure) -> Iterator[tuple[Request, Results] | None]:
-    """The request to the shipped runs, of their seeds if none were asked for, and what they gave.
+    """The request for the shipped runs, by default with all of their seeds, and their results.
 
-    None if no seed has all of the item's runs among them.
+    None if no seed has all runs of the item.
     """
-    jobs = jobs_of(request)  # empty for a language model whose text is not here yet
+    jobs = jobs_of(request)  # empty for a language model whose text is missing
     if jobs and not complete_seeds(request, jobs, shipped_ids(request.item)):
         yield None
         return

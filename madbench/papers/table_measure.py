@@ -1,4 +1,4 @@
-"""Items of labels and columns: our numbers beside the published ones, and claims; both budgets once both are stored."""
+"""Items with labels and columns: our numbers beside the published ones, and claims, for each stored budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TableMeasure(PlainMeasure):
-    """An item of labels and columns: our numbers beside the published ones, and the claims that they decide."""
+    """The measure of an item with labels and columns: our numbers beside the published ones, and claims."""
 
     def plan(self, request: Request) -> Grid:
         item, changed = request.item, [key_of(word) for word in request.overrides]
@@ -42,7 +42,7 @@ class TableMeasure(PlainMeasure):
 
 
 def stored_under_other_budgets(results: Results) -> list[Results]:
-    """The stored results of the same rows under each other budget. Empty if there are none."""
+    """The stored results of the same rows under other budgets. Empty if there are none."""
     others = (_stored_under(results, budget) for budget in BUDGETS if budget != results.experiment.grid.budget)
     return [stored for stored in others if stored]
 
@@ -57,16 +57,16 @@ def _stored_under(results: Results, budget: Budget) -> Results | None:
     grid, where = replace(experiment.grid, budget=budget), {"device": experiment.device, "results": experiment.results}
     try:
         planned = prepare(grid, corpus=corpora[0] if corpora else None, **where)
-    except BudgetError:  # labels that have no ranks under it
+    except BudgetError:  # labels without ranks under this budget
         return None
     stored = Results(planned, results.store)
     return stored if stored.suites else None
 
 
 def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
-    """Our means with intervals and, below each label, the published numbers; columns are the item's, or all.
+    """The table of our means with intervals, with published numbers below each label, for the columns of the item.
 
-    Each of ``parts`` is of one budget. If there are several, the rows name it.
+    Each of ``parts`` has one budget. If there are several, the rows name their budget.
     """
     import numpy as np
 
@@ -113,9 +113,9 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
 
 
 def published_numbers(request: Request) -> dict[str, dict[str, float]]:
-    """The published numbers of an item by name of row and column; those that are no numbers are left out.
+    """The published numbers of an item by the names of row and column. Values that are not numbers are left out.
 
-    A row's changes are in the column ``overrides``, if there is one.
+    The column ``overrides``, if it exists, has the changes of a row.
     """
     item = request.item
     if not item.published:

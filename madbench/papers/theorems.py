@@ -1,4 +1,4 @@
-"""A theorem as an item of a paper: checks of labels that measure it, and what they say of it as it is printed."""
+"""Theorems as items of papers: the checks that measure them, and the verdicts on the printed statements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TheoremMeasure(PlainMeasure):
-    """The checks of the item's labels that it names; other labels where these were asked for."""
+    """The measure that runs the named checks on the labels of the item, or on labels given by the user."""
 
     def plan(self, request: Request) -> None:
         refuse_choices(replace(request, labels=()), request.item.id)
@@ -43,7 +43,7 @@ class TheoremMeasure(PlainMeasure):
 
 
 def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:
-    """By label the outcomes of the item's checks by name; a ``ConfigError`` for a check that no label has."""
+    """The outcomes of the item's checks by label and name. Raises ``ConfigError`` for a check that no label has."""
     item = request.item
     labels = expand(request.labels or item.labels)
     by_label = {
@@ -72,10 +72,10 @@ def _by_loops(label: str, outcome: CheckResult) -> CheckResult | None:
 
 
 def verdict(outcome: CheckResult, loops: CheckResult | None = None) -> str:
-    """The verdict on the source of a check, as the source is printed.
+    """The verdict on the printed source of a check.
 
-    A check that passes says what the source says, or contradicts it. One that fails contradicts the source only if
-    float64 loops, whose outcome is ``loops``, fail it too. If they pass it, or do not compute it, it fails here.
+    A check that passes agrees with its source, or is known to contradict it. A failed check contradicts the source only
+    if float64 loops, with the outcome ``loops``, fail too. If they pass or do not compute it, it fails here.
     """
     if outcome.verdict == "not applicable":
         return OPEN
@@ -86,7 +86,7 @@ def verdict(outcome: CheckResult, loops: CheckResult | None = None) -> str:
 
 
 def check_table(request: Request, by_label: Mapping[str, Mapping[str, CheckResult]]) -> Listing:
-    """A line a check and label: what was measured, and its bound."""
+    """The table with one line per check and label: the measured value and its bound."""
     from madbench.analysis.rendering import Listing
 
     cells = [{"label": label} | outcome.row for label, named in by_label.items() for outcome in named.values()]
