@@ -118,7 +118,7 @@ def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) ->
     (:mod:`madbench.labels.trust`). Raises the errors of :func:`expand_grid`, and ``ConfigError`` for an unknown key or
     a wrong type.
     """
-    if not is_grid_file(source):
+    if not isinstance(source, str | Path) or not is_grid_file(source):
         grid = from_mapping(GridFile, {**changes, "labels": source}, "grid")
         trust.allow_typed(_specs(grid), with_files=True)
         return expand_grid(grid)
@@ -168,10 +168,10 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
                 raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
         common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
         rows = [row.keep_changes(lambda change: change not in common) for row in rows]
-        axes = tuple(key for key in keys if key not in set(map(key_of, common)))
+        varied = tuple(key for key in keys if key not in set(map(key_of, common)))
         shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
         names = names_of(_specs(grid))
-        return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, axes, grid.description, where, names)
+        return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, varied, grid.description, where, names)
 
 
 def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _rows_as_given(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
             raise ConfigError(f"{key}: no effect in mode list, which takes rows")
     if not grid.rows:
         raise ConfigError("mode: list needs rows, such as rows: [{label: S-p, model.mix_rank: 4}]")
-    rows: dict[tuple, Row] = {}
+    rows: dict[tuple[str, frozenset[str]], Row] = {}
     for i, entry in enumerate(grid.rows):
         with prefix_errors(f"rows[{i}]"):
             if "label" not in entry:
@@ -236,10 +236,10 @@ def _rows_as_given(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
             settings = {key: value for key, value in entry.items() if key != "label"}
             changes = tuple(_overrides_by_key(settings, "settings").values())
             row = Row(str(parse(entry["label"])), changes, changes)
-        key = (row.label, frozenset(row.changes))
-        if key in rows:
+        content = (row.label, frozenset(row.changes))
+        if content in rows:
             raise ConfigError(f"rows[{i}]: {row.name} appears twice")
-        rows[key] = row
+        rows[content] = row
     varied = dict.fromkeys(key_of(change) for row in rows.values() for change in row.changes)
     return _baseline_first(list(rows.values()), *_baseline(grid, varied))
 

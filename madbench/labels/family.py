@@ -142,9 +142,12 @@ class Family(Protocol[L, A]):
     """
 
     name: str  # text before the colon of its labels
-    version: str  # increased when the same label would give other numbers; part of a job's identity
     Settings: type[Any]  # frozen dataclass of the family's own settings, each field followed by a sentence about it
     # A setting that is added after runs were stored has the metadata madbench.jobs.NOT_AT_DEFAULT, which keeps ids.
+
+    @property
+    def version(self) -> str:
+        """Part of a job's identity. Increased when the same label would give other numbers."""
 
     def parse(self, text: str) -> L:
         """Parses the whole text, including name and colon. Raises ``LabelError`` that points at the error."""
