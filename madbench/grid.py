@@ -171,7 +171,9 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
         varied = tuple(key for key in keys if key not in set(map(key_of, common)))
         shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
         names = names_of(_specs(grid))
-        return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, varied, grid.description, where, names)
+        return Grid(
+            tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, varied, grid.description, where, names
+        )
 
 
 def parse_axes(vary: Iterable[str]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class _Planner:
     is_plan: bool
     makes_corpus: bool
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         grid = self.grid
         for name in ("tokenizer", "dtype"):
             if self.corpus is None and (value := getattr(self, name)) is not None:
@@ -162,14 +162,14 @@ class _Planner:
             for row in self.grid.rows
             if suite.name in self.profiles[row.changes]
         }
-        protocols: dict[tuple, Protocol] = {}
+        protocols: dict[tuple[tuple[str, ...], str], Protocol] = {}
         planned, plans, count = [], [], 0
         for row, profile in wanted.items():
-            key = (row.changes, profile)
-            if key not in protocols:
-                protocols[key] = self._protocol(suite, (*self.grid.overrides, *row.changes), profile)
-            plans.append(protocols[key].plan([row.label], self.grid.seeds))
-            planned.append(PlannedRow(row, protocols[key], plans[-1].jobs))
+            of_protocol = (row.changes, profile)
+            if of_protocol not in protocols:
+                protocols[of_protocol] = self._protocol(suite, (*self.grid.overrides, *row.changes), profile)
+            plans.append(protocols[of_protocol].plan([row.label], self.grid.seeds))
+            planned.append(PlannedRow(row, protocols[of_protocol], plans[-1].jobs))
             count += len(plans[-1].jobs)
             if count > MOST_JOBS:
                 raise ConfigError(f"more than {MOST_JOBS:,} jobs; make a grid of fewer rows or seeds")

@@ -32,16 +32,16 @@ def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> li
             raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
     canonical_ids = {row.row: _canonical_ids(row) for row in rows}
     for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
-        groups: dict[tuple, list[tuple]] = {}
-        for row, what in canonical_ids.items():
-            rest = (row.label, *(change for change in row.changes if key_of(change) != key))
+        groups: dict[tuple[str, ...], list[Hashable]] = {}
+        for own, what in canonical_ids.items():
+            rest = (own.label, *(change for change in own.changes if key_of(change) != key))
             groups.setdefault(rest, []).append(what)
         compared = [group for group in groups.values() if len(group) > 1]
         if compared and all(len(set(group)) == 1 for group in compared):
             raise ConfigError(f"{key} has no effect on any row: each label trains the same model for all its values")
     same: dict[Any, list[str]] = {}
-    for row, what in canonical_ids.items():
-        same.setdefault(what, []).append(row.name)
+    for own, what in canonical_ids.items():
+        same.setdefault(what, []).append(own.name)
     doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
     more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
     listed = f"{'; '.join(doubled[:3])}{more}"

@@ -232,10 +232,18 @@ class Experiment:
             if allowed is not None and allowed < 1:
                 total.left += len(store.missing(batch.jobs))
                 continue
-            options = {"slots": min(batch.slots, len(groups)), "threads_per_slot": batch.threads, "devices": devices}
-            options["passive"] = chosen.may_meet_others
-            own = replace(policy, max_failures=allowed)
+            at_once = min(batch.slots, len(groups))
             if isinstance(on_event, Listener) and any(job.id in todo for job in batch.jobs):
-                on_event.announce(batch.text(options["slots"]))
-            total += run_jobs(groups, store, training, on_event=on_event, policy=own, **options)
+                on_event.announce(batch.text(at_once))
+            total += run_jobs(
+                groups,
+                store,
+                training,
+                on_event=on_event,
+                policy=replace(policy, max_failures=allowed),
+                slots=at_once,
+                threads_per_slot=batch.threads,
+                devices=devices,
+                passive=chosen.may_meet_others,
+            )
         return total
