@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from madbench.bench.mixer import Shape, check_path, resolved
 from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
@@ -37,9 +38,11 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             for label, member in members.items():
                 shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
                 with as_compiled(compiles):
-                    path_of[label] = resolved(member.trial.mixers[0], shape, setup, "auto")
+                    paths = _paths_by_label(label, member.trial.mixers, shape, setup)
+                path_of[label] = ", ".join(dict.fromkeys(paths.values()))
                 try:
-                    check_path(label, shape, setup, path_of[label], member.job.model.n_head)
+                    for own, path in paths.items():
+                        check_path(own, shape, setup, path, member.job.model.n_head)
                     step = step_of([member], compiles)
                     for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
                         step([member.rate])
@@ -88,6 +91,12 @@ def _tasks(setup: Setup) -> list[str]:
     return [
         task for task in main_suite().usual_tasks() if profile.settings(task)[0]["seq_len"] in setup.lengths
     ] or list(main_suite().usual_tasks())
+
+
+def _paths_by_label(label: str, mixers: Sequence[nn.Module], shape: Shape, setup: Setup) -> dict[str, str]:
+    """The path of each kind of mixer in a model of ``label``, by the label of the mixer."""
+    labels = (getattr(getattr(mixer, "allocation", None), "label", label) for mixer in mixers)
+    return {str(own): resolved(mixer, shape, setup, "auto") for own, mixer in zip(labels, mixers, strict=True)}
 
 
 def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:

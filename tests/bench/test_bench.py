@@ -202,6 +202,14 @@ def test_training_is_timed_on_every_task_beside_softmax():
 
 
 @pytest.mark.slow
+def test_every_kind_of_mixer_of_a_hybrid_is_checked_before_its_training_is_timed(monkeypatch):
+    checked = []
+    monkeypatch.setattr(training, "check_path", lambda label, *of: checked.append(label))
+    rows = list(training.measure_training(dataclasses.replace(SETUP, labels=["S-c/R-c-q"])))
+    assert checked == ["S-c", "R-c-q"] and rows[0]["steps_per_second"] > 0
+
+
+@pytest.mark.slow
 def test_training_is_timed_on_the_tasks_of_a_length_and_says_what_is_compiled(monkeypatch):
     compiled = []
     monkeypatch.setattr(training, "step_of", lambda members, compiles: compiled.append(compiles) or step_of(members))
