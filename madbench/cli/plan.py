@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from madbench.cli.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
 from madbench.errors import ConfigError, TrainingError
@@ -18,6 +19,7 @@ from madbench.execute.base import Policy
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
+from madbench.labels.names import with_typed_labels
 from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import Size
@@ -62,7 +64,7 @@ def make_plan(
     untimed: dict[str, str] = {}
     states = job_states(experiment.jobs, experiment.results, policy)
     cells, shifts = [], []
-    with console.status("counting, and timing a few steps"):
+    with console.status("counting, and timing a few steps") as status:
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
         samples = {job.label: job for job in sorted(todo, key=lambda job: sizes[job.id].parameters)}  # the largest
         untimed = {name: why for name, job in samples.items() if (why := why_untimed(job, experiment.device))}
@@ -80,6 +82,8 @@ def make_plan(
                     if row.row.label in untimed:
                         cells.append(_cell(row, jobs, states, sizes, None))
                         continue
+                    if details:  # an operator of many small steps takes a minute
+                        status.update(f"counting, and timing a few steps: {escape(with_typed_labels(row.name))}")
                     left = [job for job in jobs if states[job.id] == "todo"]
                     rate = (rates_of(left) if details else rates).get(jobs[0].task, 0.0)
                     cell = _cell(row, jobs, states, sizes, rate)
