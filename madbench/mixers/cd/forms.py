@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from madbench.mixers.cd.halves import HalvedDecay
 from madbench.mixers.tracing import is_symbolic
 
 SUB_BLOCK = 16  # rows whose decay is computed pair by pair
@@ -127,14 +128,17 @@ def scores(d: Dynamics) -> Tensor:
     return decay.products(d.q, d.k) - mirrored * d.beta[..., None, :] @ written
 
 
-def _past_mirrors(decay: Decay, w: Tensor, beta: Tensor, rows: Tensor) -> Tensor:
+def _past_mirrors(decay: Decay | HalvedDecay, w: Tensor, beta: Tensor, rows: Tensor) -> Tensor:
     """rows (I + B P'(w, w))^-1 of rows (..., M, T): applies to each direction all mirrors after it."""
     system = beta[..., None] * decay.products(w, w)
     return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
 
-def split(d: Dynamics, size: int, sub_block: int = 0) -> Blocks:
-    """Splits the rows into independent blocks of ``size`` rows. See :class:`Decay` for ``sub_block``."""
+def split(d: Dynamics, size: int, sub_block: int = 0, by_halves: bool = False) -> Blocks:
+    """Splits the rows into independent blocks of ``size`` rows. See :class:`Decay` for ``sub_block``.
+
+    With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.halves.HalvedDecay`.
+    """
     q, k = split_rows(d.q, size), split_rows(d.k, size)
     log_gate = log_decay = None
     queries, keys = q, k
@@ -144,7 +148,8 @@ def split(d: Dynamics, size: int, sub_block: int = 0) -> Blocks:
         log_decay = c[..., -1, :]
         entering, leaving = c.to(q.dtype).exp(), (c[..., -1:, :] - c).to(q.dtype).exp()
         queries, keys = q * entering, k * leaving
-    decay = Decay(log_gate, q, sub_block)
+    decay: Decay | HalvedDecay
+    decay = HalvedDecay(log_gate, q) if by_halves and log_gate is not None else Decay(log_gate, q, sub_block)
     if d.w is None:
         return Blocks(decay.products(q, k), queries, keys, log_decay, None)
     w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size)
@@ -169,12 +174,14 @@ def split(d: Dynamics, size: int, sub_block: int = 0) -> Blocks:
     )
 
 
-def chunked(d: Dynamics, size: int, values: Tensor, sub_block: int = 0) -> tuple[Tensor, Tensor]:
+def chunked(
+    d: Dynamics, size: int, values: Tensor, sub_block: int = 0, by_halves: bool = False
+) -> tuple[Tensor, Tensor]:
     """sum_j s_ij values_j in time linear in T: values (B, H, T, V) -> (B, H, T, V). For id and kernels.
 
     Also returns the state after the last row (B, H, n, V).
     """
-    length, blocks, values = values.shape[2], split(d, size, sub_block), split_rows(values, size)
+    length, blocks, values = values.shape[2], split(d, size, sub_block, by_halves), split_rows(values, size)
     inflow = blocks.keys.mT @ values
     decay = None if blocks.log_decay is None else blocks.log_decay.to(values.dtype).exp()[..., None].unbind(2)
     transition = None if blocks.transition is None else blocks.transition.unbind(2)

@@ -118,7 +118,7 @@ class NamedLayer(nn.Module):
             if path == "fla":
                 y = library.combine(d, d.v, dtype, self.operator.has_mirror)
             elif path == "chunked":
-                y, _ = forms.chunked(d, self.chunk, d.v)
+                y, _ = forms.chunked(d, self.chunk, d.v, by_halves=self.operator.has_channel_decay)
             else:
                 y = forms.scores(d).tril() @ d.v
         return self.operator.read_out(self, y, x, rows)
@@ -140,7 +140,9 @@ class NamedLayer(nn.Module):
         check_sequences(x, self.allocation.label)
         rows = self.operator.rows(self, x, None)
         with without_autocast(x):
-            y, state = forms.chunked(rows.dynamics, min(self.chunk, x.shape[1]), rows.dynamics.v)
+            y, state = forms.chunked(
+                rows.dynamics, min(self.chunk, x.shape[1]), rows.dynamics.v, by_halves=self.operator.has_channel_decay
+            )
         return self.operator.read_out(self, y, x, rows), Cache(state, rows.windows)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:

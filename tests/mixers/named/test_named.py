@@ -11,6 +11,7 @@ from madbench.errors import BudgetError, LabelError
 from madbench.labels import diff, expand, explain, family_of, parse
 from madbench.mixers import build, solve
 from madbench.mixers.cd.forms import scores
+from madbench.mixers.cd.halves import HalvedDecay
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -124,3 +125,15 @@ def test_initial_values_are_the_library_s(name):
     torch.manual_seed(0)
     layer.reset_parameters()
     assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 16, 17, 40])
+def test_decay_by_halves_is_decay_pair_by_pair(length):
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 2, 3, length, 5, dtype=torch.float64)
+    log_gate = -torch.rand(2, 3, length, 5, dtype=torch.float64) * torch.tensor([1e-3, 1, 30, 300, 3000])
+    c = log_gate.cumsum(-2)
+    pairs = (c[..., :, None, :] - c[..., None, :, :]).exp()
+    for is_strict in (False, True):
+        expected = (a[..., :, None, :] * b[..., None, :, :] * pairs).nan_to_num(0, 0, 0).sum(-1).tril(-is_strict)
+        assert torch.allclose(HalvedDecay(log_gate, a).products(a, b, is_strict), expected, rtol=1e-10, atol=1e-12)
