@@ -1,10 +1,10 @@
-"""Archives: stored runs in one compressed file, to publish or to hand on.
+"""Archives: stored runs in one compressed file, to publish or to share.
 
-An archive is a results folder in a tar file, ``<name>/runs/<id>/``, so that ``tar xf`` gives a folder that every verb
-reads. It has runs with a result and their measurements, the source code of users' modules as text
-(:mod:`madbench.store.sources`), and weights where they are asked for. Owners and times are left out, and of paths of
-the machine all but the last part, unless ``with_folders``; the same runs give the same bytes under the same name. Each
-run proves itself by its id and checksum.
+An archive is a results folder in a tar file, ``<name>/runs/<id>/``, so ``tar xf`` gives a folder that every verb can
+read. It has runs with a result and their measurements, the source code of users' modules as text
+(:mod:`madbench.store.sources`), and weights if requested. It has no owners and times, and only the last part of paths
+of the machine, unless ``with_folders``. The same runs give the same bytes under the same name. The id and the checksum
+of a run verify it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _UNPACKED = "archive"  # the work folder into which an archive is unpacked
 
 @dataclass
 class Unpacked:
-    """What became of the runs of an archive, by id."""
+    """The result of adding the runs of an archive, with ids by outcome."""
 
     added: list[str] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
-    """Stored before with the same numbers."""
+    """Runs that were already stored with the same numbers."""
     other: list[str] = field(default_factory=list)
-    """Stored before with other numbers, which stay."""
+    """Runs that were already stored with other numbers, which are kept."""
     problems: list[str] = field(default_factory=list)
-    """Why a run was left out, a line each."""
+    """One line per run that was left out, with the reason."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Packed:
     sources: set[str] = field(default_factory=set)
     """The files that are in the archive as text."""
     absent: set[str] = field(default_factory=set)
-    """The files that are not, because they changed since a run or are not here."""
+    """The files that are missing in the archive, because they changed after a run or do not exist here."""
 
 
 def pack(
@@ -66,9 +66,9 @@ def pack(
     with_folders: bool = False,
     with_source: bool = True,
 ) -> Packed:
-    """Writes the runs of these ids into the archive ``path``, in one step.
+    """Write the runs with these ids to the archive ``path``, atomically.
 
-    Raises ``StoreError`` for a run without a result, or one that cannot be trusted.
+    Raises ``StoreError`` for a run without a result, and for a damaged run.
     """
     root, packed = path.name.removesuffix(SUFFIX), Packed()
 
@@ -86,10 +86,10 @@ def pack(
 
 
 def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limits()) -> Unpacked:
-    """Adds the runs of the archive ``path`` to the store: each is verified to the last bit, and added whole.
+    """Add the runs of the archive ``path`` to the store. Each run is verified to the last bit, and added completely.
 
-    A result that the store has stays as it is; a run that failed there is replaced. Raises ``StoreError`` for what is
-    no archive of runs, for one beyond ``limits``, and while another process unpacks one into the same store.
+    Results in the store are kept; failed runs in the store are replaced. Raises ``StoreError`` if the file is not an
+    archive of runs, if it exceeds ``limits``, and if another process unpacks an archive into the same store.
     """
     report = Unpacked()
     with store.claim(_UNPACKED, afresh=True) as work:
@@ -117,7 +117,7 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limit
 
 
 def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
-    """Adds the measurements of an unpacked run that the store lacks. Those that it has stay."""
+    """Add the measurements of an unpacked run that the store does not have. Existing ones are kept."""
     own = [(stored.name, stored.settings) for stored in store.measurements(job_id)]
     for new in unpacked.measurements(job_id):
         if (new.name, new.settings) not in own:
@@ -125,7 +125,7 @@ def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
 
 
 def _unknown_files(store: Store, job_id: str) -> list[str]:
-    """The files of a run that madbench does not store, and may be a program."""
+    """The files of a run that madbench does not store. They may be programs."""
     folder = store.read(job_id).folder
     unknown = [name for name in store.kept_files(job_id) if not is_known(name)]
     return [f"{folder}{os.sep}{name}: no file that madbench stores with a run" for name in unknown]
@@ -134,7 +134,7 @@ def _unknown_files(store: Store, job_id: str) -> list[str]:
 def _files_of(
     store: Store, job_id: str, with_weights: bool, with_folders: bool, with_source: bool, packed: Packed
 ) -> Iterator[tuple[str, bytes | Path]]:
-    """The names in the run's folder, sorted, each with its content."""
+    """Yields the sorted names in the folder of the run, each with its content."""
     run = store.read(job_id)
     if run.record.status == "failed":
         raise StoreError(f"{run.folder}: the run failed, which is no result")
@@ -151,7 +151,7 @@ def _files_of(
             (packed.sources if name in kept else packed.absent).update(places_of([name]))
     record = run.record if with_folders else public_record(run.record)
     files |= encode(run.job, record, kept)
-    store.measurements(job_id)  # which verifies them
+    store.measurements(job_id)  # this verifies them
     for path in (run.folder / MEASUREMENTS).glob("[!.]*"):
         content = read_file(path)
         fields = load_json(path, content)
@@ -162,7 +162,7 @@ def _files_of(
 
 
 def public_record(record: Record) -> Record:
-    """The record without the folders of the machine on which it was made."""
+    """The record without folders of its machine."""
     details = dict(record.details)
     if isinstance(corpus := details.get("corpus"), Mapping):
         details["corpus"] = {key: value for key, value in corpus.items() if key != "folder"}
@@ -172,17 +172,17 @@ def public_record(record: Record) -> Record:
 
 
 _FOLDERS = re.compile(r"(?:file://[\w.-]*|(?<![\w.~/])~?)/(?!/)(?:[^\s/:'\"]+/)+")
-"""The folders of an absolute path, of one below a home or of a file's address; not those of other addresses."""
+"""The folders of an absolute path, of a path below a home folder, or of a file URL, but not of other URLs."""
 _PATH_START = re.compile(r"(?<![\w.~/-])/(?!/)")
 """The first character of an absolute path."""
 MOST_PARTS = 64
-"""The most parts of a path that are looked at."""
+"""The most parts of a path that are examined."""
 _HOME = r"(?:file://[\w.-]*|(?<![\w.~/-]))(?:/(?:home|Users)/[^\s/:'\"]+(?![\w./-])|{own}(?![\w.-]))"
-"""A home folder alone, whose last part is a person's name; the user's ``own``, which may have spaces, also in paths."""
+"""A home folder by itself, as its last part is the name of a person, or the user's ``own``, which may have spaces."""
 
 
 def _without_folders(value: Any) -> Any:
-    """``value``, of what JSON has, with the last part alone of absolute paths in its texts and keys."""
+    """A JSON ``value`` with only the last part of absolute paths in its texts and keys."""
     if isinstance(value, str):
         own = os.path.expanduser("~").rstrip("/")
         text = re.sub(_HOME.format(own=re.escape(own) if own else "(?!)"), "~", value)
@@ -201,9 +201,9 @@ def _without_folders(value: Any) -> Any:
 
 
 def _without_spaced_folders(text: str) -> str:
-    """Replaces a path through folders of this machine whose names have spaces by its last part.
+    """Replace paths with spaces in the names of folders by their last part.
 
-    No pattern tells such a path from a sentence, so only folders that exist are found.
+    No pattern can distinguish such a path from a sentence, so only existing folders are found.
     """
     starts = [match.start() for match in _PATH_START.finditer(text)] if " " in text else []
     for start in reversed(starts):
@@ -218,16 +218,16 @@ def _without_spaced_folders(text: str) -> str:
 
 
 def without_folder(spec: str) -> str:
-    """A tokenizer's name, with the last part alone of a path in it."""
+    """The name of a tokenizer with only the last part of a path."""
     kind, colon, name = spec.rpartition(":")
     return f"{kind}{colon}{PurePath(name).name}"
 
 
 def _extract(path: Path, root: Path, limits: Limits) -> None:
-    """Write the runs of an archive below ``root``: files alone, under names that stay there."""
+    """Write the runs of an archive below ``root``. Only files are written, and only below ``root``."""
     with explain_os_errors(root):
         (root / "runs").mkdir(parents=True)
-    with read_tar(path, limits) as archive:  # a whole pass before the first file is written
+    with read_tar(path, limits) as archive:  # a complete pass before the first file is written
         for _ in _files_in(path, archive):
             pass
     with read_tar(path, limits) as archive:

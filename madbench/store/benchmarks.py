@@ -1,9 +1,9 @@
-"""Tasks of text that stored language models were asked: measurements of their runs, whoever asked.
+"""Measurements of stored language models on tasks of text.
 
 A measurement ``benchmark`` has the metrics of one task as values (``acc``, ``acc_norm``, ``exact_match``, ..., from 0
-to 1, with ``_stderr``) and as settings ``task`` and ``shots``, the examples that a question shows: names and numbers of
-lm-evaluation-harness, whose tasks are stored so, and of our own (:mod:`madbench.training.choices`), whose
-settings also have the tokens of a question and how many questions there are.
+to 1, with ``_stderr``). Its settings are ``task`` and ``shots``, the number of examples before a question. Tasks of
+lm-evaluation-harness and our own tasks (:mod:`madbench.training.choices`) are stored in this way. The settings of our
+own tasks also have the tokens per question and the number of questions.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from madbench.training.devices import device_name, git_state, versions
 def answer(
     task: str, job: Job, model: nn.Module, corpus: Corpus, device: str, seq_len: int | None = None, count: int = 0
 ) -> Measurement:
-    """The measurement of one of our tasks on a trained model, which stays on ``device``; nothing is stored.
+    """Measure one of our tasks on a trained model, which stays on ``device``. Nothing is stored.
 
-    ``seq_len`` is that of the training by default, and ``count`` the usual number of questions.
+    By default ``seq_len`` is that of the training, and ``count`` the default number of questions.
     """
     length, count = seq_len or job.model.seq_len, count or QUESTIONS
     asked = questions(task, corpus, length, count)
@@ -44,13 +44,13 @@ def own_settings(task: str, seq_len: int, count: int = QUESTIONS) -> dict[str, A
 
 
 def value_of(measurements: Iterable[Measurement], settings: dict[str, Any], metric: str) -> float | None:
-    """The metric that a run has of the task with exactly these settings; None where it was not measured."""
+    """The metric of a run with exactly these settings of the task. None if it was not measured."""
     matching = [each for each in measurements if each.name == MEASUREMENT and each.settings == settings]
     return matching[-1].values.get(metric) if matching else None
 
 
 def main_metric(measurement: Measurement) -> tuple[str, int]:
-    """The metric that stands for a task in a table, and 1, or -1 where less of it is better."""
+    """The main metric of a task, and 1, or -1 if lower is better."""
     names = [name for name in measurement.values if not name.endswith("_stderr")]
     name = next((name for name in ("acc_norm", "acc", "exact_match") if name in names), names[0])
     is_more_better = measurement.details.get("higher_is_better", {}).get(name.partition(" (")[0], True)

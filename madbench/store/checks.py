@@ -21,13 +21,13 @@ from madbench.jobs import Record, Status
 NON_FINITE = ("nan", "inf", "-inf")
 """Floats that JSON does not have. They are stored as text."""
 MOST_LETTERS = 4000
-"""Letters that are read of a text in details."""
+"""The most characters that are read of a text in details."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 COUNTS = ("step", "epoch", "tokens", "evaluation")
 """Columns of a curve that are whole numbers from 0 to ``MOST_COUNT``."""
 MOST_COUNT = 2**53
 _NUMBER = (int, float)
-_MOST_INTEGER = 2**63 - 1  # of the integers that NumPy and pandas compute with
+_MOST_INTEGER = 2**63 - 1  # largest integer of NumPy and pandas
 _FINITE = ("budget", "budget_ratio", "mixer_parameters", "mixer_parameters_published", "model_parameters")
 _NONE = type(None)
 _SPLIT = {"bytes": (*_NUMBER, _NONE), "tokens": (*_NUMBER, _NONE)}
@@ -87,7 +87,7 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
 
 
 def _cut(value: Any) -> Any:
-    """Details with the beginning of long texts: verbs write them in captions, which figures draw in one line."""
+    """Details with long texts cut, as captions and figures contain them."""
     if isinstance(value, str):
         return value if len(value) <= MOST_LETTERS else f"{value[: MOST_LETTERS - 3]}..."
     if isinstance(value, dict):
@@ -96,9 +96,9 @@ def _cut(value: Any) -> Any:
 
 
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:
-    """``details`` of a record, with the right types of those that verbs read.
+    """The ``details`` of a record, with checked types of those that verbs read.
 
-    Text such as "nan" becomes the number that JSON does not have.
+    Texts such as "nan" become the numbers that JSON lacks.
     """
     check_type(details, dict, what)
     details = dict(details)
@@ -116,7 +116,7 @@ def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = 
 
 
 def read_numbers(values: Any, what: str) -> dict[str, int | float]:
-    """Numbers by name, from JSON in which a number that is not finite is text."""
+    """Numbers by name from JSON, in which numbers that are not finite are text."""
     check_type(values, dict, what)
     return {name: _number(value, f"{what}: {reprlib.repr(name)}") for name, value in values.items()}
 
@@ -144,7 +144,7 @@ def read_curve(content: bytes, logged: Collection[str] = ()) -> list[dict[str, f
         if len(set(columns)) < len(columns):
             raise ValueError("a column appears twice")
         longest = max(map(len, itertools.chain.from_iterable(rows)), default=0)
-        if longest > 310:  # no number of a float's range is longer
+        if longest > 310:  # longer texts are outside of the range of a float
             raise ValueError("a cell is too long for a number")
         curve = [{name: _cell(cell) for name, cell in zip(columns, row, strict=True) if cell} for row in rows]
         for row in curve:

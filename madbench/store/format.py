@@ -54,11 +54,11 @@ MEASUREMENTS = "measurements"
 _MEASUREMENT_NAME = re.compile("[0-9]{6,}-[0-9a-f]{64}[.]json")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
 _MOST_DETAIL_DEPTH = 32
-"""Levels of details that are stored as they are. A reader allows more: see :func:`madbench.files.parse_json`."""
+"""The most levels of details that are stored unchanged. A reader allows more: :func:`madbench.files.parse_json`."""
 
 
 class DamagedRunError(StoreError):
-    """A run folder whose content is incomplete or was altered."""
+    """A run folder whose content is incomplete or was changed."""
 
 
 class OtherVersionError(DamagedRunError):
@@ -73,7 +73,7 @@ class OtherVersionError(DamagedRunError):
 
 
 def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) -> dict[str, bytes]:
-    """Content by file name; ``beside`` are the digests of the other files of the run.
+    """The content of the files of a run by name. ``beside`` has the digests of its other files.
 
     Raises ``TypeError`` if a metric or a value of the curve is not a number, and if a file has a name or a size that
     cannot be read back.
@@ -93,10 +93,10 @@ def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) ->
 
 
 def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
-    """The verified content of ``folder``, whose name must be the job's id: the job, the record, digests of other files.
+    """Read and verify a run: its job, its record, and the digests of other files. Its id names the folder.
 
-    Without ``with_curve`` the curve is empty. Raises ``DamagedRunError`` where the content cannot be trusted, and
-    ``StoreError`` where it cannot be read.
+    Without ``with_curve`` the curve is empty. Raises ``DamagedRunError`` if the content is damaged, and ``StoreError``
+    if it cannot be read.
     """
     with explain_os_errors(folder):
         try:
@@ -129,7 +129,7 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
 
 
 def read_job(fields: Any, where: str) -> Job:
-    """The job in the fields of :meth:`Job.to_dict`, read from a file that anyone may have written.
+    """The job from the fields of :meth:`Job.to_dict`. Anyone may have written the file.
 
     Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.
     """
@@ -144,7 +144,7 @@ def read_job(fields: Any, where: str) -> Job:
 
 
 def make_job(shared: str, label: object, seed: object, where: str) -> Job:
-    """The job of a label, a seed and the fields ``shared``, which are JSON; jobs that share them share their values.
+    """The job of a label, a seed and the JSON fields ``shared``. Jobs with the same fields share their values.
 
     Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.
     """
@@ -166,19 +166,19 @@ _SHARED: dict[str, dict[str, Any]] = {}  # fields of jobs that were checked, by 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Numbers of a run, other than its record's."""
+    """A measurement of a run after its training."""
 
     name: str  # what was measured, such as ``evaluation``
     values: dict[str, float]  # numbers by name
     details: dict[str, Any] = field(default_factory=dict)  # where they come from: versions, device, command
     settings: dict[str, Any] = field(default_factory=dict)
-    """How it was measured: tells measurements of one name apart, such as ``{"seq_len": 2048}``."""
+    """The settings of the measurement, such as ``{"seq_len": 2048}``. They distinguish those of the same name."""
 
 
 def add_measurement(folder: Path, measurement: Measurement) -> None:
-    """Writes the measurement into the run's ``folder``, atomically, as the newest.
+    """Write the measurement to the ``folder`` of the run, atomically, as the newest one.
 
-    Raises ``TypeError`` where a value is not a number.
+    Raises ``TypeError`` if a value is not a number.
     """
     fields = {"run": folder.name, **plain(dataclasses.asdict(measurement)), "values": plain_numbers(measurement.values)}
     content = json_bytes(fields)
@@ -189,14 +189,14 @@ def add_measurement(folder: Path, measurement: Measurement) -> None:
 
 
 def measurement_name(number: int, content: bytes) -> str:
-    """The name of the file of a run's measurement of this number."""
+    """The file name of the measurement with this number."""
     return f"{number:06}-{hashlib.sha256(content).hexdigest()}.json"
 
 
 def read_measurements(folder: Path) -> list[Measurement]:
     """The newest measurement of each name and settings of the run in ``folder``.
 
-    Raises ``StoreError`` where one cannot be read and ``DamagedRunError`` where it cannot be trusted.
+    Raises ``StoreError`` if one cannot be read, and ``DamagedRunError`` if one is damaged.
     """
     measurements = [_read_measurement(folder, name) for name in _measurement_files(folder)]
     newest = {(each.name, json.dumps(each.settings, sort_keys=True)): each for each in measurements}
@@ -204,7 +204,7 @@ def read_measurements(folder: Path) -> list[Measurement]:
 
 
 def damaged_measurements(folder: Path) -> list[str]:
-    """What is wrong with the measurements of the run in ``folder``, the older ones included, and what to do."""
+    """The problems of all measurements of the run in ``folder``, with remedies."""
     problems = []
     try:
         names = names_in(folder / MEASUREMENTS)
@@ -222,7 +222,7 @@ def damaged_measurements(folder: Path) -> list[str]:
 
 
 def _measurement_files(folder: Path) -> list[str]:
-    """Names of the files of measurements in a run's folder, oldest first."""
+    """The names of the files of measurements in a run's folder, oldest first."""
     with explain_os_errors(folder), suppress(FileNotFoundError):
         return sorted(name for name in os.listdir(f"{folder}/{MEASUREMENTS}") if _MEASUREMENT_NAME.fullmatch(name))
     return []
@@ -265,9 +265,9 @@ def json_bytes(mapping: dict[str, Any]) -> bytes:
 
 
 def plain(value: Any, depth: int = _MOST_DETAIL_DEPTH) -> Any:
-    """``value`` in what JSON has: text, numbers, true, false, null, lists, objects; anything else as its text.
+    """``value`` as JSON: text, numbers, true, false, null, lists and objects. Any other value becomes text.
 
-    Also as text: numbers beyond the range of a float, and lists and objects below the level ``depth``.
+    Numbers outside of the range of a float, and lists and objects below the level ``depth``, also become text.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -285,12 +285,12 @@ def plain(value: Any, depth: int = _MOST_DETAIL_DEPTH) -> Any:
 
 
 def _valid_text(text: str) -> str:
-    """``text`` with unpaired surrogates, as of a file name that is not UTF-8, written as escapes."""
+    """``text`` with escapes for unpaired surrogates, which come from file names that are not UTF-8."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def plain_numbers(values: Mapping[str, Any]) -> dict[str, int | float | str]:
-    """``values`` as JSON has them. Raises ``TypeError`` where one is not a number."""
+    """``values`` as JSON. Raises ``TypeError`` if one is not a number."""
     return {str(name): plain(_number(value)) for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""Small tables in HTML, as notebooks show runs and plans."""
+"""Small HTML tables, with which notebooks show runs and plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
-    """A ``table`` element with a column a key and the caption below it.
+    """A ``table`` element with one column per key and a caption below.
 
     >>> html_table([{"label": "S", "jobs": 2000}]).partition("<tbody>")[2]
     '<tr><td>S</td><td>2,000</td></tr></tbody></table>'

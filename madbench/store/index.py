@@ -1,7 +1,7 @@
 """A cache of what tables need of many runs: jobs, statuses, metrics, details and errors, but no curves.
 
-It also holds plain columns that say what a run belongs to (:mod:`madbench.store.columns`). They are written when a
-store of many runs is first read, and from then on whenever a run is stored.
+It also has the plain columns of a run, such as suite and profile (:mod:`madbench.store.columns`). They are written when
+a store of many runs is first read, and from then on whenever a run is stored.
 
 The folders of runs are the truth. ``<root>/index/runs.sqlite`` can be deleted at any time. If it is missing, damaged,
 locked, foreign or of another version, the files are read, and it is written anew if that is possible.
@@ -37,9 +37,9 @@ VERSION = f"6 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
 Found = tuple[Job, Record] | StoreError | None
-"""What is in a run's folder, or why it cannot be read; None where the folder is gone by now."""
+"""The content of a run's folder, or the error of reading it. None if the folder no longer exists."""
 Track = Callable[[Sequence[str]], Iterable[str]]
-"""What shows progress while it is iterated over, as ``rich.progress.track`` does."""
+"""A function that shows progress while its result is iterated over, such as ``rich.progress.track``."""
 
 _RUN = ("name", "signature", "shared", "content")
 _COLUMNS = (*_RUN, *columns.NAMES, "digest")
@@ -59,9 +59,9 @@ class RunIndex:
         """Runs that this process stored, to be added once they cannot change unseen any more."""
 
     def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
-        """What is in the folders ``names``: from the index where that holds, else as ``read`` gives it.
+        """The content of the folders ``names``: from the index if it is valid, otherwise from ``read``.
 
-        Where that is for many, they are read one after the other as ``track`` gives them.
+        If many have to be read, ``track`` shows the progress.
         """
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
@@ -85,7 +85,7 @@ class RunIndex:
             self._unsettled = [each for each in runs if each not in settled]
 
     def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
-        """Writes the rows of runs that were read after their signatures were. Returns the names of these runs."""
+        """Write the rows of runs that were read after their signatures. Returns the names of these runs."""
         readable = [name for name in runs if signatures[name]]
         with suppress(OSError):
             tick = present_tick(self.path.parent) if readable else ""  # later, what changed now would look unchanged
@@ -98,7 +98,7 @@ class RunIndex:
         return []
 
     def problems(self, names: Collection[str]) -> list[str]:
-        """What is damaged in the index of the runs ``names``, and what to do."""
+        """The damage in the index of the runs ``names``, with remedies."""
         try:
             rows = [row for row in self._rows() if row[0] in names]
         except (sqlite3.Error, OSError) as error:
@@ -171,9 +171,9 @@ def present_tick(folder: Path) -> str:
 
 
 def signature(folder: str) -> str:
-    """What changes whenever a file of the run does, other than within one tick of the file system's clock.
+    """A text that changes with every file of a run, except within one tick of the file system's clock.
 
-    Empty where a file is missing.
+    Empty if a file is missing.
     """
     try:
         stats = [os.stat(f"{folder}/{name}") for name in NAMES]

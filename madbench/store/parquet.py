@@ -1,9 +1,9 @@
 """Runs and curves as Parquet tables, for other tools.
 
-``runs.parquet`` has a row a run: its job, metrics and provenance, nested names joined by dots (``training.steps``,
-``metrics.accuracy``). ``curves.parquet`` has a row a point of a run's curve, and ``measurements.parquet`` a row a value
-that was measured after training. ``id`` joins the three. A value that a run does not have is null. The folders of the
-machine are left out, as in an archive.
+``runs.parquet`` has one row per run: its job, metrics and provenance, with nested names joined by dots
+(``training.steps``, ``metrics.accuracy``). ``curves.parquet`` has one row per point of a curve, and
+``measurements.parquet`` one row per value that was measured after training. ``id`` joins the three. A value that a run
+does not have is null. The folders of the machine are left out, as in an archive.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXTRA = "parquet"
 
 
 def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track = iter) -> None:
-    """Writes the tables of the runs of these ids into ``folder``, in one step; nothing may be there.
+    """Write the tables of the runs with these ids to the new ``folder``, atomically.
 
     Raises ``MissingExtraError`` without pyarrow, and ``StoreError`` for a damaged run and on a full disk.
     """
@@ -77,14 +77,14 @@ def _measured(store: Store, job_id: str) -> Iterator[dict[str, Any]]:
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
-    """A column a name, in the order of their first rows; of one type each (:func:`typed`)."""
+    """A table with one column per name, in the order of their first rows. Each column has one type (:func:`typed`)."""
     arrow = require("pyarrow", NEEDED, EXTRA)
     names = dict.fromkeys(name for row in rows for name in row)
     return arrow.table({name: arrow.array(typed([row.get(name) for row in rows])) for name in names})
 
 
 def typed(values: Sequence[Any]) -> list[Any]:
-    """``values`` of one type: truth values, integers of 64 bits, floats, else texts, containers as JSON."""
+    """``values`` converted to one type: booleans, 64-bit integers, floats, otherwise text, with containers as JSON."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {bool} or kinds <= {str}:
         return list(values)

@@ -63,7 +63,7 @@ class StoreBusyError(StoreError):
 
 @dataclass(frozen=True)
 class Run:
-    """A stored job and what it gave."""
+    """A stored job with its record."""
 
     job: Job
     record: Record
@@ -95,9 +95,9 @@ class Store:
 
     @classmethod
     def open(cls, root: Path | str, create: bool = True) -> Self:
-        """The store in ``root``, proven writable; with ``create=False`` for reading only, and it must exist.
+        """Open the store in ``root``, which must be writable. With ``create=False`` it must exist and is only read.
 
-        Raises ``StoreError`` where that cannot be, as on a full disk, and for runs of another version.
+        Raises ``StoreError`` if this fails, as on a full disk, and for runs of another version.
         """
         store = cls(root)
         if create:
@@ -123,26 +123,26 @@ class Store:
         return store
 
     def status(self, job: Job | str) -> Status | None:
-        """Status of the run of a job or id; None where there is none, or a damaged one that must be done again."""
+        """The status of the run of a job or id. None without a run, and for a damaged run, which is trained again."""
         record = _record(self._try(job if isinstance(job, str) else job.id))
         return record.status if record else None
 
     def has(self, job: Job) -> bool:
-        """Whether the job has a result, finished or diverged. A failed run is none: it may be tried again."""
+        """True if the job has a result, finished or diverged. A failed run has none, as it may be tried again."""
         return self.status(job) in _RESULTS
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
-        """The jobs without a result, in their order, each id once. The folder is listed once."""
+        """The jobs without a result, in their order and without duplicates. The folder is listed once."""
         unique = {job.id: job for job in jobs}
         records = self.records(unique)
         return [job for job_id, job in unique.items() if job_id not in records or records[job_id].status == "failed"]
 
     def read(self, job_id: str) -> Run:
-        """One run. Raises ``StoreError`` where there is none and ``DamagedRunError`` where it cannot be trusted."""
+        """Read one run. Raises ``StoreError`` if there is none, and ``DamagedRunError`` if it is damaged."""
         return Run(*self._read(job_id)[:2], self._runs)
 
     def runs(self, with_curves: bool = True, suite: str | None = None) -> Iterator[Run]:
-        """Every readable run, or those of one ``suite``, by id; the folders that are none are named in ``problems``.
+        """Yields every readable run, or those of one ``suite``, by id. ``problems`` names other folders.
 
         Without ``with_curves`` every ``record.curve`` is empty, and many runs are looked up in the index.
         """
@@ -151,40 +151,40 @@ class Store:
                 yield Run(job, record, self._runs)
 
     def job_ids(self) -> list[str]:
-        """Names of the folders of runs, damaged ones included, sorted."""
+        """The sorted names of the folders of runs, including damaged ones."""
         with explain_os_errors(self._runs):
             return sorted(name for name in os.listdir(self._runs) if not name.startswith("."))
 
     def jobs(self) -> dict[str, Job]:
-        """The job of every readable run, by id; the folders that are none are named in ``problems``."""
+        """The job of every readable run by id. ``problems`` names other folders."""
         return {job.id: job for job, _ in self._readable(with_curves=False)}
 
     def written(self, job_id: str) -> str:
-        """When the job's record was written, in UTC: ``2026-01-31 12:00:00``."""
+        """The time at which the job's record was written, in UTC: ``2026-01-31 12:00:00``."""
         seconds = (self._runs / job_id / "record.json").stat().st_mtime
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
-        """What runs gave, by id and without curves; those absent or damaged are left out. The folder is listed once.
+        """The records of runs by id, without curves. Missing and damaged runs are left out. The folder is listed once.
 
-        Raises ``StoreError`` where a run cannot be read.
+        Raises ``StoreError`` if a run cannot be read.
         """
         listed = set(self.job_ids())
         runs = self._look_up([job_id for job_id in job_ids if job_id in listed])
         return {job_id: record for job_id, run in runs.items() if (record := _record(run))}
 
     def has_weights(self, job_id: str) -> bool:
-        """Whether the run left weights, which :meth:`kept_file` verifies."""
+        """True if the run has weights, which :meth:`kept_file` verifies."""
         return (self._runs / job_id / WEIGHTS).is_file()
 
     def kept_files(self, job_id: str) -> dict[str, str]:
-        """The digests of the files that the run left, by name."""
+        """The digests of the kept files of the run, by name."""
         return self._read(job_id)[2]
 
     def kept_file(self, job_id: str, name: str) -> Path:
-        """A file that the run left, such as ``weights.safetensors``, with its content verified.
+        """A kept file of the run, such as ``weights.safetensors``, with verified content.
 
-        Raises ``StoreError`` where there is none and ``DamagedRunError`` where it is not what the run wrote.
+        Raises ``StoreError`` if there is none, and ``DamagedRunError`` if its content has changed.
         """
         digest, path = self._read(job_id)[2].get(name), self._runs / job_id / name
         if digest is None:
@@ -199,9 +199,9 @@ class Store:
         return self.check(job_id)[1]
 
     def check(self, job_id: str) -> tuple[Run | None, list[str]]:
-        """The run, if it can be read, and the damage in its folder, to the last bit, with what to do.
+        """The run, or None if it cannot be read, and the damage in its folder, to the last bit, with remedies.
 
-        The store's index is not asked.
+        The index of the store is not used.
         """
         folder = self._runs / job_id
         try:
@@ -221,21 +221,21 @@ class Store:
     def measure(
         self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None
     ) -> None:
-        """Adds a :class:`Measurement` to a stored run: the newest of those with the same name and settings.
+        """Add a :class:`Measurement` to a stored run, as the newest one with its name and settings.
 
-        Where another process may replace the run, hold its :meth:`claim` from reading it to here.
+        If another process may replace the run, hold its :meth:`claim` from reading the run to this call.
         """
         self._read(job_id)
         measurement = Measurement(name, dict(values), dict(details or {}), dict(settings or {}))
         add_measurement(self._runs / job_id, measurement)
 
     def measurements(self, job_id: str) -> list[Measurement]:
-        """The newest measurement of each name and settings. Raises ``StoreError`` where one cannot be read."""
+        """The newest measurement of each name and settings. Raises ``StoreError`` if one cannot be read."""
         self._read(job_id)
         return read_measurements(self._runs / job_id)
 
     def all_measurements(self, job_ids: Iterable[str]) -> dict[str, list[Measurement]]:
-        """Measurements of many runs, of those that have any; ``problems`` names runs with unreadable ones."""
+        """The measurements of runs by id. Runs without any are left out. ``problems`` names unreadable ones."""
         measurements_by_run = {}
         for job_id in job_ids:
             try:
@@ -247,10 +247,10 @@ class Store:
 
     @contextmanager
     def claim(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
-        """Makes this process the only one at work on ``job`` (or its id); gives its work folder, with any checkpoint.
+        """A block in which only this process works on ``job`` (or its id). Yields its work folder, with any checkpoint.
 
-        With ``afresh`` the folder is emptied first, otherwise of what a killed process has half written. Raises
-        ``StoreBusyError`` where another claim, of any process, holds, and ``StoreError`` where the folder is a link.
+        With ``afresh`` the folder is emptied first. Otherwise only incomplete files of a killed process are removed.
+        Raises ``StoreBusyError`` if another claim of any process exists, and ``StoreError`` if the folder is a link.
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id
@@ -276,10 +276,10 @@ class Store:
             os.close(lock)
 
     def finish(self, job: Job, record: Record, replace: bool = False) -> None:
-        """Stores ``record`` and the files in ``keep`` of the work folder; claims the job where this store has not yet.
+        """Store ``record`` and the files in ``keep`` of the work folder. Claims the job if this store has not yet.
 
-        An existing result stays and ``record`` is dropped, unless ``replace`` is given and the new run has not failed.
-        A failed or damaged run is replaced. The work folder goes, but a failed run keeps its checkpoint.
+        An existing result is kept and ``record`` is dropped, unless ``replace`` is given and the new run has not
+        failed. A failed or damaged run is replaced. The work folder is removed, but a failed run keeps its checkpoint.
         """
         if job.id not in self._claimed:
             with self.claim(job):
@@ -293,7 +293,7 @@ class Store:
                 _empty(self._work / job.id)
 
     def adopt(self, run: Run) -> None:
-        """Moves a run of another store on the same disk here, all of its folder, unless there is a result by now."""
+        """Move the folder of a run from another store on the same disk to this store, unless it has a result."""
         with self.claim(run.job) as work, explain_os_errors(work):
             if not self.has(run.job):
                 remove(work / KEEP)
@@ -345,7 +345,7 @@ class Store:
             return read_run(folder, with_curve)
 
     def _install(self, job: Job, record: Record) -> None:
-        """Writes the record to the files that the run left, and moves them to their place together."""
+        """Write the record beside the kept files of the run, and move all of them to the store together."""
         target, kept = self._runs / job.id, self._work / job.id / KEEP
         try:
             with explain_os_errors(target):
@@ -364,7 +364,7 @@ class Store:
                 self._end_replacement(job.id)
 
     def _place(self, job_id: str) -> None:
-        """Moves the files that a run left to their place, and away what was there."""
+        """Move the files of a run to the folder of the run, after moving an earlier run away."""
         target, kept = self._runs / job_id, self._work / job_id / KEEP
         sync_folder(kept)
         with suppress(FileNotFoundError):
@@ -373,16 +373,16 @@ class Store:
         sync_folder(self._runs)
 
     def _end_replacement(self, job_id: str) -> None:
-        """Removes the run that was moved away for another, or puts it back where the other never came."""
+        """Remove a run that was moved away for a new one, or move it back if the new run is missing."""
         replaced = self._work / job_id / _REPLACED
         if replaced.exists() and not (self._runs / job_id).exists():
             os.rename(replaced, self._runs / job_id)
         remove(replaced)
 
     def _drop_stale_work(self) -> None:
-        """Removes the work folders whose owner was killed after storing its run, and puts back a run moved away.
+        """Remove work folders whose owner was killed after storing its run, and move back runs that were moved away.
 
-        One that cannot be removed, as that of another user, stays: it is in nobody's way.
+        A folder that cannot be removed, such as that of another user, stays. It does no harm.
         """
         with explain_os_errors(self._work):
             left = [path for path in self._work.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -395,7 +395,7 @@ class Store:
 
 
 class Snapshot(Store):
-    """A store for reading, as it was at the first question; only curves are read anew each time."""
+    """A store for reading in its state at the first access. Only curves are read again each time."""
 
     @functools.cached_property
     def _found(self) -> Mapping[str, Found]:
@@ -409,7 +409,7 @@ class Snapshot(Store):
 
 
 def _strays(folder: Path, kept: Iterable[str], above: str = "") -> Iterator[str]:
-    """The names in a run's folder that are not of its format: of files, and of folders without a file of the run."""
+    """Yields the names in a run's folder that do not belong there: of files, and of folders without its files."""
     expected = {*kept, *(NAMES if not above else ())}
     folders = {name[: i + 1] for name in kept for i, letter in enumerate(name) if letter == "/"}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -421,7 +421,7 @@ def _strays(folder: Path, kept: Iterable[str], above: str = "") -> Iterator[str]
 
 
 def _record(run: Found) -> Record | None:
-    """The record, if there is a sound one. Raises ``StoreError`` where that cannot be known."""
+    """The record, or None if there is no valid record. Raises ``StoreError`` if this is unknown."""
     if isinstance(run, StoreError) and not isinstance(run, DamagedRunError):
         raise run
     return run[1] if isinstance(run, tuple) else None

@@ -29,9 +29,9 @@ def is_source(name: str) -> bool:
 
 
 def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
-    """The source code that trained a run, by the name that it gets in the run's folder.
+    """The source code that trained a run, by file name in the run's folder.
 
-    None for a file that is not here, or changed since.
+    None for a file that is missing or has changed.
     """
     code = details.get("code")
     lists = code.values() if isinstance(code, Mapping) else ()

@@ -1,8 +1,8 @@
-"""Reading a tar file of a stranger: bounded memory, time and disk.
+"""A reader of tar files from other people, with bounded memory, time and disk.
 
 The module ``tarfile`` reads headers of any length into memory, follows the maps of sparse files and ends silently at a
-damaged header. This reader knows what archives of runs need: files and folders, and long names as GNU tar and pax
-write them. It reads the file once, from front to back, and keeps nothing.
+damaged header. This reader supports only what archives of runs need: files, folders, and long names of GNU tar and pax.
+It reads the file once from front to back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PACKED: dict[bytes, Callable[[BinaryIO], Any]] = {b"\xfd7zXZ": lzma.open, b"\x1
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of what is unpacked, so that a small file cannot fill the disk or keep the machine busy."""
+    """Limits of unpacking, so that a small file cannot fill the disk or keep the machine busy."""
 
     members: float = 100_000
     total: float = 2_000_000_000  # unpacked bytes
@@ -43,9 +43,9 @@ NO_LIMITS = Limits(math.inf, math.inf, math.inf)
 
 @contextmanager
 def read_tar(path: Path, limits: Limits = Limits()) -> Iterator[TarReader]:
-    """A reader of the tar file ``path``, which is packed with xz, gzip, bzip2 or not at all.
+    """A reader of the tar file ``path``, which may be compressed with xz, gzip or bzip2.
 
-    Raises ``StoreError`` where it is damaged, holds a sparse file, or exceeds ``limits``.
+    Raises ``StoreError`` if it is damaged, has a sparse file, or exceeds ``limits``.
     """
     try:
         with explain_os_errors(path), open(path, "rb") as file:
@@ -68,7 +68,7 @@ class TarReader:
         self._left = self._padding = 0  # bytes of the present member's content that are not read yet
 
     def members(self) -> Iterator[tarfile.TarInfo]:
-        """Each member, with its whole name. Its content is to be read before the next member is asked for."""
+        """Yields each member with its full name. Read its content before the next member."""
         overrides: dict[str, Any] = {}
         while True:
             self._skip_rest()

@@ -1,4 +1,4 @@
-"""Trained models of a results folder, by a label or a run's id."""
+"""Trained models of a results folder, by label or id."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def load(
 
     Args:
         run: a label with one such run, the first digits of a run's id, or a file of weights.
-        tasks: looks for runs on these tasks alone, which may be suites.
+        tasks: only runs on these tasks are found. They may be suites.
         results: folder of the run store.
-        trust: labels, or one, of your own modules whose code may be imported to make the model, such as
+        trust: the label or labels of your own modules whose code may be imported to make the model, such as
             ``"my:my_mixers.MyMixer"`` or the class itself.
 
-    The random state stays as it is.
+    The random state does not change.
 
-    Raises ``StoreError`` where ``run`` names no finished run, none with weights, or several, and ``TrainingError`` for
-    a damaged file, one that holds no model, or the model of a module that is not trusted.
+    Raises ``StoreError`` if ``run`` matches no finished run with weights, or several. Raises ``TrainingError`` for a
+    damaged file, for a file without a model, and for the model of a module that is not trusted.
     """
     from madbench.mixers.random_state import kept_random_state
     from madbench.training.checkpoints import load_model
@@ -56,10 +56,10 @@ def load(
 
 
 def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
-    """The file of weights of the run of ``store`` that ``name`` names, a label or the first digits of its id.
+    """The file of weights of a run of ``store``. ``name`` is a label or the first digits of an id.
 
-    Of language models only with ``is_of_text``, and of ``tasks`` where they are given. Raises ``ConfigError`` for
-    unknown tasks, and ``StoreError`` for no finished run, for one whose weights were not kept, and for several.
+    With ``is_of_text`` only language models are found, and with ``tasks`` only runs on these. Raises ``ConfigError``
+    for unknown tasks. Raises ``StoreError`` for no finished run, for several, and if the weights were not kept.
     """
     results, chosen = store.root, None if tasks is None else tasks_by_suite(tasks)
     stored = [
