@@ -11,7 +11,16 @@ from madbench.analysis.findings import ASKED_SEEDS, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.lines import published_gain
 from madbench.analysis.marked_text import MINUS
-from madbench.analysis.quantities import averages_of, column, difference_text, heading, p_text, signed, unit
+from madbench.analysis.quantities import (
+    averages_of,
+    column,
+    difference_text,
+    differences_text,
+    heading,
+    p_text,
+    signed,
+    unit,
+)
 from madbench.analysis.references import Reference, orientation
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.config import seed_list
@@ -64,8 +73,9 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
         title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
         why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
         lines.append([title, _published(row), _ours(row), str(row.n or ""), _verdict(row), why])
+    units = differences_text(row.quantity for row in rows) or "points"
     caption = (
-        f"Gains{_units(rows)}; more is better. {_published_caption(rows)}"
+        f"Gains in {units}; more is better. {_published_caption(rows)}"
         "Ours: mean over the pairs of labels that isolate the claim, with its 95% interval."
     )
     notes = " ".join([*protocol, *_notes(rows, left_out)])
@@ -77,12 +87,6 @@ def _is_by_task(row: Finding, rows: Sequence[Finding]) -> bool:
     group = row.paper, row.claim.group
     columns = {other.claim.quantities for other in rows if (other.paper, other.claim.group) == group}
     return len(columns) > 1 and all(len(names) == 1 for names in columns)
-
-
-def _units(rows: Sequence[Finding]) -> str:
-    """The units of the gains, such as `` in points, nats per token or steps``. Empty without rows."""
-    *others, last = dict.fromkeys(unit(row.quantity).replace("_", " ") for row in rows) or [""]
-    return f" in {', '.join(others)} or {last}" if others else f" in {last}" if last else ""
 
 
 def _published_caption(rows: Sequence[Finding]) -> str:

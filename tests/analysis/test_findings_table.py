@@ -99,7 +99,7 @@ def test_a_table_fits_80_columns_without_the_reasons():
 def test_notes_say_how_a_verdict_comes_about():
     found = table()
     assert found.notes.startswith("A protocol. ") and found.caption.startswith(
-        "Gains in points; more is better. Published: Table 1, one seed; *:"
+        "Gains in percentage points of accuracy; more is better. Published: Table 1, one seed; *:"
     )
     tested = max(row.tested for row in found.rows)
     assert f"Holm-corrected for {tested} tests." in found.notes and "3.6 points" in found.notes

@@ -236,8 +236,16 @@ class LanguageSuite(Suite):
             )
         detail = {"is_compared": False, "is_attributed": False}
         if name in PERPLEXITIES:
-            limits = (1.0, math.inf)
-            return Column(name, _HEADINGS[name], digits=2, better="lower", limits=limits, resolution=0.01, **detail)
+            return Column(
+                name,
+                _HEADINGS[name],
+                digits=2,
+                better="lower",
+                limits=(1.0, math.inf),
+                resolution=0.01,
+                difference="points of perplexity",
+                **detail,
+            )
         if name.startswith(STEPS):
             threshold = name.removeprefix(STEPS)
             return Column(
