@@ -17,7 +17,7 @@ import reprlib
 import textwrap
 import types
 import typing
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.files import read_file
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).resolve().parent
 _ROOT = _PACKAGE / "_data" if (_PACKAGE / "_data").is_dir() else _PACKAGE.parent
@@ -119,6 +120,11 @@ class _UnclearNumber(ConfigError):
 
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
 _WITH_COLONS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9_]+)+(\.[0-9_]*)?")
+
+
+def cached_by_class(function: F) -> F:
+    """``functools.cache`` for a function of a class. mypy thinks that some dataclasses have no hash."""
+    return typing.cast(F, functools.cache(function))
 
 
 @functools.cache
@@ -350,7 +356,7 @@ _SHORT = _Short()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 60, 60
 
 
-@functools.cache
+@cached_by_class
 def field_docs(cls: type) -> dict[str, str]:
     """The sentence below each field of a settings dataclass, by field name, from the source of the class and its bases.
 

@@ -92,7 +92,8 @@ class RunCode:
 def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     """Compare the code of a record with the installed code. Users' files are read as text; nothing is imported."""
     outside, package = details.get("code"), details.get("package_code")
-    is_recorded = isinstance(package, dict)
+    recorded = package if isinstance(package, dict) else None
+    is_recorded = recorded is not None
     for code in outside.values() if isinstance(outside, dict) else ():
         if (state := code_state(code)).kind != "same":
             return RunCode(state.kind, _printable(state.file), is_recorded)
@@ -101,10 +102,10 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     with suppress(LabelError):  # a family that is not installed; its runs list their code
         if missing := missing_package(job.label):
             return RunCode("absent", missing, is_recorded)
-    if not is_recorded:
+    if recorded is None:
         return RunCode(is_recorded=False)
     here = package_code(job)
-    parts = [part for part in PARTS if not gives_equal_bits(part, str(package.get(part, "")), here.get(part, ""))]
+    parts = [part for part in PARTS if not gives_equal_bits(part, str(recorded.get(part, "")), here.get(part, ""))]
     return RunCode("other", ", ".join(parts)) if parts else RunCode()
 
 
@@ -127,7 +128,7 @@ def listed_code(details: Mapping[str, Any], what: str) -> Any:
 def outside_code(job: Job) -> dict[str, Any]:
     """The lists of code outside of this package by role; empty if there is none."""
     mixers = [code for part in part_texts(job.label) if (code := label_code(part))]
-    lists = {f"mixer {i}" if i > 1 else "mixer": code for i, code in enumerate(mixers, 1)}
+    lists: dict[str, Any] = {f"mixer {i}" if i > 1 else "mixer": code for i, code in enumerate(mixers, 1)}
     lists |= {"task": task_code(job.task), "suite": suite_code(job.suite)}
     return {name: code for name, code in lists.items() if code}
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from madbench.config import apply_override, field_docs, from_mapping, key_of, read_yaml
+from madbench.config import apply_override, cached_by_class, field_docs, from_mapping, key_of, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job, identifying_fields, mapping_text
 from madbench.labels import Label, expand, family_of, loadable_families, loaded_families, reading_problem
 from madbench.labels.paper_folders import files_of_papers
-from madbench.mixers import Family, own_settings, used_settings
+from madbench.mixers import LoadedFamily, own_settings, used_settings
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
 """Keys that describe the file itself. They cannot be overridden."""
@@ -65,7 +65,7 @@ class Profile:
     overrides: tuple[str, ...] = field(default=(), metadata={"internal": True})
     """The overrides with which it was loaded, as KEY=VALUE."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         kinds = [self.Model]
         families = loadable_families() if set(self.model) - set(field_names(self.Model)) else ()
         for family in families:  # as many as have the settings: the others need not be loaded to read a profile
@@ -300,7 +300,7 @@ class Profile:
         return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.can_train(family))]
 
     @staticmethod
-    def can_train(family: Family) -> bool:
+    def can_train(family: LoadedFamily) -> bool:
         """True if labels of the family can be trained in this suite."""
         return True
 
@@ -356,7 +356,7 @@ def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:
             raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
 
 
-@functools.cache
+@cached_by_class
 def field_names(kind: type) -> tuple[str, ...]:
     """The fields of a settings dataclass."""
     return tuple(field.name for field in dataclasses.fields(kind))

@@ -25,7 +25,7 @@ from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.training import Schedule, Training
 
 if TYPE_CHECKING:
-    from madbench.mixers import Allocation, Family
+    from madbench.mixers import Allocation, LoadedFamily
     from madbench.papers.interactions.worlds import World
 
 NAME = "interactions"
@@ -163,7 +163,7 @@ class InteractionProfile(Profile):
             self.check_training(plan.training, f"training of {task}")
 
     @staticmethod
-    def can_train(family: Family) -> bool:
+    def can_train(family: LoadedFamily) -> bool:
         """True if the mixers of the family can see all tokens."""
         return getattr(family, "is_bidirectional", False)
 
