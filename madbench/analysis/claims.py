@@ -191,19 +191,29 @@ def load_claims_file(source: str | Path) -> ClaimsFile:
 def claims_by_paper() -> dict[str, tuple[Claim, ...]]:
     """The claims of every paper, by its name, without papers that retell the claims of another.
 
-    An installed paper whose file is wrong is left out; ``madbench ls papers`` says what is wrong.
+    An installed paper whose file is wrong is left out and is in :func:`broken_claims`.
     """
-    papers = {}
+    files = {name: file for name, file in _files_of_papers().items() if isinstance(file, ClaimsFile)}
+    return {name: file.claims for name, file in files.items() if not file.retells}
+
+
+def broken_claims() -> dict[str, str]:
+    """The reasons why the claims of installed papers cannot be read, by the paper's name."""
+    return {name: str(file) for name, file in _files_of_papers().items() if isinstance(file, ConfigError)}
+
+
+def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
+    """The file of claims of every paper that has one, or the reason why it cannot be read, by the paper's name."""
+    files: dict[str, ClaimsFile | ConfigError] = {}
     for name, folder in paper_folders().items():
-        try:
-            file = load_claims_file(name) if (folder / FILE).is_file() else None
-        except ConfigError:
-            if folder.parent == PAPERS:
-                raise
-            continue
-        if file and not file.retells:
-            papers[name] = file.claims
-    return papers
+        if (folder / FILE).is_file():
+            try:
+                files[name] = load_claims_file(name)
+            except ConfigError as error:
+                if folder.parent == PAPERS:
+                    raise
+                files[name] = error
+    return files
 
 
 def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:

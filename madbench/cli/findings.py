@@ -97,7 +97,7 @@ def findings(
       madbench findings --power --claim lag,mixing
       madbench findings --power -t selective_copying -f json
     """
-    from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
+    from madbench.analysis.claims import broken_claims, claims_by_paper, claims_on, load_claims
     from madbench.analysis.findings import findings_by_paper
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.samples import count_left_out
@@ -124,6 +124,8 @@ def findings(
     asked, selection = None if claims is None else {"": load_claims(claims)}, stored.selection(words)
     results, left_out, sentences = _stored_results(selection), 0, []
     if asked is None:
+        for problem in broken_claims().values():
+            options.warn(problem)
         asked = claims_on(results.scores.label.unique() if results else ())
         if others := [name for name in claims_by_paper() if name not in asked]:
             sentences.append(f"No pair of labels is stored for the claims of {', '.join(others)} (--claims PAPER).")

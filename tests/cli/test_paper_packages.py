@@ -144,6 +144,14 @@ def test_published_numbers_that_are_wrong_stop_their_paper_alone(published, file
 
 
 @pytest.mark.slow
+def test_findings_warns_of_claims_that_cannot_be_read_and_shows_the_others(published, main):
+    (published / "claims.yaml").write_text(CLAIM.replace("pairs", "pars"))
+    shown = main("findings")
+    assert shown.code == 0 and "Paper hypermlp" in shown.stdout and "Paper sets" not in shown.stdout
+    assert "warning" in shown.stderr and "did you mean 'pairs'?" in " ".join(shown.stderr.split())
+
+
+@pytest.mark.slow
 def test_a_grid_is_registered_with_the_claims_of_the_paper_that_has_them(published, tmp_path):
     def registered(text: str) -> str:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
