@@ -87,7 +87,7 @@ class Experiment:
             parts.insert(0, f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}")
         others = [each.profile_name for each in protocols if not each.profile.comparable_with_paper]
         if others:
-            parts.append(f"{' and '.join(dict.fromkeys(others))} not comparable with the paper")
+            parts.append(f"do not compare {' and '.join(dict.fromkeys(others))} with published numbers")
         return "; ".join(parts)
 
     def __repr__(self) -> str:
