@@ -511,6 +511,8 @@ def test_a_plan_says_that_several_rates_cost_a_seed(tmp_path, seeds, words, text
         (["S-p", "R"], 96, 6, ""),
         (["ha:2+3-p"], 96, 3, "ha:2+3-p has 4 heads in place of 3"),
         (["ha:2+3-p"], 96, 4, ""),
+        (["R/S-p"], 90, 6, "d_model 90 / n_head 6 is odd, and labels with p take heads of even width"),
+        (["R/ha:2+3-p"], 96, 3, "ha:2+3-p has 4 heads in place of 3"),
     ],
 )
 def test_a_plan_says_that_heads_do_not_share_a_width_evenly(tmp_path, labels, d_model, n_head, text):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from madbench.config import key_of
 from madbench.errors import ConfigError
 from madbench.experiment.plan import PlannedRow
 from madbench.jobs import Job
-from madbench.labels import parse
+from madbench.labels import Label
 from madbench.mixers import label_traits, solve
+from madbench.mixers.sequence import block_labels
 from madbench.suites import Suite, size_of
 from madbench.suites.addressing import without_prefix
 from madbench.suites.overrides import Plan
-from madbench.suites.planning import choosing_note
+from madbench.suites.planning import choosing_note, solve_mixers
 from madbench.suites.profile import field_names
 
 
@@ -84,23 +85,28 @@ def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
-        label = parse(job.label)
-        if "d_model" not in field_names(type(job.model)) or not label_traits(label).has_heads:
-            continue
-        d_model, n_head = job.model.d_model, job.model.n_head
-        heads, is_rope = n_head, getattr(label, "rope", False)
-        if len(getattr(label, "parts", ())) > 1:
-            heads = solve(label, d_model, n_head, size_of(job).seq_len, job.budget, **job.mixer).size.n_head
-        if heads != n_head:
-            notes[f"{job.label} has {heads} heads in place of {n_head}, because its parts share the heads evenly"] = (
-                None
-            )
-        elif d_model % n_head:
-            notes[f"n_head {n_head} does not divide d_model {d_model}: {_uneven('S', job, n_head)}"] = None
-        elif is_rope and d_model % (2 * n_head):
-            why = f"d_model {d_model} / n_head {n_head} is odd, and labels with p take heads of even width"
-            notes[f"{why}: {_uneven('S-p', job, 2 * n_head)}"] = None
+        if "d_model" in field_names(type(job.model)):
+            for label in dict.fromkeys(block_labels(job.label, getattr(job.model, "n_layer", 1))):
+                notes |= dict.fromkeys(_notes_on_heads_of(label, job))
     return list(notes)
+
+
+def _notes_on_heads_of(label: Label, job: Job) -> Iterator[str]:
+    """The notes on the heads of one mixer of a job's model."""
+    if not label_traits(label).has_heads:
+        return
+    d_model, n_head = job.model.d_model, job.model.n_head
+    heads = n_head
+    if len(getattr(label, "parts", ())) > 1:
+        mixers = solve_mixers(job, size_of(job).seq_len)
+        heads = next(mixer.size.n_head for mixer, _ in mixers.kinds if mixer.label == label)
+    if heads != n_head:
+        yield f"{label} has {heads} heads in place of {n_head}, because its parts share the heads evenly"
+    elif d_model % n_head:
+        yield f"n_head {n_head} does not divide d_model {d_model}: {_uneven('S', job, n_head)}"
+    elif getattr(label, "rope", False) and d_model % (2 * n_head):
+        why = f"d_model {d_model} / n_head {n_head} is odd, and labels with p take heads of even width"
+        yield f"{why}: {_uneven('S-p', job, 2 * n_head)}"
 
 
 def _uneven(label: str, job: Job, step: int) -> str:
