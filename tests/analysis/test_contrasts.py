@@ -7,7 +7,8 @@ import pytest
 
 from madbench.analysis.contrasts import find_pairs, find_squares
 from madbench.labels import diff, expand, parse
-from madbench.mixers.srg.grammar import FACTORS, LETTERS, all_labels, spell
+from madbench.mixers.srg.grammar import FACTORS, all_labels, spell
+from srg_letters import FEATURES_BEYOND_TABLE1
 
 
 def named(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
@@ -43,9 +44,7 @@ def test_what_is_given_is_the_first_label_whatever_the_order(given, without, nam
 @pytest.mark.slow
 def test_every_pair_of_one_difference_is_found_once():
     labels = [*random.Random(0).sample(all_labels(), 150), "D-p"]
-    others = [
-        spell({"R", "c", "q", row.letter}) for row in LETTERS if not row.is_in_table1 and row.segment == "features"
-    ]
+    others = [spell({"R", "c", "q", letter}) for letter in FEATURES_BEYOND_TABLE1]
     labels += [label for label in ("S-p", "R-c-q", *others) if label not in labels]
     pairs = find_pairs(labels)
     found = [frozenset(pair) for of_contrast in pairs.values() for pair in of_contrast]

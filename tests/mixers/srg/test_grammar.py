@@ -14,9 +14,9 @@ from madbench.errors import LabelError
 from madbench.labels import every_label, parse
 from madbench.mixers.srg.grammar import LETTERS, Variant, all_labels
 from srg_letters import ALL_LETTERS, BASES
+from srg_letters import FEATURES_BEYOND_TABLE1 as OTHERS
 
 CHARACTERS = f"{ALL_LETTERS}-"
-OTHERS = [row.letter for row in LETTERS if row.segment == "features" and not row.is_in_table1]
 PAID = {row.letter for row in LETTERS if row.is_paid}
 
 
