@@ -27,6 +27,8 @@ Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper"]
 LEAST_MATCHED = 0.9
 """Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
+MOST_MATCHED = 1.01
+"""Largest ratio at which it does, and with which a label competes."""
 LEAST_SEEDS = 3
 """Seeds per label that a test, or a mark in a table, requires."""
 Precision = Literal["float32", "bfloat16"]

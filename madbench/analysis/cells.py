@@ -12,9 +12,9 @@ import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomial_interval, not_best, ranks
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
-from madbench.analysis.quantities import MOST_BUDGET
 from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
+from madbench.jobs import MOST_MATCHED
 from madbench.suites.columns import Column
 
 Shows = Literal["interval", "sd", "rank"]
@@ -154,7 +154,8 @@ LEGEND = (
     " batch unequally; train it again with --force. (d/e): d of e jobs are done, so the number is not final and not"
     " compared. Bold: the best mean of its column, to the digits shown. Underlined: not significantly worse than the"
     f" best, by the test of madbench compare (two-sided, Holm-corrected over the table, {LEVEL:.0%}, at least"
-    f" {LEAST_SEEDS} seeds). {OVER_BUDGET}: over budget (! or a ratio above {MOST_BUDGET}); such labels do not compete."
+    f" {LEAST_SEEDS} seeds). {OVER_BUDGET}: over budget (! or a ratio above {MOST_MATCHED}); such labels do not"
+    " compete."
 )
 """The sentences of the notes on the other signs in the cells."""
 RANK_NOTE = (

@@ -22,7 +22,6 @@ from madbench.analysis.inference import (
     holm,
 )
 from madbench.analysis.quantities import (
-    MOST_BUDGET,
     column,
     differences_text,
     direction_text,
@@ -37,7 +36,7 @@ from madbench.analysis.quantities import (
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.errors import ConfigError, did_you_mean
-from madbench.jobs import LEAST_MATCHED
+from madbench.jobs import LEAST_MATCHED, MOST_MATCHED
 from madbench.labels.names import display_name
 from madbench.suites import suites
 
@@ -210,8 +209,8 @@ def _budgets_differ(first: float | None, second: float | None) -> bool:
     """True if two ratios are further apart than those of matched labels may be."""
     if first is None or second is None:
         return False
-    are_matched = all(LEAST_MATCHED <= ratio <= MOST_BUDGET for ratio in (first, second))
-    return max(first, second) > MOST_BUDGET * min(first, second) and not are_matched
+    are_matched = all(LEAST_MATCHED <= ratio <= MOST_MATCHED for ratio in (first, second))
+    return max(first, second) > MOST_MATCHED * min(first, second) and not are_matched
 
 
 def _margins(within: float | Mapping[str, float] | None, columns: Collection[str]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.analysis.marked_text import with_minus
+from madbench.jobs import MOST_MATCHED
 from madbench.labels import factors_of_text
 from madbench.suites import Column, Suite, suites
 
@@ -17,8 +18,6 @@ TASK_MEAN = "task_mean"
 """The column of the mean over all tasks of a grid. It is used if the tasks have no average of their own."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", digits=3)
 NUM_SEEDS = Column("n", "n", digits=0)
-MOST_BUDGET = 1.01
-"""The largest number of parameters, relative to softmax attention, with which a label competes."""
 
 
 def column(name: str) -> Column:
@@ -141,4 +140,4 @@ def p_text(p: float) -> str:
 
 def is_over_budget(label: str, budget_ratio: float) -> bool:
     """True if the label has too many parameters to compete, by its family\'s declaration or by its count."""
-    return budget_ratio > MOST_BUDGET or factors_of_text(label).get("budget") == "over"
+    return budget_ratio > MOST_MATCHED or factors_of_text(label).get("budget") == "over"

@@ -16,6 +16,7 @@ from madbench.errors import ConfigError
 from madbench.experiment.earlier import notes_on_earlier_code
 from madbench.experiment.notes import (
     note_without_effect,
+    notes_on_budget,
     notes_on_equal_rows,
     notes_on_heads,
     notes_on_rates,
@@ -181,7 +182,8 @@ class _Planner:
         self.notes += [
             note for word in self.grid.overrides if (note := note_without_effect(without_prefix(word), plans))
         ]
-        self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned), *notes_on_heads(planned)]
+        self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned)]
+        self.notes += [*notes_on_heads(planned), *notes_on_budget(planned)]
         return planned
 
     def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:

@@ -8,8 +8,8 @@ from typing import Any
 from madbench.config import key_of
 from madbench.errors import ConfigError
 from madbench.experiment.plan import PlannedRow
-from madbench.jobs import Job
-from madbench.labels import Label
+from madbench.jobs import LEAST_MATCHED, MOST_MATCHED, Job
+from madbench.labels import Label, family_of
 from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels
 from madbench.suites import Suite, size_of
@@ -107,6 +107,24 @@ def _notes_on_heads_of(label: Label, job: Job) -> Iterator[str]:
     elif getattr(label, "rope", False) and d_model % (2 * n_head):
         why = f"d_model {d_model} / n_head {n_head} is odd, and labels with p take heads of even width"
         yield f"{why}: {_uneven('S-p', job, 2 * n_head)}"
+
+
+def notes_on_budget(rows: Sequence[PlannedRow]) -> list[str]:
+    """A sentence for each label of a user's module whose parameters do not match the budget, and how to match it."""
+    notes: dict[str, None] = {}
+    for row in rows:
+        job = row.jobs[0]
+        for mixer, _ in solve_mixers(job, size_of(job).seq_len).kinds:
+            label = str(mixer.label)
+            is_matched = LEAST_MATCHED <= mixer.ratio <= MOST_MATCHED
+            if getattr(family_of(label), "names_code", False) and not is_matched:
+                place = label.partition("(")[0]
+                notes[
+                    f"{label} has {mixer.ratio:.2f} times the parameters of softmax attention: to match them, give "
+                    f"arguments, {place}(NAME=VALUE), or a classmethod {place.rpartition('.')[2]}.fit(cls, d_model, "
+                    "n_head, max_len, budget) that returns them"
+                ] = None
+    return list(notes)
 
 
 def _uneven(label: str, job: Job, step: int) -> str:

@@ -188,7 +188,7 @@ def expand_braces(spec: str) -> list[str]:
             if len(before) * len(alternatives) > MOST_LABELS:
                 raise LabelError(f"'{_shorten(spec)}' stands for more than {MOST_LABELS:,} labels; ask for fewer")
             texts = [text + ending for text in before for ending in alternatives]
-        elif token[0] == "," and enclosing:
+        elif token[0] == "," and enclosing and texts[0].count("(") <= texts[0].count(")"):  # else between arguments
             enclosing[-1][1].extend(texts)
             texts = [""]
         else:

@@ -13,6 +13,7 @@ from madbench.labels import Explanation, trust
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.checks import SMALL, general_checks
+from madbench.mixers.my.arguments import arguments_of, dotted, read_arguments, written
 from madbench.mixers.my.sources import FILE, SAMPLE, entries, is_path, path_of, source
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ PREFIX = "my:"
 
 @dataclass(frozen=True)
 class Label:
-    """The dotted path of a class or function that makes a module."""
+    """The dotted path of a class or function that makes a module, and after it its arguments in parentheses."""
 
     path: str
 
@@ -48,7 +49,7 @@ class ModuleFamily(ListedFamily):
     version = "1"
     Settings = Settings
     description = "Any torch module of yours, unchanged: parameters are counted, and no rank is chosen."
-    syntax = "module.Class|entry"
+    syntax = "module.Class|entry[(name=value,...)]"
     example = "my:mean"
 
     def text_of(self, value: Any) -> str | None:
@@ -60,15 +61,20 @@ class ModuleFamily(ListedFamily):
         return label
 
     def parse(self, text: str) -> Label:
-        """Parses ``my:module.Class``, ``my:module:Class``, or ``my:NAME`` of an entry. Imports nothing."""
-        path = text.removeprefix(PREFIX).replace(":", ".")
+        """Parses ``my:module.Class``, ``my:module:Class``, or ``my:NAME`` of an entry, with arguments.
+
+        Imports nothing.
+        """
+        place, opening, _ = text.partition("(")
+        arguments = read_arguments(text, len(place)) if opening else ""
+        path = place.removeprefix(PREFIX).replace(":", ".")
         if not text.startswith(PREFIX) or not is_path(path):
             path_by_name = SAMPLE | entries()
             if path not in path_by_name:
                 hint = did_you_mean(path[:60], path_by_name) or f"; write 'NAME: module:Class' in {FILE}"
                 raise LabelError(point_at(text, len(PREFIX), f"no module of this name{hint}"))
             path = path_by_name[path]
-        return Label(path)
+        return Label(f"{path}{arguments}")
 
     def identity(self, label: Label) -> str:
         """A hash of the code on which the module's results depend."""
@@ -94,13 +100,14 @@ class ModuleFamily(ListedFamily):
         return importable
 
     def preset_spelling(self, label: Label) -> str:
-        """``my:NAME`` if the label has an entry."""
-        name = next((name for name, path in entries().items() if path == label.path), label.path)
-        return f"{PREFIX}{name}"
+        """``my:NAME`` if the label has an entry, with its arguments."""
+        place, arguments = dotted(label.path), label.path[len(dotted(label.path)) :]
+        name = next((name for name, path in entries().items() if path == place), place)
+        return f"{PREFIX}{name}{arguments}"
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The path of the module, as the only factor."""
-        return {"module": label.path}
+        """The path of the module, and its arguments."""
+        return {"module": dotted(label.path), "arguments": written(arguments_of(label.path))}
 
     def explain(self, label: Label) -> list[Explanation]:
         """The first line of the module's docstring, its file, and its budget."""
@@ -108,11 +115,22 @@ class ModuleFamily(ListedFamily):
         lines = inspect.cleandoc(made.make.__doc__ or "").splitlines()  # its own docstring, not an inherited one
         what = lines[0] if lines else "A module of your own, without a docstring."
         where = made.file.name if made.file else "compiled"
-        name = label.path.rpartition(".")[2]
+        name = dotted(label.path).rpartition(".")[2]
+        fits = callable(getattr(made.make, "fit", None))
         budget = "No rank is chosen to match a budget; tables show the ratio of its parameters to softmax attention's."
+        if fits:
+            budget = "Its fit chooses its arguments for the budget; tables show the ratio of its parameters to it."
+        decoding = "Every token reads all tokens again; step(x, state) -> (y, state) of the module would replace this."
+        if callable(getattr(made.make, "step", None)):
+            decoding = "Its own step, with the state that it returns."
         return [
             Explanation(name, "module", what, "", f"{made.module} ({where})"),
+            *(
+                Explanation(f"({written({key: value})})", key, "", "", "this label")
+                for key, value in arguments_of(label.path).items()
+            ),
             Explanation("", "budget", budget, "", "measured on the module"),
+            Explanation("", "decoding", decoding, "", "the module"),
         ]
 
     def traits(self, label: Label) -> Traits:

@@ -14,6 +14,7 @@ from madbench.errors import BudgetError, TrainingError
 from madbench.mixers import Size
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.inputs import check_sequences
+from madbench.mixers.my.arguments import arguments_of, dotted
 from madbench.mixers.my.sources import source, working_folder_on_path
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
@@ -38,6 +39,7 @@ class ModuleMixer(nn.Module):
             raise TrainingError(f"path {path!r} is not known: {allocation.label} has only the path dense")
         self.allocation = allocation
         self.module = make(allocation.label.path, allocation.size)
+        self.has_own_step = callable(getattr(self.module, "step", None))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D). Raises ``TrainingError`` for an input or an output of another shape."""
@@ -48,10 +50,16 @@ class ModuleMixer(nn.Module):
         return y
 
     def step(self, x: Tensor, cache: Tensor | None = None, slide: bool = False) -> tuple[Tensor, Tensor]:
-        """Decodes x (B, D). Returns the row (B, D) and all inputs so far (B, T, D), as the cache.
+        """Decodes x (B, D). Returns the row (B, D) and the cache: the module's state, or all inputs so far (B, T, D).
 
-        All rows are recomputed. The result is the last row of :meth:`forward` on the inputs so far.
+        A module with ``step(x, state) -> (y, state)`` takes one step; the first state is None. Otherwise all rows are
+        recomputed, and the result is the last row of :meth:`forward` on the inputs so far.
         """
+        if self.has_own_step:
+            y, state = self.module.step(x, cache)
+            if not isinstance(y, Tensor) or y.shape != x.shape:
+                raise TrainingError(f"{self.allocation.label}: its step: {wrong_output(y, x)}")
+            return y, state
         seen = x[:, None] if cache is None else torch.cat((cache, x[:, None]), dim=1)
         seen = seen[:, -self.allocation.size.max_len :] if slide else seen
         return self(seen)[:, -1], seen
@@ -61,6 +69,9 @@ class ModuleMixer(nn.Module):
 
         The last row equals that of T steps. The other rows do too, unless they depend on the length of the input.
         """
+        if self.has_own_step:
+            first, state = self.step(x[:, 0])
+            return decode_rest(self.step, first[:, None], state, x[:, 1:], slide)
         most = self.allocation.size.max_len if slide else x.shape[1]
         start = x[:, :most]
         return decode_rest(self.step, self(start), start, x[:, most:], slide)
@@ -103,28 +114,57 @@ def make(path: str, size: Size) -> nn.Module:
     return module.to(here) if here.type == "meta" else module
 
 
-def arguments(path: str, size: Size) -> dict[str, int]:
-    """The arguments of a class or function: the sizes that it accepts, by its own names for them.
+def arguments(path: str, size: Size) -> dict[str, Any]:
+    """The arguments of a class or function: those of its label, and the sizes that it accepts, by its own names.
 
-    The place in the model is passed only if it is required: an argument with a default keeps its default. Raises
-    ``BudgetError`` if other arguments are required.
+    The place in the model is passed only if it is required: an argument with a default keeps its default. What a
+    class's ``fit`` returns is passed under a strict budget, unless the label says otherwise. Raises ``BudgetError`` if
+    other arguments are required, or if it has none of a name.
     """
-    parameters = _parameters(path)
+    parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:
-        return {"d_model": size.d_model}
+        return {"d_model": size.d_model} | of_label
     own = {field: next((name for name in names if name in parameters), "") for field, names in SPELLINGS.items()}
     sizes = {name: getattr(size, field) for field, name in own.items() if name}
     if not own["d_model"] and any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         sizes["d_model"] = size.d_model
     sizes |= {name: getattr(size.layer, field) for name, field in _layer_arguments(path).items()}
+    short = dotted(path).rpartition(".")[2]
+    _check_names(short, of_label, parameters, sizes)
+    sizes |= _fitted(path, size, parameters) | of_label
     if missing := [name for name in _required(parameters) if name not in sizes]:
-        short = path.rpartition(".")[2]
         raise BudgetError(
             f"my:{path}: {short} needs {', '.join(map(repr, missing))}, but only sizes are passed: d_model, n_head, "
-            f"max_len, layer_idx and n_layer; give it a default, or write a function: "
-            f"def my_mixer(d_model): return {short}(...)"
+            f"max_len, layer_idx and n_layer; give it in the label, my:{dotted(path)}({missing[0]}=...), or a default"
         )
     return sizes
+
+
+def _check_names(
+    short: str, of_label: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], sizes: Mapping[str, Any]
+) -> None:
+    """Raises ``BudgetError`` for an argument of a label that the module does not have, or that is one of its sizes."""
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [name for name, each in parameters.items() if each.kind not in kinds and name not in sizes]
+    for name in of_label:
+        if name in sizes:
+            raise BudgetError(f"{short}: {name!r} is set by the model; leave it out of the label")
+        if name not in names and not takes_any:
+            options = f"; its arguments: {', '.join(names)}" if names else "; it has none besides sizes"
+            raise BudgetError(f"{short} has no argument {name!r}{options}")
+
+
+def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns for the budget in parameters."""
+    fit = getattr(source(path).make, "fit", None)
+    if size.budget != "strict" or not callable(fit):
+        return {}
+    with working_folder_on_path(), wrap_user_errors(f"my:{dotted(path)}: its fit"):
+        fitted = fit(d_model=size.d_model, n_head=size.n_head, max_len=size.max_len, budget=4 * size.d_model**2)
+    if not isinstance(fitted, Mapping) or not all(name in parameters for name in fitted):
+        raise BudgetError(f"my:{dotted(path)}: its fit must return a dict of its own arguments, got {fitted!r:.100}")
+    return dict(fitted)
 
 
 def takes_layer(path: str) -> bool:

@@ -19,7 +19,9 @@ from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCod
 from madbench.identity.reach import import_root
 from madbench.identity.watch import own, watching
 from madbench.labels import trust
+from madbench.labels.patterns import part_texts
 from madbench.labels.plugins import Registry, wrap_load_errors
+from madbench.mixers.my.arguments import dotted
 
 if TYPE_CHECKING:
     pass
@@ -54,14 +56,15 @@ def may_import(path: str) -> bool:
     if not trust.trusts_entries():
         return False
     try:
-        return path in (SAMPLE | entries()).values()
+        return dotted(path) in (SAMPLE | entries()).values()
     except ConfigError:  # an invalid mixers.yaml, reported by the verbs that need it
-        return path in (SAMPLE | _entries_of_packages()).values()
+        return dotted(path) in (SAMPLE | _entries_of_packages()).values()
 
 
 def importable(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels among ``labels`` that name a user's module whose code may be imported."""
-    paths = {label: label.removeprefix("my:") for label in labels if label.startswith("my:")}
+    """The labels of users' modules among ``labels``, and in hybrids, whose code may be imported."""
+    parts = {part for label in labels for part in part_texts(label)}
+    paths = {part: part.removeprefix("my:") for part in parts if part.startswith("my:")}
     return tuple(sorted(label for label, path in paths.items() if may_import(path)))
 
 
@@ -201,16 +204,16 @@ class Source:
 
 
 def source(path: str) -> Source:
-    """Imports and returns the class or function at a dotted path.
+    """Imports and returns the class or function at a dotted path. Arguments after the path are ignored.
 
     Raises ``UntrustedCodeError`` for code that may not be imported (:mod:`madbench.labels.trust`), and ``LabelError``
     if nothing is found.
     """
     if not may_import(path):
-        module, _, name = path.rpartition(".")
+        module, _, name = dotted(path).rpartition(".")
         remedy = f"if it is yours, add the line 'NAME: {module}:{name}' to {FILE} in the working folder"
         raise UntrustedCodeError(f"my:{path}", f"{remedy}, or name the label on the command line")
-    return _source(path)
+    return _source(dotted(path))
 
 
 @functools.cache

@@ -28,7 +28,7 @@ class Label:
         return OPERATORS[self.name].with_arguments(self.arguments)
 
     def __str__(self) -> str:
-        arguments = f"({', '.join(self.arguments)})" if self.arguments else ""
+        arguments = f"({','.join(self.arguments)})" if self.arguments else ""
         return f"{self.name}{arguments}{'!' if self.over else ''}"
 
 

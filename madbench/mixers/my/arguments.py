@@ -1,0 +1,77 @@
+"""Arguments of a user's module in its label, such as ``my:my_mixers.MyMixer(beta=2,mode=fast)``, read as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from madbench.errors import LabelError
+from madbench.labels.diagnosis import point_at
+
+Value = int | float | bool | str | None
+_NAME = r"[A-Za-z_]\w*"
+_PLAIN = r"[A-Za-z_][\w.+-]*"
+
+
+def dotted(path: str) -> str:
+    """A path without its arguments: ``my_mixers.MyMixer``."""
+    return path.partition("(")[0]
+
+
+def arguments_of(path: str) -> dict[str, Value]:
+    """The arguments of a canonical path, by name. Empty if it has none."""
+    _, opening, inner = path.partition("(")
+    return dict(map(_argument, _words(inner[:-1]))) if opening else {}
+
+
+def read_arguments(text: str, start: int) -> str:
+    """The canonical text of the arguments that begin at a position of a label. Empty if there are none.
+
+    A value is a number, true, false, null or a word. Raises ``LabelError`` that points at the error.
+    """
+    inner = text[start + 1 : -1]
+    if not text.endswith(")") or "(" in inner or ")" in inner:
+        raise LabelError(point_at(text, start, "expected arguments such as (beta=2,mode=fast) here"))
+    found: dict[str, Value] = {}
+    position = start + 1
+    for word in inner.split(",") if inner.strip() else ():
+        try:
+            name, value = _argument(word)
+        except ValueError as error:
+            raise LabelError(point_at(text, position, str(error))) from None
+        if name in found:
+            raise LabelError(point_at(text, position, f"the argument {name!r} stands twice"))
+        found[name] = value
+        position += len(word) + 1
+    return f"({written(found)})" if found else ""
+
+
+def written(arguments: Mapping[str, Value]) -> str:
+    """Arguments in canonical order and spelling: ``beta=2,mode=fast``."""
+    return ",".join(f"{name}={_text(arguments[name])}" for name in sorted(arguments))
+
+
+def _words(inner: str) -> list[str]:
+    return inner.split(",") if inner else []
+
+
+def _argument(word: str) -> tuple[str, Value]:
+    name, equals, text = (part.strip() for part in word.partition("="))
+    if not equals or not re.fullmatch(_NAME, name) or not text:
+        raise ValueError("expected name=value, such as beta=2")
+    value: Any = yaml.safe_load(text) if re.fullmatch(r"[\w.+-]+", text) else None
+    if isinstance(value, str):
+        value = float(text) if re.fullmatch(r"[+-]?\d+(\.\d*)?e[+-]?\d+", text, re.IGNORECASE) else value
+    is_word = isinstance(value, str) and re.fullmatch(_PLAIN, value)
+    if not (is_word or isinstance(value, int | float) or text in ("null", "None")):
+        raise ValueError(f"the value of {name!r} is a number, true, false, null or a word, not {text!r}")
+    return name, value
+
+
+def _text(value: Value) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value) if isinstance(value, str) else repr(value)

@@ -1,0 +1,143 @@
+"""Arguments of a user's module in its label, its fit and its step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.errors import BudgetError, LabelError
+from madbench.experiment import prepare
+from madbench.grid import Grid, Row
+from madbench.labels import diff, expand, parse
+from madbench.labels.parsing import label_identity
+from madbench.mixers import build, solve
+from madbench.mixers.my.sources import importable
+from madbench.mixers.residuals import decode_tokens, difference
+
+MODULE = """
+import torch
+from torch import nn
+
+
+class Ema(nn.Module):
+    def __init__(self, d_model, beta=0.5, hidden=0, mode="plain"):
+        super().__init__()
+        hidden = hidden or d_model
+        self.beta, self.mode = float(beta), mode
+        self.inner, self.out = nn.Linear(d_model, hidden), nn.Linear(hidden, d_model)
+
+    @classmethod
+    def fit(cls, d_model, n_head, max_len, budget):
+        return {"hidden": (budget - d_model) // (2 * d_model + 1)}
+
+    def step(self, x, state):
+        new = self.inner(x)
+        state = new if state is None else self.beta * state + new
+        return self.out(torch.tanh(state)), state
+
+    def forward(self, x):
+        rows, state = [], None
+        for token in x.unbind(1):
+            y, state = self.step(token, state)
+            rows.append(y)
+        return torch.stack(rows, 1)
+
+
+class Wide(nn.Module):
+    def __init__(self, d_model, width):
+        super().__init__()
+        self.a, self.b = nn.Linear(d_model, width * d_model), nn.Linear(width * d_model, d_model)
+
+    def forward(self, x):
+        return self.b(self.a(x))
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of a file of modules in the working folder."""
+    name = f"own_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+@pytest.mark.parametrize(
+    "typed, canonical",
+    [
+        ("(beta=2)", "(beta=2)"),
+        ("(mode=fast, beta=1e-1)", "(beta=0.1,mode=fast)"),
+        ("(hidden=8,beta=true)", "(beta=true,hidden=8)"),
+        ("()", ""),
+    ],
+)
+def test_arguments_have_one_spelling(typed, canonical):
+    assert str(parse(f"my:some.Mixer{typed}")) == f"my:some.Mixer{canonical}"
+
+
+@pytest.mark.parametrize(
+    "text, at",
+    [("my:a.B(x=1", 6), ("my:a.B(x)", 7), ("my:a.B(x=1,x=2)", 11), ("my:a.B(x=[1])", 7), ("my:a.B(x=1)y", 6)],
+)
+def test_wrong_arguments_are_pointed_at(text, at):
+    with pytest.raises(LabelError) as error:
+        parse(text)
+    first, second = str(error.value).splitlines()
+    assert second.index("^") == first.index(text) + at
+
+
+def test_braces_leave_the_commas_between_arguments():
+    assert expand(["my:a.B(x={0,1},y=2)"]) == ["my:a.B(x=0,y=2)", "my:a.B(x=1,y=2)"]
+    assert expand(["{my:a.B(x=1,y=2),S}"]) == ["my:a.B(x=1,y=2)", "S"]
+    assert diff(parse("my:a.B(x=1)"), parse("my:a.B(x=2)")) == ("arguments",)
+
+
+@pytest.mark.slow
+def test_arguments_reach_the_module_and_are_checked(module):
+    mixer = build(f"my:{module}.Ema(beta=0.25,mode=fast)", 16, 8)
+    assert (mixer.module.beta, mixer.module.mode) == (0.25, "fast")
+    for argument, why in (("gamma=1", "its arguments: beta, hidden, mode"), ("d_model=8", "is set by the model")):
+        with pytest.raises(BudgetError, match=why):
+            build(f"my:{module}.Ema({argument})", 16, 8)
+    with pytest.raises(BudgetError, match=rf"my:{module}\.Wide\(width=\.\.\.\)"):
+        build(f"my:{module}.Wide", 16, 8)
+
+
+@pytest.mark.slow
+def test_the_code_of_a_module_does_not_depend_on_its_arguments(module):
+    labels = [f"my:{module}.Ema(beta={value})" for value in (1, 2)]
+    assert {label: build(label, 16, 8).module.beta for label in labels} == dict(zip(labels, (1.0, 2.0)))
+    assert label_identity(labels[0]) == label_identity(labels[1])
+
+
+@pytest.mark.slow
+def test_fit_chooses_arguments_for_the_budget_unless_the_label_does(module):
+    label = f"my:{module}.Ema"
+    assert 0.97 < build(label, 64, 8).allocation.ratio <= 1
+    assert solve(label, 64, 2, 8).ratio == build(label, 64, 8).allocation.ratio
+    assert build(f"{label}(hidden=5)", 64, 8).module.inner.out_features == 5
+    assert build(label, 64, 8, budget="paper").module.inner.out_features == 64
+
+
+@pytest.mark.slow
+def test_the_module_s_own_step_decodes(module):
+    mixer = build(f"my:{module}.Ema", 16, 8).double().requires_grad_(False)
+    x = torch.randn(2, 8, 16, dtype=torch.float64)
+    assert difference(decode_tokens(mixer, x), mixer(x)) < 1e-12
+    rows, state = mixer.prefill(x[:, :5])
+    assert difference(rows, mixer(x)[:, :5]) < 1e-12 and state.shape == (2, mixer.module.inner.out_features)
+
+
+@pytest.mark.slow
+def test_a_run_says_before_training_that_a_module_is_not_matched(module):
+    for label in (f"my:{module}.Wide(width=3)", f"my:{module}.Ema"):  # named by the user, so their code may be imported
+        build(label, 16, 8)
+    labels = [f"my:{module}.Wide(width=3)", f"my:{module}.Ema", "S"]
+    experiment = prepare(Grid(tuple(map(Row, labels)), ("compression",)), device="cpu", results="results")
+    (note,) = [note for note in experiment.notes if "times the parameters" in note]
+    assert f"my:{module}.Wide(width=3) has 1.5" in note and "fit(cls, d_model, n_head, max_len, budget)" in note
+
+
+def test_workers_are_sent_the_modules_in_hybrids():
+    labels = ["2xKDA/my:madbench.mixers.my.sample.GatedMean", "S"]
+    assert importable(labels) == ("my:madbench.mixers.my.sample.GatedMean",)
