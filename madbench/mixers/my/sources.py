@@ -245,7 +245,12 @@ def _count_as_own(path: str) -> None:
     with suppress(ImportError, ValueError, AttributeError):
         is_library = parts[0] in ("torch", "madbench")
         name = parts[0] if not is_library else ".".join(parts[:-1])
-        origin = Path(importlib.util.find_spec(name).origin).resolve()
+        spec = importlib.util.find_spec(name)
+        if spec.origin is None:  # a folder without __init__.py
+            for folder in spec.submodule_search_locations:
+                own(Path(folder).resolve())
+            return
+        origin = Path(spec.origin).resolve()
         own(origin.parent if origin.name == "__init__.py" and not is_library else origin)
 
 

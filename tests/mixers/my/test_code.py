@@ -168,6 +168,14 @@ PLACES = {
 }
 
 
+def test_a_module_in_a_folder_without_an_init_file_has_an_identity(folder):
+    write({"plain/mixer.py": MIXER, "helper.py": HELPER})
+    first = identity("my:plain.mixer.Mixer")
+    assert first == identity("my:plain.mixer.Mixer")
+    write({"plain/mixer.py": MIXER.replace("scale(x))", "scale(x) + x)")})
+    assert identity("my:plain.mixer.Mixer") != first
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("files", PLACES.values(), ids=PLACES)
 def test_a_helper_counts_wherever_it_is(files):
