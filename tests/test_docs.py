@@ -132,6 +132,14 @@ def test_a_command_names_a_verb_options_labels_and_settings_that_exist(command):
     assert expand(labels) or verb in ("table", "attribute")
 
 
+def test_the_list_of_studies_names_every_program():
+    listed = re.findall(
+        r"^\| `python studies/(\S+?)`?[ `]", (ROOT / "studies/README.md").read_text("utf-8"), re.MULTILINE
+    )
+    programs = [path.name for path in (ROOT / "studies").glob("*.py") if "__main__" in path.read_text("utf-8")]
+    assert sorted(listed) == sorted(programs)
+
+
 STUDY_COMMANDS = [command for command in COMMANDS if command.startswith("python studies/")]
 
 
