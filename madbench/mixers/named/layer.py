@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers import Allocation
 from madbench.mixers.cd import forms, library
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.named.budget import NamedAllocation
 from madbench.mixers.named.parts import CONV_TAPS, Gain, Init, Linear, Part, Taps, Vector
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.start import redraw_parts
@@ -66,7 +66,7 @@ class NamedLayer(nn.Module):
 
     paths = ("auto", "reference", "dense", "chunked", "fla")
 
-    def __init__(self, allocation: NamedAllocation, path: str = "auto"):
+    def __init__(self, allocation: Allocation, path: str = "auto"):
         if path not in self.paths:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")
         super().__init__()
