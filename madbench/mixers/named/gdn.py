@@ -17,9 +17,7 @@ from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from madbench.mixers.named.layer import NamedLayer
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class GDN(Operator):
     def channels(self, dims: Dims) -> int:
         return 2 * dims.key_dim + dims.value_dim
 
-    def rows(self, layer: NamedLayer, x: Tensor, windows: Tensor | None) -> Rows:
+    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
         from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
@@ -76,7 +74,7 @@ class GDN(Operator):
             log_alpha, _ = ops.log_decay(layer, ops.linear_in_float32(layer.a_proj, x), layer.dims.heads)
             return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), windows, None)
 
-    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu
 
         from madbench.mixers.named import ops

@@ -17,9 +17,7 @@ from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from madbench.mixers.named.layer import NamedLayer
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Mamba2(Operator):
     def channels(self, dims: Dims) -> int:
         return dims.value_dim + 2 * dims.key
 
-    def rows(self, layer: NamedLayer, x: Tensor, windows: Tensor | None) -> Rows:
+    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
@@ -76,7 +74,7 @@ class Mamba2(Operator):
             v = ops.wide_heads(values, dims.heads)
             return Rows(Dynamics(q, k * step, v, log_decay, None, None), windows, z)
 
-    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu
 
         from madbench.mixers.linear_maps import weight_of

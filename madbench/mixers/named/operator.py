@@ -11,10 +11,9 @@ from madbench.mixers.named.parts import Part
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from madbench.mixers.cd.forms import Dynamics
-    from madbench.mixers.named.layer import NamedLayer
 
 WINDOW = 3
 """Inputs of a convolution that are carried to the next token: all taps but the last."""
@@ -91,11 +90,11 @@ class Operator(ABC):
         """The number of convolved channels."""
 
     @abstractmethod
-    def rows(self, layer: NamedLayer, x: Tensor, windows: Tensor | None) -> Rows:
+    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
         """The rows of x (B, T, D) as inputs of the recurrence. ``windows`` are the convolutions' inputs before x."""
 
     @abstractmethod
-    def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """The output (B, T, D) from the states' read-outs y (B, H, T, V)."""
 
     @abstractmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,9 +13,6 @@ from madbench.mixers.named.operator import WINDOW
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.srg.short_conv import ConvolveInBlocks, convolve, pad_before
 from madbench.mixers.tracing import is_traced
-
-if TYPE_CHECKING:
-    from madbench.mixers.named.layer import NamedLayer
 
 UNIT_EPS = 1e-6  # added to the squared length of queries and keys
 NORM_EPS = 1e-5  # epsilon of the norm of the read-out
@@ -42,7 +37,7 @@ def unit(x: Tensor) -> Tensor:
     return x * (x.square().sum(-1, keepdim=True) + UNIT_EPS).rsqrt()
 
 
-def log_decay(layer: NamedLayer, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+def log_decay(layer: nn.Module, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """log alpha = -e^A_log softplus(logits + dt_bias), and the softplus: (B, T, H n) -> (B, H, T, n) each.
 
     ``A_log`` has one number per head, and ``dt_bias`` one per logit.
@@ -66,7 +61,7 @@ def linear_in_float32(layer: nn.Module, x: Tensor) -> Tensor:
     return call_in_dtype_of_input(layer, wide(x))
 
 
-def convolved_qkv(layer: NamedLayer, x: Tensor, windows: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def convolved_qkv(layer: nn.Module, x: Tensor, windows: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Convolved q, k and v (B, T, .) after SiLU, and the windows (B, 3, .) of their inputs."""
     sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
     taps = torch.cat([conv.weight.squeeze(1) for conv in (layer.q_conv1d, layer.k_conv1d, layer.v_conv1d)])
@@ -75,7 +70,7 @@ def convolved_qkv(layer: NamedLayer, x: Tensor, windows: Tensor | None) -> tuple
     return q, k, v, windows
 
 
-def delta_rule(layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, neg: bool) -> Dynamics:
+def delta_rule(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, neg: bool) -> Dynamics:
     """The recurrence of a gated delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K)."""
     dims = layer.dims
     q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
@@ -85,7 +80,7 @@ def delta_rule(layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, lo
     return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta)
 
 
-def gated_norm(layer: NamedLayer, y: Tensor, gate: Tensor) -> Tensor:
+def gated_norm(layer: nn.Module, y: Tensor, gate: Tensor) -> Tensor:
     """W_o of the norm per head of y (B, H, T, V), times the gate (B, T, H V)."""
     with without_autocast(y):
         normed = norm(y, layer.o_norm.weight).transpose(1, 2).flatten(-2)
