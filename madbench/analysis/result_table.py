@@ -91,7 +91,7 @@ class ResultTable(TextTable):
             f"vs baseline: difference to {self.baseline}": self.compared,
         }
         what = " and ".join(suite.measure for suite in self.suites)
-        number = "rank of the mean over n seeds, [95% interval for all ranks at once]" if self.shows == "rank" else ""
+        number = "rank of the mean over n seeds, [95% interval for all labels at once]" if self.shows == "rank" else ""
         meanings = "; ".join(text for text, is_there in signs.items() if is_there)
         caption = f"{what.capitalize()}, {number or 'mean over n seeds'} ({self.short}){meanings and f'. {meanings}'}."
         return " ".join(filter(None, [caption, self.origin.caption, *self._sentences]))
