@@ -141,13 +141,21 @@ class Family(Protocol[L, A]):
       built (:mod:`madbench.labels.trust`). Default: False.
     """
 
-    name: str  # text before the colon of its labels
-    Settings: type[Any]  # frozen dataclass of the family's own settings, each field followed by a sentence about it
-    # A setting that is added after runs were stored has the metadata madbench.jobs.NOT_AT_DEFAULT, which keeps ids.
+    @property
+    def name(self) -> str:
+        """The text before the colon of its labels."""
 
     @property
     def version(self) -> str:
         """Part of a job's identity. Increased when the same label would give other numbers."""
+
+    @property
+    def Settings(self) -> type[Any]:
+        """The frozen dataclass of the family's own settings, each field followed by a sentence about it.
+
+        A setting that is added after runs were stored has the metadata ``madbench.jobs.NOT_AT_DEFAULT``, which keeps
+        ids.
+        """
 
     def parse(self, text: str) -> L:
         """Parses the whole text, including name and colon. Raises ``LabelError`` that points at the error."""

@@ -122,16 +122,39 @@ class RankAllocation:
     ways_to_fit: ClassVar[tuple[str, ...]] = ()
     """Advice on how the family's labels can fit, besides another label and the paper's budget."""
 
-    ranks = property(lambda self: {"qk": self.r_qk, "vo": self.r_vo}, doc="The ranks that the budget determines.")
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The ranks that the budget determines."""
+        return {"qk": self.r_qk, "vo": self.r_vo}
+
     widths = property(
         lambda self: {k: rank // self.size.n_head for k, rank in self.ranks.items()}, doc="The widths of one head."
     )
-    terms = property(lambda self: {name: row[0] for name, row in self.rows.items()}, doc="Parameters by term.")
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """Parameters by term."""
+        return {name: row[0] for name, row in self.rows.items()}
+
     formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formulas and tensors.")
-    total = property(lambda self: sum(self.terms.values()), doc="All parameters of the mixer.")
-    target = property(lambda self: 4 * self.size.d_model**2 + self.terms.get("conv", 0), doc="The budget.")
+
+    @property
+    def total(self) -> int:
+        """All parameters of the mixer."""
+        return sum(self.terms.values())
+
+    @property
+    def target(self) -> int:
+        """The budget."""
+        return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
+
     slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
-    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+
+    @property
+    def ratio(self) -> float:
+        """``total / target``."""
+        return self.total / self.target
+
     least_qk_width = property(lambda self: 2 if self.label.rope else 1, doc="The smallest d_qk of the label.")
 
     @property

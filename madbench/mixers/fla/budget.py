@@ -47,9 +47,20 @@ class LayerAllocation:
     recurrent: int  # numbers of ``state`` that the recurrence updates; the others are only stored
     cache: int  # numbers that each further token adds to the cache
 
-    total = property(lambda self: sum(self.terms.values()), doc="All parameters of the mixer.")
-    target = property(lambda self: 4 * self.size.d_model**2 + self.terms.get("conv", 0), doc="The budget.")
-    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+    @property
+    def total(self) -> int:
+        """All parameters of the mixer."""
+        return sum(self.terms.values())
+
+    @property
+    def target(self) -> int:
+        """The budget."""
+        return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
+
+    @property
+    def ratio(self) -> float:
+        """``total / target``."""
+        return self.total / self.target
 
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token: two per parameter, five per number of the recurrence, and pairs.

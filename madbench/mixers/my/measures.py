@@ -37,9 +37,20 @@ class ModuleAllocation:
     target: int
     leak: str = ""  # violation of causality or independence, as the rest of a sentence about the module
 
-    ranks = property(lambda self: {})
-    total = property(lambda self: sum(self.terms.values()))
-    ratio = property(lambda self: self.total / self.target)
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Empty: no rank is chosen."""
+        return {}
+
+    @property
+    def total(self) -> int:
+        """All parameters of the module."""
+        return sum(self.terms.values())
+
+    @property
+    def ratio(self) -> float:
+        """``total / target``."""
+        return self.total / self.target
 
     def flops_per_token(self, seq_len: int) -> float:
         """FLOPs of matrix products, convolutions and attention, as counted by torch. Other operations are ignored."""

@@ -41,9 +41,21 @@ class NamedAllocation:
     dims: Dims
 
     operator = property(lambda self: self.label.operator, doc="The operator with the label's arguments.")
-    total = property(lambda self: sum(self.terms.values()), doc="All parameters of the layer.")
-    target = property(lambda self: 4 * self.size.d_model**2 + self.terms["conv"], doc="The budget, plus the taps.")
-    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+
+    @property
+    def total(self) -> int:
+        """All parameters of the layer."""
+        return sum(self.terms.values())
+
+    @property
+    def target(self) -> int:
+        """The budget, plus the taps."""
+        return 4 * self.size.d_model**2 + self.terms["conv"]
+
+    @property
+    def ratio(self) -> float:
+        """``total / target``."""
+        return self.total / self.target
 
     @functools.cached_property
     def terms(self) -> Mapping[str, int]:

@@ -95,9 +95,19 @@ class MlpAllocation:
     r_qk = property(lambda self: self.ranks["qk"])
     r_vo = property(lambda self: self.ranks["vo"])
     r = property(lambda self: self.ranks["mix"])
-    total = property(lambda self: sum(self.terms.values()), doc="All parameters of the mixer.")
+
+    @property
+    def total(self) -> int:
+        """All parameters of the mixer."""
+        return sum(self.terms.values())
+
     slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
-    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+
+    @property
+    def ratio(self) -> float:
+        """``total / target``."""
+        return self.total / self.target
+
     query_heads = property(
         lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G and D."
     )

@@ -1,0 +1,30 @@
+"""mypy checks here that families implement the protocol with their own labels and allocations.
+
+A hybrid of one mixer is the label of another family, and the families of the interactions paper share the types of
+their labels, so these are not among them.
+"""
+
+from __future__ import annotations
+
+from madbench.labels.family import Family
+from madbench.mixers.cd.budget import CdAllocation
+from madbench.mixers.cd.family import CoefficientFamily
+from madbench.mixers.cd.grammar import Label as CdLabel
+from madbench.mixers.fla.budget import Label as FlaLabel
+from madbench.mixers.fla.budget import LayerAllocation
+from madbench.mixers.fla.family import FlaFamily
+from madbench.mixers.my.family import Label as ModuleLabel
+from madbench.mixers.my.family import ModuleFamily
+from madbench.mixers.my.measures import ModuleAllocation
+from madbench.mixers.named.budget import Label as NamedLabel
+from madbench.mixers.named.budget import NamedAllocation
+from madbench.mixers.named.family import NamedFamily
+from madbench.mixers.srg.budget import MlpAllocation
+from madbench.mixers.srg.family import SRGFamily
+from madbench.mixers.srg.grammar import Variant
+
+CD: Family[CdLabel, CdAllocation] = CoefficientFamily()
+FLA: Family[FlaLabel, LayerAllocation] = FlaFamily()
+MODULE: Family[ModuleLabel, ModuleAllocation] = ModuleFamily()
+NAMED: Family[NamedLabel, NamedAllocation] = NamedFamily()
+SRG: Family[Variant, MlpAllocation] = SRGFamily()
