@@ -67,7 +67,7 @@ def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main,
     ended = finish(start(here, *words, "--device", "cpu", "--slots", "1"))
     assert ended.code == 0, ended.stderr
     mad, language = re.findall(r"^R-12o! .*$", ended.stdout, re.MULTILINE)
-    assert "do not compare tiny with published numbers" in ended.stderr
+    assert "do not compare profile.yaml and small_lm.yaml with published numbers" in ended.stderr
     jobs = {run.job.task: run for run in Store.open(here / "results", create=False).runs()}
     assert set(jobs) == {"compression", "language_model"}
     record = jobs["language_model"].record
