@@ -10,6 +10,7 @@ from madbench.errors import ConfigError
 from madbench.experiment.plan import PlannedRow
 from madbench.jobs import LEAST_MATCHED, MOST_MATCHED, Job
 from madbench.labels import Label, family_of
+from madbench.labels.patterns import part_texts
 from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels
 from madbench.suites import Suite, size_of
@@ -114,10 +115,11 @@ def notes_on_budget(rows: Sequence[PlannedRow]) -> list[str]:
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
-        for mixer, _ in solve_mixers(job, size_of(job).seq_len).kinds:
+        modules = [part for part in part_texts(job.label) if getattr(family_of(part), "names_code", False)]
+        for mixer, _ in solve_mixers(job, size_of(job).seq_len).kinds if modules else ():
             label = str(mixer.label)
             is_matched = LEAST_MATCHED <= mixer.ratio <= MOST_MATCHED
-            if getattr(family_of(label), "names_code", False) and not is_matched:
+            if label in modules and not is_matched:
                 place = label.partition("(")[0]
                 notes[
                     f"{label} has {mixer.ratio:.2f} times the parameters of softmax attention: to match them, give "
