@@ -367,7 +367,8 @@ def test_a_compiled_mixer_computes_every_batch_and_length(label):
 
 
 def test_every_family_found_is_here():
-    assert {family_of(each.values[0]).name for each in spread()} == set(families())
+    built = set(families()) - {"hybrid"}  # whose layers have the mixers of the others
+    assert {family_of(each.values[0]).name for each in spread()} == built
 
 
 @pytest.mark.slow

@@ -139,7 +139,6 @@ FAULTS = {  # text: what the caret points at, part of the message, the label tha
     "cd:mamba2-CG": ("CG", "wrong case", "cd:mamba2-cg"),
     "cd:exp--sum": ("-sum", "empty segment", "cd:exp-sum"),
     "cd:exp sum": (" ", "unexpected ' '", "cd:exp-sum"),
-    "cd:exp/sum": ("/", "unexpected '/'", "cd:exp-sum"),
     "cd:mlstm!!": ("!!", "last character", "cd:mlstm!"),
     "cd:sum": ("sum", "cannot come first", None),
     "cd:0.95-exp-sum": ("0.95", "cannot come first", "cd:exp-0.95-sum"),
