@@ -172,6 +172,7 @@ NAMES_A_FAMILY = {
     "cli/machine.py": "the paths and kernels that validate --machine proves",
     "cli/print_options.py": "an example in the help of --rename",
     "labels/names.py": "an example in an error message",
+    "labels/patterns.py": "the family of patterns",
     "labels/registry.py": "the family whose labels have no prefix",
 }
 """The modules outside of mixers and papers that may name a family, with the reason."""

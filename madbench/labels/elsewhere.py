@@ -8,8 +8,8 @@ import re
 
 from madbench.errors import LabelError, MadbenchError
 from madbench.labels.diagnosis import SHOWN, point_at, show
-from madbench.labels.patterns import SEPARATOR
-from madbench.labels.registry import families, family_of
+from madbench.labels.patterns import OF_PATTERNS, SEPARATOR
+from madbench.labels.registry import OF_NAMES, families, family_name, family_of
 
 MODULE = "my:"
 """The prefix of labels whose parser imports code. A search for other labels never parses these."""
@@ -21,7 +21,7 @@ def problem_elsewhere(text: str) -> str | None:
     if problem := _problem_of_hybrid(text):
         return problem
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
-    if not body or len(text) > SHOWN:
+    if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):  # their parsers point at it
         return None
     named, is_family = _mixers(), colon and prefix in families()
     own = {_key(name) for name in _by_family().get(prefix, ())} if is_family else set()

@@ -129,8 +129,8 @@ def typed_label(label: str) -> str:
 
 
 def file_name(label: str) -> str:
-    """The label as the user typed it, for use in a file name: colons become ``-``."""
-    return re.sub(r"[^\w.+!-]", "-", typed_label(label))
+    """The start of the label as the user typed it, for use in a file name: colons become ``-``."""
+    return re.sub(r"[^\w.+!-]", "-", typed_label(label))[:60]
 
 
 def with_display_names(text: str) -> str:

@@ -15,6 +15,9 @@ from typing import TypeVar
 from madbench.errors import LabelError
 from madbench.labels.diagnosis import point_at
 
+OF_PATTERNS = "hybrid"  # family of patterns
+PREFIX = f"{OF_PATTERNS}:"
+"""The prefix of the family, which may stand before a whole pattern."""
 SEPARATOR = "/"
 REST = "..."
 MOST_LAYERS = 1000
@@ -47,6 +50,9 @@ def split_pattern(text: str) -> tuple[list[Part], bool]:
         count, label, start = (int(match[1][:9]), match[2], match.start(2)) if match else (1, word, 0)
         if not label or label == REST:
             raise LabelError(point_at(text, position + start, "expected a label here, as in 3xKDA/S-p"))
+        if is_pattern(label) or label.startswith(PREFIX):
+            what = "each part is one label with one count, as in 3xKDA/S-p; a pattern has no patterns inside"
+            raise LabelError(point_at(text, position + start, what))
         if count < 1:
             raise LabelError(point_at(text, position, "a count is at least 1"))
         parts.append(Part(label, count, position + start))
@@ -58,6 +64,7 @@ def split_pattern(text: str) -> tuple[list[Part], bool]:
 
 def part_texts(text: str) -> list[str]:
     """The labels in a text, each once: those of the parts of a pattern, or else the text itself."""
+    text = text.removeprefix(PREFIX)
     if not is_pattern(text):
         return [text]
     try:

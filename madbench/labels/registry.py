@@ -12,13 +12,12 @@ from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
-from madbench.labels.patterns import is_pattern
+from madbench.labels.patterns import OF_PATTERNS, is_pattern
 from madbench.labels.plugins import Guarded, Registry, entry_point_name, load_value
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
-OF_PATTERNS = "hybrid"  # family of patterns over layers, such as 3xKDA/S-p
 OF_NAMES = "named"  # family whose labels begin with the name of an operator, in any case, and have no prefix
 
 

@@ -130,6 +130,10 @@ def _with_sets_in_patterns(texts: Iterable[str], folder: Path, found: _Found, ab
         choices = [
             _labels_of(part.text, folder, found, above) if part.text[0] == "@" else [part.text] for part in parts
         ]
+        for part, of_part in zip(parts, choices):
+            if hybrid := next(filter(is_pattern, of_part), None):
+                what = f"{part.text} has the hybrid {hybrid}, and a part of a pattern is one label"
+                raise LabelError(point_at(text, part.position, what, "set"))
         for labels in itertools.islice(itertools.product(*choices), MOST_LABELS + 1):
             layers = [label for part, label in zip(parts, labels) for _ in range(part.count)]
             yield join_pattern(layers, is_cut)

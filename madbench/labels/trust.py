@@ -100,9 +100,12 @@ def is_data(folder: Path) -> bool:
 def _allow_spec(spec: str, folder: Path, with_files: bool, above: tuple[Path, ...]) -> None:
     for text in expand_braces(spec):
         if not text.startswith("@"):
-            with suppress(MadbenchError):
-                if ":" in text:  # a label without a prefix never names code
-                    allow([str(parse(text.removeprefix("~")))])
+            for part in part_texts(text.removeprefix("~")):
+                with suppress(MadbenchError):
+                    if part.startswith("@"):
+                        _allow_spec(part, folder, with_files, above)
+                    elif ":" in part:  # a label without a prefix never names code
+                        allow([str(parse(part))])
         elif with_files and (path := find_set(text[1:], folder).resolve()) not in above and not is_data(path.parent):
             for inner in read_yaml(path).get("labels") or ():
                 _allow_spec(inner, path.parent, with_files, (*above, path))

@@ -123,8 +123,18 @@ def used_settings(label: str | Label, family: LoadedFamily | None = None) -> lis
     names = [field.name for field in fields(family.Settings)]
     if not names:  # the traits of a user's module need its code, which is not imported for this
         return []
+    parts = _parts(label, family)
+    if parts and label not in parts:  # its traits may need the code of users' modules as well
+        read_by_parts = {name for part in parts for name in used_settings(part)}
+        return [name for name in names if name in read_by_parts]
     read = label_traits(label, family).settings
     return [name for name in names if read is None or name in read]
+
+
+def _parts(label: Label, family: LoadedFamily) -> tuple[Label, ...]:
+    """The different labels that a label combines. Empty if its family does not combine labels."""
+    blocks, period = getattr(family, "blocks", None), getattr(family, "block_period", lambda _: 1)
+    return tuple(dict.fromkeys(blocks(label, period(label)))) if blocks else ()
 
 
 def effective_settings(

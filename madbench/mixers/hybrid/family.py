@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import string
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -13,7 +14,7 @@ from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation, Label, families, family_of, parse
 from madbench.labels.diagnosis import point_at
-from madbench.labels.patterns import is_pattern, period, split_pattern
+from madbench.labels.patterns import PREFIX, is_pattern, period, split_pattern
 from madbench.mixers import Check, Size, Traits, effective_settings, label_traits, used_settings
 from madbench.mixers.hybrid.allocation import HybridAllocation, HybridLabel
 from madbench.mixers.sequence import solve_blocks
@@ -34,7 +35,9 @@ class HybridFamily:
     description = "Different mixers in the layers of one model: labels of other families, in a pattern that repeats."
     syntax = "[count x]label{/[count x]label}[/...]"
     example = "3xKDA/S-p"
-    factor_names: typing.ClassVar = {"pattern": "order of mixers", "a": "mixer a", "b": "mixer b", "c": "mixer c"}
+    factor_names: typing.ClassVar = {"pattern": "order of mixers"} | {
+        letter: f"mixer {letter}" for letter in string.ascii_lowercase
+    }
 
     @functools.cached_property
     def Settings(self) -> type:
@@ -49,7 +52,7 @@ class HybridFamily:
 
     def parse(self, text: str) -> Label:
         """Parses a pattern. A pattern of one mixer is the label of that mixer."""
-        text = text.removeprefix(f"{self.name}:")
+        text = text.removeprefix(PREFIX)
         if not is_pattern(text):
             raise LabelError(point_at(text, 0, "expected labels separated by '/', as in 3xKDA/S-p"))
         parts, is_cut = split_pattern(text)
@@ -77,7 +80,7 @@ class HybridFamily:
     def factors(self, label: HybridLabel) -> dict[str, str]:
         """The different mixers, called a, b, ..., and their order. Mixers with a state of fixed size come first."""
         kinds = _ordered(label.kinds)
-        letters = {kind: chr(ord("a") + index) for index, kind in enumerate(kinds)}
+        letters = {kind: _letter(index) for index, kind in enumerate(kinds)}
         pattern = str(HybridLabel(tuple(_Letter(letters[layer]) for layer in label.layers), label.is_cut))
         return {"pattern": pattern} | {letters[kind]: str(kind) for kind in kinds}
 
@@ -104,7 +107,8 @@ class HybridFamily:
             Explanation(str(label), "hybrid", f"A pattern of {length} layers that repeats. {what}", "", "this label")
         ]
         for kind in label.kinds:
-            rows.append(Explanation(str(kind), f"{label.numbers(kind)} of {length}: {WORDS[_grows(kind)]}", "", "", ""))
+            word = "" if _names_code(kind) else f": {WORDS[_grows(kind)]}"
+            rows.append(Explanation(str(kind), f"{label.numbers(kind)} of {length}{word}", "", "", ""))
             rows += family_of(kind).explain(kind)
         return rows
 
@@ -169,6 +173,16 @@ class _Letter:
         return self.letter
 
 
+def _letter(index: int) -> str:
+    """A letter per mixer, and a number after it for more mixers than letters: a, b, ..., z, a2, b2."""
+    round_, position = divmod(index, len(string.ascii_lowercase))
+    return string.ascii_lowercase[position] + (str(round_ + 1) if round_ else "")
+
+
+def _names_code(label: Label) -> bool:
+    return getattr(family_of(label), "names_code", False)
+
+
 def _ordered(kinds: Iterable[Label]) -> list[Label]:
     return sorted(kinds, key=lambda kind: (_grows(kind), str(kind)))
 
@@ -177,7 +191,7 @@ def _ordered(kinds: Iterable[Label]) -> list[Label]:
 def _grows(label: Label) -> bool:
     """True if the decoding cache of a label's mixer grows with every token. False if its code is not to be imported."""
     family = family_of(label)
-    if getattr(family, "names_code", False):
+    if _names_code(label):
         return False
     try:
         return family.solve(label, MEASURED, family.Settings()).state_bytes_per_token() > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -62,13 +63,26 @@ def _argument(word: str) -> tuple[str, Value]:
     name, equals, text = (part.strip() for part in word.partition("="))
     if not equals or not re.fullmatch(_NAME, name) or not text:
         raise ValueError("expected name=value, such as beta=2")
-    value: Any = yaml.safe_load(text) if re.fullmatch(r"[\w.+-]+", text) else None
-    if isinstance(value, str):
-        value = float(text) if re.fullmatch(r"[+-]?\d+(\.\d*)?e[+-]?\d+", text, re.IGNORECASE) else value
+    if text in ("null", "None"):
+        return name, None
+    value = _value(text)
     is_word = isinstance(value, str) and re.fullmatch(_PLAIN, value)
-    if not (is_word or isinstance(value, int | float) or text in ("null", "None")):
-        raise ValueError(f"the value of {name!r} is a number, true, false, null or a word, not {text!r}")
+    if not (is_word or (isinstance(value, int | float) and math.isfinite(value))):
+        raise ValueError(f"the value of {name!r} is a finite number, true, false, null or a word, not {text[:60]!r}")
     return name, value
+
+
+def _value(text: str) -> Any:
+    """The value of a text without brackets and quotes. None for other texts."""
+    if not re.fullmatch(r"[\w.+-]+", text):
+        return None
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):  # such as ..., a wrong date, or too many digits
+        return None
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?e[+-]?\d+", text, re.IGNORECASE):
+        return float(text)
+    return value
 
 
 def _text(value: Value) -> str:

@@ -111,17 +111,18 @@ class ModuleFamily(ListedFamily):
 
     def explain(self, label: Label) -> list[Explanation]:
         """The first line of the module's docstring, its file, and its budget."""
+        from madbench.mixers.my.operator import own_fit, takes_steps
+
         made = source(label.path)
         lines = inspect.cleandoc(made.make.__doc__ or "").splitlines()  # its own docstring, not an inherited one
         what = lines[0] if lines else "A module of your own, without a docstring."
         where = made.file.name if made.file else "compiled"
         name = dotted(label.path).rpartition(".")[2]
-        fits = callable(getattr(made.make, "fit", None))
         budget = "No rank is chosen to match a budget; tables show the ratio of its parameters to softmax attention's."
-        if fits:
+        if own_fit(made.make):
             budget = "Its fit chooses its arguments for the budget; tables show the ratio of its parameters to it."
         decoding = "Every token reads all tokens again; step(x, state) -> (y, state) of the module would replace this."
-        if callable(getattr(made.make, "step", None)):
+        if takes_steps(made.make):
             decoding = "Its own step, with the state that it returns."
         return [
             Explanation(name, "module", what, "", f"{made.module} ({where})"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ class ModuleMixer(nn.Module):
             raise TrainingError(f"path {path!r} is not known: {allocation.label} has only the path dense")
         self.allocation = allocation
         self.module = make(allocation.label.path, allocation.size)
-        self.has_own_step = callable(getattr(self.module, "step", None))
+        self.has_own_step = takes_steps(self.module)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D). Raises ``TrainingError`` for an input or an output of another shape."""
@@ -56,7 +57,12 @@ class ModuleMixer(nn.Module):
         recomputed, and the result is the last row of :meth:`forward` on the inputs so far.
         """
         if self.has_own_step:
-            y, state = self.module.step(x, cache)
+            answer = self.module.step(x, cache)
+            if not isinstance(answer, tuple) or len(answer) != 2:
+                raise TrainingError(
+                    f"{self.allocation.label}: its step must return (y, state), got {type(answer).__name__}"
+                )
+            y, state = answer
             if not isinstance(y, Tensor) or y.shape != x.shape:
                 raise TrainingError(f"{self.allocation.label}: its step: {wrong_output(y, x)}")
             return y, state
@@ -130,6 +136,8 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
         sizes["d_model"] = size.d_model
     sizes |= {name: getattr(size.layer, field) for name, field in _layer_arguments(path).items()}
     short = dotted(path).rpartition(".")[2]
+    if unnamed := [name for name in (*sizes, *of_label) if name in parameters and _is_unnamed(parameters[name])]:
+        raise BudgetError(f"my:{path}: {short} must take {unnamed[0]!r} by name; remove the '/' from its arguments")
     _check_names(short, of_label, parameters, sizes)
     sizes |= _fitted(path, size, parameters) | of_label
     if missing := [name for name in _required(parameters) if name not in sizes]:
@@ -157,14 +165,38 @@ def _check_names(
 
 def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns for the budget in parameters."""
-    fit = getattr(source(path).make, "fit", None)
-    if size.budget != "strict" or not callable(fit):
+    fit = own_fit(source(path).make)
+    if size.budget != "strict" or fit is None:
         return {}
     with working_folder_on_path(), wrap_user_errors(f"my:{dotted(path)}: its fit"):
         fitted = fit(d_model=size.d_model, n_head=size.n_head, max_len=size.max_len, budget=4 * size.d_model**2)
-    if not isinstance(fitted, Mapping) or not all(name in parameters for name in fitted):
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    if not isinstance(fitted, Mapping) or not all(
+        isinstance(name, str) and (name in parameters or takes_any) for name in fitted
+    ):
         raise BudgetError(f"my:{dotted(path)}: its fit must return a dict of its own arguments, got {fitted!r:.100}")
     return dict(fitted)
+
+
+def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The ``fit`` of a class. None if there is none: a property, or a method without the argument ``budget``."""
+    fit = getattr(made, "fit", None)
+    is_plain = isinstance(inspect.getattr_static(made, "fit", None), FunctionType)
+    if not callable(fit) or (is_plain and "budget" not in inspect.signature(fit).parameters):
+        return None
+    return fit
+
+
+def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
+    """True if a module or its class has a method ``step(x, state)``, not a property, a part or another method."""
+    step = inspect.getattr_static(module, "step", None)
+    if not isinstance(step, FunctionType | MethodType | classmethod | staticmethod):
+        return False
+    own = (module,) if isinstance(module, type) and isinstance(step, FunctionType) else ()
+    with suppress(TypeError, ValueError):
+        inspect.signature(module.step).bind(*own, None, None)
+        return True
+    return False
 
 
 def takes_layer(path: str) -> bool:
@@ -193,9 +225,13 @@ def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
     ]
 
 
+def _is_unnamed(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is parameter.POSITIONAL_ONLY
+
+
 def asks_for(path: str, name: str) -> bool:
     """True if the module accepts a size as an argument."""
-    return bool(set(SPELLINGS[name]) & set(arguments(path, Size(1, 1, 1))))
+    return bool(set(SPELLINGS[name]) & set(_parameters(path) or {}))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from madbench.errors import ConfigError, LabelError
 from madbench.labels import diff, expand, explain, family_of, label_identity, parse, trust
 from madbench.labels.names import file_name
 from madbench.labels.patterns import part_texts
-from madbench.mixers import build, label_traits, own_settings, solve
+from madbench.mixers import build, label_traits, own_settings, solve, used_settings
 from madbench.mixers.sequence import block_labels, build_blocks, solve_blocks
 from madbench.models.gpt import GPT
 from madbench.suites import size_of, suite_of
@@ -46,6 +46,9 @@ def test_the_shortest_pattern_is_canonical(text, canonical):
         ("KDA/2xS-q9", 9, "expected '-' or the end"),
         ("KDA/.../S", 4, "expected a label"),
         ("999999xKDA/S", 0, "at most 1000 layers"),
+        ("S/3x2xKDA", 4, "no patterns inside"),
+        ("2xhybrid:2xKDA/S", 2, "no patterns inside"),
+        ("GDN!(neg)", 3, "or the end of the label"),
     ],
 )
 def test_a_wrong_part_is_pointed_at(text, at, hint):
@@ -59,6 +62,25 @@ def test_braces_and_sets_stand_in_patterns():
     assert expand(["{1,3}xKDA/{S,S-p}"]) == ["KDA/S", "KDA/S-p", "3xKDA/S", "3xKDA/S-p"]
     few = expand(["@quick"])
     assert expand(["3x@quick/KDA"]) == [f"3x{label}/KDA" for label in few]
+
+
+def test_a_set_of_hybrids_is_no_part_of_a_pattern(tmp_path, monkeypatch):
+    (tmp_path / "both.yaml").write_text("description: x\nlabels: [S, KDA/S]\n")
+    monkeypatch.chdir(tmp_path)
+    assert expand(["@both.yaml"]) == ["S", "KDA/S"]
+    with pytest.raises(LabelError, match="KDA/S, and a part of a pattern is one label"):
+        expand(["2x@both.yaml/S-p"])
+
+
+def test_many_mixers_have_letters():
+    label = parse("/".join(f"my:a.B(x={number})" for number in range(10, 40)))
+    names = list(family_of(label).factors(label))
+    assert names[0] == "pattern" and names[26:] == ["z", "a2", "b2", "c2", "d2"]
+
+
+def test_a_module_is_explained_without_a_statement_on_its_cache():
+    names = [row.name for row in explain(parse("my:mean/S"))]
+    assert "layer 1 of 2" in names and "layer 2 of 2: full_attention" in names
 
 
 def test_the_pattern_is_repeated_over_the_depth_or_refused_with_the_nearest_depths():
@@ -115,11 +137,19 @@ def test_settings_are_read_by_the_layers_that_have_them():
     assert label_traits(parse("KDA/Mamba-2")).settings == ()
 
 
+def test_the_settings_of_a_hybrid_are_known_without_the_code_of_its_modules():
+    label = parse("3xmy:no_such_file.Mixer/R-c-12!")
+    assert used_settings(label) == used_settings(parse("KDA/R-c-12!"))
+    assert own_settings(label, family_of(label).Settings(mix_rank=3))["mix_rank"] == 3
+
+
 def test_a_module_in_a_pattern_is_imported_only_if_its_label_was_typed():
     trust.begin()
     try:
         trust.allow_typed(["3xKDA/my:some_file.Mixer"])
         assert trust.is_allowed("my:some_file.Mixer") and not trust.is_allowed("my:other.Mixer")
+        trust.allow_typed(["2x@quick/my:other.Mixer"])
+        assert trust.is_allowed("my:other.Mixer")
         with trust.allow_only(["my:a.B/S"]):
             assert trust.is_allowed("my:a.B") and not trust.is_allowed("my:some_file.Mixer")
     finally:
@@ -131,11 +161,12 @@ def test_code_and_identity_are_those_of_all_mixers():
     job = mad_job()
     digests = {label: package_code(dataclasses.replace(job, label=label))["family"] for label in ("KDA", "S", "KDA/S")}
     assert len(set(digests.values())) == 3
-    assert part_texts("2xKDA/S/...") == ["KDA", "S"]
+    assert part_texts("2xKDA/S/...") == part_texts("hybrid:2xKDA/S") == ["KDA", "S"]
 
 
 def test_a_file_name_has_no_separator():
     assert "/" not in file_name("3xKDA/S-p")
+    assert len(file_name("KDA/S/" * 200 + "GDN")) < 100
 
 
 def test_a_model_decodes_with_a_cache_for_each_layer():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from madbench.errors import BudgetError, LabelError
+from madbench.errors import BudgetError, LabelError, TrainingError
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
-from madbench.labels import diff, expand, parse
+from madbench.labels import diff, expand, explain, parse, trust
 from madbench.labels.parsing import label_identity
-from madbench.mixers import build, solve
+from madbench.mixers import build, label_traits, solve
 from madbench.mixers.my.sources import importable
 from madbench.mixers.residuals import decode_tokens, difference
 
@@ -53,6 +53,86 @@ class Wide(nn.Module):
 """
 
 
+ODD = """
+from torch import nn
+
+
+class Odd(nn.Module):
+    def __init__(self, d_model, **kwargs):
+        super().__init__()
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.out(x)
+
+
+class Properties(Odd):
+    fit = property(lambda self: 1)
+
+    @property
+    def step(self):
+        raise RuntimeError
+
+
+class OtherMethods(Odd):
+    def fit(self, data):
+        raise RuntimeError
+
+    def step(self):
+        raise RuntimeError
+
+
+class Part(Odd):
+    def __init__(self, d_model):
+        super().__init__(d_model)
+        self.step = nn.Linear(d_model, d_model)
+
+
+class NoPair(Odd):
+    def step(self, x, state):
+        return x
+
+
+class Unnamed(Odd):
+    def __init__(self, d_model, /):
+        super().__init__(d_model)
+
+
+class Fits(Odd):
+    @classmethod
+    def fit(cls, d_model, n_head, max_len, budget):
+        if budget < 100:
+            raise ValueError("too small")
+        return {"hidden": 8}
+"""
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    """The prefix of labels of the classes of ``ODD``."""
+    name = f"odd_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(ODD)
+    monkeypatch.chdir(tmp_path)
+    return f"my:{name}."
+
+
+@pytest.mark.parametrize("cls", ["Properties", "OtherMethods", "Part"])
+def test_attributes_named_step_and_fit_that_are_neither_are_ignored(odd, cls):
+    trust.allow([f"{odd}{cls}"])
+    texts = [row.what for row in explain(parse(f"{odd}{cls}"))]
+    assert any("No rank is chosen" in text for text in texts) and any("all tokens again" in text for text in texts)
+    assert build(f"{odd}{cls}", 8, 4).step(torch.zeros(2, 8))[1].shape == (2, 1, 8)
+
+
+def test_wrong_steps_arguments_and_fits_are_described(odd):
+    trust.allow([f"{odd}{cls}" for cls in ("NoPair", "Unnamed", "Fits")])
+    with pytest.raises(TrainingError, match=r"must return \(y, state\), got Tensor"):
+        build(f"{odd}NoPair", 8, 4).step(torch.zeros(2, 8))
+    with pytest.raises(BudgetError, match="must take 'd_model' by name"):
+        solve(f"{odd}Unnamed", 8, 2, 4)
+    assert not label_traits(parse(f"{odd}Fits")).has_heads and solve(f"{odd}Fits", 8, 2, 4).ratio < 1
+
+
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """The name of a file of modules in the working folder."""
@@ -69,6 +149,7 @@ def module(tmp_path, monkeypatch):
         ("(mode=fast, beta=1e-1)", "(beta=0.1,mode=fast)"),
         ("(hidden=8,beta=true)", "(beta=true,hidden=8)"),
         ("()", ""),
+        ("(mode=None)", "(mode=null)"),
     ],
 )
 def test_arguments_have_one_spelling(typed, canonical):
@@ -84,6 +165,12 @@ def test_wrong_arguments_are_pointed_at(text, at):
         parse(text)
     first, second = str(error.value).splitlines()
     assert second.index("^") == first.index(text) + at
+
+
+@pytest.mark.parametrize("value", ["...", ".inf", "-.inf", ".nan", "1e999", "2024-13-45", "9" * 5000, "-", "!!x"])
+def test_texts_that_are_no_value_are_refused(value):
+    with pytest.raises(LabelError, match="a finite number, true, false, null or a word"):
+        parse(f"my:a.B(x={value})")
 
 
 def test_braces_leave_the_commas_between_arguments():
