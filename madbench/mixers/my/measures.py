@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import BudgetError, MadbenchError
 from madbench.mixers import Size, Traits
-from madbench.mixers.my.operator import ModuleMixer, asks_for, make, wrap_user_errors, wrong_output
+from madbench.mixers.my.operator import ModuleMixer, asks_for, make, takes_steps, wrap_user_errors, wrong_output
 from madbench.mixers.my.sources import working_folder_on_path
 from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.traits import output_names
@@ -22,6 +22,7 @@ from madbench.mixers.traits import output_names
 TOKENS = 96  # length of the test input, longer than a block of most modules that work in blocks
 CHANGED = (1, 4, 7, 17, 33, 65)
 """First changed tokens of the changed test inputs."""
+STEPS = 8  # tokens after which the state of a step is measured first; windows are full then
 LEAK = 1e-4  # largest change of an earlier row by a later token that is accepted, relative to the output
 SMALL = Size(d_model=64, n_head=2, max_len=16, budget="paper")
 """Size at which traits are measured."""
@@ -57,8 +58,8 @@ class ModuleAllocation:
         return flops(self.label.path, self.size, seq_len)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes of the module's inputs, which decoding keeps in order to recompute all rows."""
-        return float(self.size.d_model * bytes_per_element)
+        """Bytes by which the state of the module's own step grows, or else of its inputs, which decoding keeps."""
+        return kept_per_token(self.label.path, self.size) * bytes_per_element
 
 
 @functools.lru_cache(maxsize=1000)
@@ -161,6 +162,31 @@ def flops(path: str, size: Size, seq_len: int) -> float:
             return _count_flops(copy.deepcopy(module).to("meta"), x.to("meta")) / seq_len
         except Exception:  # it reads values, or has tensors that are not registered as buffers
             return _count_flops(module, x) / seq_len
+
+
+@functools.lru_cache(maxsize=1000)
+def kept_per_token(path: str, size: Size) -> float:
+    """Numbers that decoding keeps per token: measured on the module's own step, or else its inputs."""
+    with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
+        module = make(path, size).eval()
+        if not takes_steps(module):
+            return float(size.d_model)
+        state, kept = None, []
+        try:
+            for _ in range(2 * STEPS):
+                _, state = module.step(torch.zeros(1, size.d_model), state)
+                kept.append(_numbers(state))
+        except Exception:  # a wrong step, of which verify says what is wrong
+            return float(size.d_model)
+    return (kept[-1] - kept[STEPS - 1]) / STEPS
+
+
+def _numbers(state: Any) -> int:
+    """The numbers in the tensors of a state."""
+    if isinstance(state, Tensor):
+        return state.numel()
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
+    return sum(map(_numbers, parts))
 
 
 def _count_flops(module: nn.Module, x: Tensor) -> int:

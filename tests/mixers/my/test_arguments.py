@@ -93,6 +93,17 @@ class NoPair(Odd):
         return x
 
 
+class Keeps(Odd):
+    def step(self, x, state):
+        rows = [*(state["rows"] if state else ()), x, x, x]
+        return x, {"rows": rows, "window": rows[-4:]}
+
+
+class Sums(Odd):
+    def step(self, x, state):
+        return x, x if state is None else x + state
+
+
 class Unnamed(Odd):
     def __init__(self, d_model, /):
         super().__init__(d_model)
@@ -122,6 +133,12 @@ def test_attributes_named_step_and_fit_that_are_neither_are_ignored(odd, cls):
     texts = [row.what for row in explain(parse(f"{odd}{cls}"))]
     assert any("No rank is chosen" in text for text in texts) and any("all tokens again" in text for text in texts)
     assert build(f"{odd}{cls}", 8, 4).step(torch.zeros(2, 8))[1].shape == (2, 1, 8)
+
+
+@pytest.mark.parametrize("cls, kept", [("Odd", 1), ("Part", 1), ("NoPair", 1), ("Keeps", 3), ("Sums", 0)])
+def test_the_growth_of_a_step_s_state_is_measured(odd, cls, kept):
+    trust.allow([f"{odd}{cls}"])
+    assert solve(f"{odd}{cls}", 8, 2, 4).state_bytes_per_token(2) == kept * 8 * 2
 
 
 def test_wrong_steps_arguments_and_fits_are_described(odd):
