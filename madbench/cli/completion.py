@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -78,8 +79,9 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     if incomplete.startswith("@"):
         yield from _starting_with(incomplete, (f"@{name}" for name in available_sets()))
         return
-    sign = "~" if incomplete.startswith("~") else ""  # a neighbourhood
-    text = incomplete.removeprefix(sign)
+    head, slash, last = incomplete.rpartition("/")  # earlier layers of a hybrid
+    start = re.match("~?([0-9]+x)?", last)[0]  # a neighbourhood, and a count of layers
+    sign, text = f"{head}{slash}{start}", last.removeprefix(start)
     parts = text.count("-") + 1
     labels = [*_labels_of_sets(), *every_label()]
     for family in loaded_families().values() if ":" in text else ():

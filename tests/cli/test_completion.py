@@ -53,6 +53,11 @@ def test_sets_neighbourhoods_and_families_are_completed(complete):
     assert complete("madbench run cd:gl") == ["cd:gla"] and "fla:kda" in complete("madbench run fla:k")
 
 
+def test_the_last_part_of_a_pattern_is_completed(complete):
+    assert complete("madbench run 3xKDA/S-p/2xGD") == ["3xKDA/S-p/2xGDN"]
+    assert complete("madbench run 3xKD") == ["3xKDA"] and "~KDA/cd:gla" in complete("madbench run ~KDA/cd:gl")
+
+
 def test_bash_gets_what_follows_the_colon_at_which_it_ends_a_word(complete):
     assert "2" in complete("madbench run hfa :") and "2" in complete("madbench run hfa : 2")
     assert complete("madbench run S @ tab") == ["@table1"]
