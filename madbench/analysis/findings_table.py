@@ -169,7 +169,7 @@ def _published(row: Finding) -> str:
 
 
 def _ours(row: Finding) -> str:
-    """``+12.3 ±4.1``; in brackets where there is no interval."""
+    """``+12.3 ±4.1``, in brackets if there is no interval. Empty without a number."""
     return difference_text(row.ours, row.quantity) if row.ours else ""
 
 

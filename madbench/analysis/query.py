@@ -32,24 +32,24 @@ class Query:
     """The runs of a store that a user asked to see."""
 
     labels: Sequence[str] = ()
-    """Canonical labels; without any all in the store count."""
+    """Canonical labels. If empty, all labels in the store."""
     overrides: Sequence[str] = ()
-    """Changes to the profile, as KEY=VALUE; those of a suite that does not lead with its name before them."""
+    """Changes to the profile, as KEY=VALUE. Changes to another suite than the leading one begin with its name."""
     profile: str | None = None
-    """The profile of the suite that leads; None for its usual one, or whichever is stored."""
+    """The profile of the leading suite. None for its usual profile, or else for the stored one."""
     tasks: Sequence[str] | None = None
     fidelity: Fidelity = "corrected"
     budget: Budget | None = "strict"
     """None for any budget."""
     protocol: str | None = None
-    """Id of the protocol of a suite of which several may be stored."""
+    """Id of a protocol, for a suite with several stored protocols."""
     corpus: str | None = None
-    """Name, folder or digest of the corpus of the suites that take one."""
+    """Name, folder or digest of a corpus, for suites that are trained on a corpus."""
     results: Path = Path("results")
     opened: Callable[[Path], Store] = functools.partial(Snapshot.open, create=False)
     """Opens the store, once it is needed."""
     warn: Callable[[str], None] = field(default=lambda _: None)
-    """Told of damaged runs and of labels that are left out."""
+    """Called with a sentence on each damaged run and each label that is left out."""
 
     def __post_init__(self) -> None:
         convert(self.fidelity, Fidelity, "fidelity")
@@ -72,12 +72,12 @@ class Query:
 
     @functools.cached_property
     def asked(self) -> dict[str, list[str]] | None:
-        """The tasks that were asked for, by suite; None if no task was."""
+        """The requested tasks by suite. None if no task was requested."""
         return None if self.tasks is None else tasks_by_suite(self.tasks)
 
     @property
     def named(self) -> list[str]:
-        """The suites that were asked for, or may be shown."""
+        """The names of the suites that were requested, or that may be shown."""
         return [*(suites() if self.asked is None else self.asked)]
 
     @functools.cached_property
@@ -97,7 +97,7 @@ class Query:
 
     @functools.cached_property
     def store(self) -> Store:
-        """The store, opened at the first question; its damaged runs are warned of."""
+        """The store. It is opened on first use, with a warning for each damaged run."""
         store = self.opened(self.results)
         store.jobs()
         for problem in store.problems:
@@ -106,10 +106,10 @@ class Query:
 
     @functools.cached_property
     def jobs(self) -> dict[str, Job]:
-        """The stored jobs by id, of tasks that are here.
+        """The stored jobs by id, on tasks that are installed.
 
-        Of code outside of this package they are of every version; of this package's own families only of the one that
-        would be trained now.
+        They include every version of code outside of this package. For a family of this package they include only the
+        version that would be trained now.
         """
         stored_jobs = self.store.jobs()
         failing = self._failing(dict.fromkeys(job.label for job in stored_jobs.values()))
@@ -150,7 +150,7 @@ class Query:
         return frozenset(job.label for job in self.jobs.values())
 
     def _failing(self, labels: Iterable[str]) -> set[str]:
-        """The labels that their families cannot read; each is warned of, or an error if it was asked for."""
+        """The labels that their families cannot read. Warns of each. Raises ``LabelError`` for a requested label."""
         failing = set()
         for label in labels:
             if not self.is_shown_as_stored(label) and (problem := reading_problem(label)):
@@ -163,7 +163,7 @@ class Query:
 
     @functools.cached_property
     def versions(self) -> Versions:
-        """The versions of the stored jobs' code outside of this package. A warning is given once."""
+        """The versions of the stored jobs' code outside of this package. Each warning is given once."""
         said: set[str] = set()  # rows are planned once per precision and profile that is tried
 
         def warn(text: str) -> None:
@@ -179,15 +179,15 @@ class Query:
         return functools.cache(is_shown_as_stored)
 
     def own_overrides(self, suite: Suite) -> tuple[str, ...]:
-        """The overrides of one suite, without its name before them."""
+        """The overrides of one suite, without the suite's name before them."""
         return own_overrides(self.overrides, suite, self.leading)
 
     def is_changed(self, suite: Suite) -> bool:
-        """True if an override is of the suite."""
+        """True if an override changes the suite."""
         return any(suite_of_override(word, self.leading) is suite for word in self.overrides)
 
     def is_given(self, suite: Suite) -> bool:
-        """True if the profile or an override that was asked for is of the suite."""
+        """True if the requested profile or an override belongs to the suite."""
         return self.is_changed(suite) or (suite is self.leading and self.profile is not None)
 
     def has_corpus(self, suite: Suite) -> bool:
@@ -195,7 +195,7 @@ class Query:
         return any(suite.corpus_of(job) for job in self.stored(suite))
 
     def check_corpus(self) -> None:
-        """Raises ``ConfigError`` for a corpus if the stored runs of the suites that were asked for have none."""
+        """Raises ``ConfigError`` if a corpus was requested and the requested suites have only runs without a corpus."""
         asked = [suites()[name] for name in self.asked or () if self.stored(suites()[name])]
         if self.corpus and asked and not any(map(self.has_corpus, asked)):
             raise ConfigError(f"--corpus {self.corpus}: has no effect, the tasks are {', '.join(self.tasks or ())}")

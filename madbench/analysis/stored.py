@@ -1,4 +1,4 @@
-"""The stored runs that are shown: one protocol per suite, by what a user asked for."""
+"""Selections of stored runs: one protocol per suite, chosen by a query."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection(Query):
-    """What a user asked to see of a store: one protocol of every suite, as far as it is stored.
+    """A query over the result store. Selects one protocol per suite.
 
-    A suite whose tasks were asked for is shown, or it is an error that it cannot be. Without any task those are shown
-    that are stored: the first of them, and what its profile names beside it.
+    If tasks are requested, their suites are shown, and a suite without matching runs is an error. Without tasks the
+    stored suites are shown: the leading suite, suites that its profile lists under ``beside``, suites with an override,
+    and suites that are trained on a corpus.
     """
 
     def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
-        """The rows of every suite that is asked for or stored.
+        """The results of every requested suite, or of every stored suite if no task is requested.
 
-        Raises a ``MadbenchError`` where a suite that was asked for has none, and where no suite has any. Of several
-        protocols that are stored the one is shown whose labels are enough; where there is none, the error says
-        ``nothing``.
+        A stored protocol is considered only if ``is_enough`` is true for its labels. If there is none, the error says
+        ``nothing``. Raises a ``MadbenchError`` if a requested suite has no matching run, or if no suite has any.
         """
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
         asked = self.lacking(missing)
@@ -138,9 +138,9 @@ class Selection(Query):
         return findings_table(judged).of_origin(results.origin())
 
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
-        """A figure of the runs (:mod:`madbench.analysis.figures`). Raises ``ConfigError`` for an unknown one.
+        """A figure of the runs (:mod:`madbench.analysis.figures`).
 
-        Raises ``NothingToDrawError`` if there is nothing to draw.
+        Raises ``ConfigError`` for an unknown figure, and ``NothingToDrawError`` if there is nothing to draw.
         """
         from madbench.analysis.figures.panels import Layout  # Matplotlib
         from madbench.analysis.figures.registry import drawing_of, figure_frame
@@ -151,11 +151,11 @@ class Selection(Query):
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
-        """The errors of suites that are left out though a task, the profile or an override asked for them."""
+        """The errors of the missing suites that a task, the profile or an override requested."""
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 
     def _names_suite(self, suite: Suite) -> bool:
-        """True if a suite was asked for: by a task, or as that of the profile or of an override."""
+        """True if a suite was requested: by a task, or without tasks by the profile or an override."""
         if self.asked is not None:
             return suite.name in self.asked
         return self.is_given(suite)
@@ -163,9 +163,10 @@ class Selection(Query):
     def available(
         self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool
     ) -> tuple[list[PlannedRow], dict[str, StoreError]]:
-        """The rows of every suite as far as they are stored; by its name why a suite is left out.
+        """Returns the rows of every stored suite, and the error of each suite that is left out, by its name.
 
-        Raises ``ConfigError`` for what cannot be told apart, or cannot be.
+        Raises ``ConfigError`` for an ambiguous or impossible query, and ``StoreError`` if no run follows the requested
+        protocol.
         """
         self.check_corpus()
         rows: list[PlannedRow] = []
@@ -191,14 +192,14 @@ class Selection(Query):
         return rows, missing
 
     def _is_shown(self, suite: Suite) -> bool:
-        """True if a suite is shown: one that was asked for, the one that leads, one beside it, or one on a corpus."""
+        """True if a suite is shown, by the rules in the docstring of the class."""
         if self.asked is not None or suite is self.leading or self.has_corpus(suite):
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)
         return suite.address in profile.beside or self.is_changed(suite)
 
     def results_of(self, rows: Sequence[PlannedRow]) -> Results:
-        """What the jobs of these rows gave; labels are in the order given, or else in that of the grammar."""
+        """The results of these rows. Labels are in the requested order, or else in the order of the grammar."""
         with_rows = {row.row.label for row in rows}
         labels = [label for label in self.labels or in_grammar_order(with_rows) if label in with_rows]
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
@@ -207,5 +208,5 @@ class Selection(Query):
         return Results(Experiment(grid, list(rows), "cpu", self.results), self.store, self.stored_labels)
 
     def rows(self, suite: Suite, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> list[PlannedRow]:
-        """The rows of one suite under the one protocol that was asked for (:mod:`madbench.analysis.stored_rows`)."""
+        """The rows of one suite under the requested protocol (:mod:`madbench.analysis.stored_rows`)."""
         return stored_rows(self, suite, nothing, is_enough)

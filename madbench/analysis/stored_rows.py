@@ -2,7 +2,7 @@
 
 A stored run is matched by what it belongs to: label, task, profile, fidelity, budget, precision, corpus and protocol.
 The missing runs of a row are those that its profile trains in addition to the stored ones. A plan is made in two cases
-only: of a named label that has no run, and under changes of the profile that need not affect every run of a label.
+only: for a requested label without a run, and for changes of the profile that may not affect every run of a label.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _UNREAD_WITHOUT_CODE = ("model.n_head",)
 
 
 class SeveralProtocols(StoreError, ConfigError):
-    """Runs of several protocols, of which one has to be chosen; ``listed`` has a line for each."""
+    """Runs of several protocols match a query, so the user must choose one. ``listed`` has one line per protocol."""
 
     listed = ""
 
 
 def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[PlannedRow]:
-    """The rows of one suite under the one protocol that was asked for.
+    """The rows of one suite under the requested protocol.
 
-    If a profile is known, a row has the jobs that a run of it trains, for the seeds that have begun. Otherwise a row
-    has the stored jobs of a protocol whose labels are enough. Raises ``StoreError`` if no run is as asked, and
-    ``ConfigError`` for several protocols, with the commands that show each.
+    If a profile is known, a row has the jobs that the profile trains, for the seeds with a stored run. Otherwise a row
+    has the stored jobs of a protocol for whose labels ``is_enough`` is true. Raises ``StoreError`` if no run matches,
+    and ``ConfigError`` if several protocols match, with the commands that show each.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     suite.Profile.load(name, query.own_overrides(suite))  # raises ConfigError for an unknown profile
@@ -57,7 +57,7 @@ def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[s
 
 
 def _makes_some(query: Query, suite: Suite) -> str:
-    """The command that trains a first run of a suite, and the command that shows what is stored instead of it."""
+    """The command that trains a first run of a suite, and a command that shows stored runs of another suite."""
     example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
     named = ["-p", query.profile] if query.profile and suite is query.leading else []
     command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *named])
@@ -77,7 +77,7 @@ def _table_of(query: Query, suite: Suite) -> str:
 def _rows_of_profile(query: Query, suite: Suite, name: str) -> list[PlannedRow]:
     """The rows of the profile ``name``.
 
-    If no run of it is stored and no profile was asked for, the rows of the only profile of which runs are stored.
+    If it has no stored run and no profile was requested, the rows of the only profile that has stored runs.
     """
     begun = _rows_by_precision(query, suite, name)
     if not begun and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
@@ -95,13 +95,13 @@ def _rows_of_profile(query: Query, suite: Suite, name: str) -> list[PlannedRow]:
 
 
 def _names_profile(query: Query, suite: Suite) -> bool:
-    """True if a profile of the suite was asked for."""
+    """True if the user requested a profile of the suite."""
     is_leading = suite is query.leading and query.profile is not None
     return is_leading or any(f"{key_of(word)}." == suite.prefix for word in query.overrides)
 
 
 def _profiles_of(query: Query, suite: Suite) -> list[str]:
-    """The shipped profiles that, with the changes that were asked for, train some of the stored jobs."""
+    """The shipped profiles that train some of the stored jobs if the requested changes are applied."""
     own, names = query.own_overrides(suite), []
     wanted = (job for job in query.stored(suite) if not query.labels or job.label in query.labels)
     kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted}
@@ -116,7 +116,7 @@ def _profiles_of(query: Query, suite: Suite) -> list[str]:
 
 
 def _trains(query: Query, profile: Profile, job: Job) -> bool:
-    """True if a profile trains a stored job, by the columns of the job in the index, or else by its settings."""
+    """True if a profile trains a stored job, by the job's columns in the index, or by its settings without them."""
     columns = query.store.columns(job)
     if columns and columns.profile and profile.is_shipped:
         return profile.precision in ("auto", job.training.precision) and columns.is_of_profile(profile.source)
@@ -124,7 +124,7 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
 
 
 def _rows_by_precision(query: Query, suite: Suite, name: str) -> list[list[PlannedRow]]:
-    """The rows of a profile, once for each precision in which runs of it are stored."""
+    """The rows of a profile: one list per precision of its stored runs."""
     own, stored = query.own_overrides(suite), query.stored(suite)
     profile, tasks = load_profile(suite, name, own, query.tasks_of(suite))
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
@@ -189,7 +189,7 @@ def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dic
 
 
 def _row_of_runs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> PlannedRow:
-    """The row of a label with stored ``jobs``: for each of their seeds, what the profile trains of every task."""
+    """The row of a label with stored ``jobs``: for each of their seeds, all jobs that the profile trains."""
     own = query.versions.shown_first(jobs)
     by_task = {job.task: job for job in own}
     expected: dict[str, Job] = {}
@@ -202,7 +202,10 @@ def _row_of_runs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
 
 
 def _rows_begun(query: Query, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
-    """The rows and seeds of which at least one job is stored, and labels that were named; none without any."""
+    """The rows with a stored job, with only the seeds that have one. Empty if no job is stored.
+
+    A requested label without a stored job keeps its row, with the seeds of the other rows.
+    """
     jobs_with_runs = ((row.name, job) for row in rows for job in row.jobs if job.label in query.stored_labels)
     pairs = {(name, job.seed) for name, job in jobs_with_runs if job.id in query.jobs}
     names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
@@ -218,7 +221,7 @@ def _rows_begun(query: Query, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
 def _rows_of_protocol(
     query: Query, suite: Suite, name: str, nothing: str, is_enough: Callable[[set[str]], bool]
 ) -> list[PlannedRow]:
-    """The rows of the one protocol whose labels are enough, of the profile ``name`` if that is not empty."""
+    """The rows of the only matching protocol. If ``name`` is not empty, it must belong to this profile."""
     runs = [run for run in query.details(query.stored(suite)) if run.record.status != "failed"]
     profile = suite.Profile.load(name, query.own_overrides(suite)) if name else None
     asked = [run for run in runs if _is_asked_for(query, suite, run, profile)]
@@ -259,7 +262,7 @@ def _rows_of_protocol(
 
 
 def _is_asked_for(query: Query, suite: Suite, run: Run, profile: Profile | None) -> bool:
-    """True if a run has the label, budget, corpus and profile that were asked for."""
+    """True if a run has the requested label, budget, corpus and profile."""
     job, corpus = run.job, suite.corpus_of(run.job, run.record.details)
     if (query.labels and job.label not in query.labels) or job.task not in query.tasks_of(suite):
         return False

@@ -1,8 +1,9 @@
-"""Versions of code outside of this package among stored runs: a row shows one of them, and the others are named.
+"""Versions of code outside of this package among stored runs. A row shows one version, and warnings name the others.
 
-Such code, of a user's module or of an installed family or task, is part of a run's id, so that runs before and after
-an edit are different runs. A row shows the version that would be trained now, if a run of it is stored, else the one
-whose code is here, else the newest. Tables mark what is not here (:mod:`madbench.suites.code_marks`).
+Such code (a user's module, an installed family or task) is part of a run's id, so runs before and after an edit are
+different runs. A row shows the version that would be trained now if a run of it is stored. Otherwise it shows a version
+whose code is installed, or else the newest. Tables mark versions that are not installed
+(:mod:`madbench.suites.code_marks`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from madbench.tasks import task_source
 class Versions:
     """The versions of the code of stored ``jobs``.
 
-    ``warn`` is told of the runs that are left out. ``is_shown_as_stored`` is
+    ``warn`` is called with a sentence on the runs that are left out. ``is_shown_as_stored`` is
     :func:`madbench.labels.is_shown_as_stored`.
     """
 
@@ -36,15 +37,18 @@ class Versions:
     is_shown_as_stored: Callable[[str], bool]
 
     def has_versions(self, job: Job) -> bool:
-        """True if runs of several versions of the job's code may be stored, and all of them be shown."""
+        """True if several versions of the job's code may be stored and each can be shown."""
         return names_outside_code(job) or self.is_shown_as_stored(job.label)
 
     def is_begun(self, jobs: Iterable[Job]) -> bool:
-        """True if a run of one of the jobs is stored, of whatever version."""
+        """True if a run of one of the jobs is stored, in any version."""
         return any(map(self._alike_to, jobs))
 
     def ordered(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
-        """The stored jobs by the version of their mixer's code: first the one that is here, then the newest."""
+        """The stored jobs by the version of their mixer's code, in the order of preference.
+
+        Versions with a result come first, then versions whose code is installed, then the newest.
+        """
         by_version: dict[str, list[Job]] = defaultdict(list)
         for job in jobs:
             by_version[version_of(job)].append(job)
@@ -54,7 +58,10 @@ class Versions:
         return {name: by_version[name] for name in names}
 
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs of the version of each code that is shown: the one that would be trained now, else the first."""
+        """The jobs of the shown version: the one that would be trained now, or else the first of :meth:`ordered`.
+
+        Of each task's code, too, they have one version.
+        """
         if not any(map(self.has_versions, jobs)):
             return list(jobs)
         versions = list(self.ordered(jobs).values())
@@ -64,13 +71,13 @@ class Versions:
         return [job for job in own if job.task_source == sources[job.task]]
 
     def _is_installed(self, jobs: Sequence[Job]) -> bool:
-        """True if the code of the jobs' label is here and is theirs. It is not asked of code that is never imported."""
+        """True if the installed code of the jobs' label has their version. False for code that is never imported."""
         job = jobs[0]
         is_readable = not self.is_shown_as_stored(job.label)
         return is_readable and mixer_identity(job.label, job.task, job.fidelity) == job.family
 
     def of_row(self, row: PlannedRow) -> PlannedRow:
-        """The row with the stored jobs of one version of its label's code and of one version of each task's code."""
+        """The row with its stored jobs, of one version of the label's code and one version of each task's code."""
         if not any(map(self.has_versions, row.jobs)):
             return row
         alike = {job.id: self._alike_to(job) for job in row.jobs}
@@ -105,7 +112,7 @@ class Versions:
         }
 
     def _rank(self, jobs: Sequence[Job]) -> tuple[bool, bool, str]:
-        """True if a run has a result, true if the code is here, and when the newest run ended."""
+        """A sort key: True if a run has a result, True if the code is installed, and the end of the newest run."""
         records = self.store.records({job.id for job in jobs})
         ended = self._ended(jobs)
         newest = max(jobs, key=lambda job: ended[job.id])
@@ -114,13 +121,13 @@ class Versions:
         return has_result, code_state(listed_code(details, "mixer")).kind == "same", ended[newest.id]
 
     def _ended(self, jobs: Sequence[Job]) -> dict[str, str]:
-        """When each run ended, in UTC. Its file may be younger: ``madbench import`` writes it anew."""
+        """The time at which each run ended, in UTC. Its file may be newer, as ``madbench import`` writes it again."""
         records = self.store.records({job.id for job in jobs})
         ended = {name: str(record.details.get("ended", "")) for name, record in records.items()}
         return {job.id: ended.get(job.id) or self.store.written(job.id).replace(" ", "T") for job in jobs}
 
     def _alike_to(self, job: Job) -> list[Job]:
-        """The stored jobs that differ from a job in code outside of this package at most."""
+        """The stored jobs that equal a job, or differ from it only in code outside of this package."""
         if job.id in self.jobs and not self.has_versions(job):
             return [self.jobs[job.id]]
         return self._alike.get(without_code(job), [])

@@ -277,7 +277,7 @@ class StoredOptions:
     def selection(self, words: list[str] | None) -> Selection:
         """The stored runs that words and options choose.
 
-        Raises ``LabelError``, and ``ConfigError`` for an option without effect too.
+        Raises ``LabelError`` for an invalid label, and ``ConfigError`` for an option that is invalid or has no effect.
         """
         from madbench.analysis.stored import Selection
 

@@ -178,7 +178,7 @@ def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str,
 
 
 def _table_command(experiment: Experiment, store: Store) -> str:
-    """The command that shows the table again. Its rows differ only in their labels."""
+    """The ``madbench table`` command for an experiment whose rows differ only in their labels."""
     grid, protocol = experiment.grid, experiment.protocol
     suite = protocol.suite
     terms = {"--fidelity": grid.fidelity, "--budget": grid.budget}

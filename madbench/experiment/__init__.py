@@ -216,13 +216,13 @@ class _Planner:
                 if name and (is_asked or self._has_corpus(suite, name)):
                     profiles[suite.name] = name
         for word in overrides_outside(overrides, profiles, self.leading):
-            if not names_profile(word) or self._names_one(word):
+            if not names_profile(word) or self._must_have_effect(word):
                 title = suite_of_override(word, self.leading).title.lower()
                 raise ConfigError(f"override {word!r} has no effect: no {title} is trained")
         return profiles
 
-    def _names_one(self, word: str) -> bool:
-        """True if an override names a profile (and not "none") without effect."""
+    def _must_have_effect(self, word: str) -> bool:
+        """True unless an override only leaves out a suite (``SUITE=``) and no tasks are given."""
         return bool(word.partition("=")[2]) or self.grid.tasks is not None
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:

@@ -37,7 +37,7 @@ class Reached:
 
     @property
     def statements(self) -> list[Statement]:
-        """The reached statements, including statements with effects."""
+        """The statements that bind reached names, and all statements of the file that have effects."""
         return self.text.statements_of(WHOLE if self.is_whole else self.names)
 
     @property

@@ -131,7 +131,7 @@ def report_page(
 
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
-    """The ``rows`` of one suite with failed jobs, which a recognised protocol does not have by itself."""
+    """Adds failed jobs to the ``rows`` of one suite on a corpus, which are made from runs with a result only."""
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)
     suite, job_ids = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
@@ -345,7 +345,7 @@ def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
 
 
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
-    """The content that the page opens for an effect or an interaction, by its name and quantity."""
+    """The details of each effect and interaction, which the page opens on a click, by name and quantity."""
     effects = {}
     for row in table.rows:
         text, headings = "the mean over these pairs of labels, which differ only in this factor", ["With", "Without"]

@@ -143,7 +143,7 @@ class RunIndex:
         return runs
 
     def _write(self, rows: Sequence[Sequence[str | int]]) -> None:
-        """Adds ``rows``, once more into a new file where the one that is there is damaged or foreign."""
+        """Adds ``rows``. A damaged or foreign file is replaced by a new one."""
         for _ in range(2 if rows else 0):
             self.path.parent.mkdir(exist_ok=True)
             if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):

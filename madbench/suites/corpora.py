@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NoCorpusError(ConfigError):
-    """The corpus of a plan is not here: nobody named one, and the default one is not prepared."""
+    """A plan has no corpus: the user named none, and the default corpus is not prepared."""
 
 
 class CorpusSource(Protocol):

@@ -151,7 +151,7 @@ def unique(jobs: Iterable[Job]) -> list[Job]:
 
 
 def choosing_note(seeds: int) -> str:
-    """A sentence for labels that are trained at several rates or decays with at least two seeds."""
+    """A note on labels with several learning rates or decays: the first of their ``seeds`` seeds is not reported."""
     more = (
         f" Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds." if seeds <= LEAST_SEEDS else ""
     )

@@ -260,7 +260,7 @@ class Profile:
 
     @classmethod
     def _read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The content of a profile's file, with that of the profile which it is ``like`` where it says nothing else.
+        """The content of a profile's file, merged over the content of the profile that its key ``like`` names.
 
         Raises ``ConfigError`` if that profile is not shipped, or is like this one.
         """

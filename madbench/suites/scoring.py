@@ -104,7 +104,7 @@ class Scoring:
         return math.nan if value is None else self.factor * value
 
     def chance(self, job: Job) -> float:
-        """The value of a model that has learned nothing of the job's setting; NaN if it is not known."""
+        """The value of a model that guesses, for the job's setting; NaN if it is not known."""
         return math.nan
 
     def heuristic(self, job: Job) -> float:

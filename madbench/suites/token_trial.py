@@ -164,7 +164,7 @@ class TokenTrial(EpochTrial):
         return {LARGEST_COEFFICIENT: float(torch.stack(largest).amax())}
 
     def terms(self, places: np.ndarray) -> Tensor:
-        """The number of targets that count at consecutive places in the order of the epoch."""
+        """The number of targets that count in the examples at ``places`` of the order of the epoch."""
         return (self.data["train"][1][self._index(places)] != IGNORE).sum()
 
 

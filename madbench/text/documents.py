@@ -99,5 +99,5 @@ def valid_unicode(text: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message; its kind where it has none."""
+    """The first line of an error's message, or the name of its class if the message is empty."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -152,9 +152,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
 
 
 def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
-    """The saved state of a trial, checked to have the right types. It may have model weights that the trial has not
-    yet.
-    """
+    """The saved state of a trial, checked to have the right types. Model weights may be saved that the trial lacks."""
     if not isinstance(saved, dict) or not saved.keys() >= trial.state.keys():
         raise ValueError("its trial has another state")
     shapes = {name: tensor.shape for name, tensor in trial.model.state_dict().items()}

@@ -137,12 +137,12 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
     frame = accuracy.difficulty_frame(scoring_of(suite), collected, _about(results, suite))
     if frame.empty:
         task = next((outcome.job.task for outcome in outcomes), suite.usual_tasks()[0])
-        raise NothingToDrawError(f"every task is stored at one setting alone{_what_varies(suite, task)}")
+        raise NothingToDrawError(f"every task is stored at one setting alone{_hint_on_settings(suite, task)}")
     return frame
 
 
-def _what_varies(suite: Suite, task: str) -> str:
-    """The source of further settings of a task, as the end of a sentence. Empty if it has only one setting."""
+def _hint_on_settings(suite: Suite, task: str) -> str:
+    """The ways to train other settings of a task, as the end of a sentence. Empty if it has only one setting."""
     profiles = [name for name, profile in suite.shipped().items() if profile.difficulty == "all"]
     content = load_task(task)
     baseline = vars(content.baseline)

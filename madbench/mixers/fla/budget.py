@@ -63,9 +63,9 @@ class LayerAllocation:
         return self.total / self.target
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Approximate forward FLOPs per token: two per parameter, five per number of the recurrence, and pairs.
+        """Approximate forward FLOPs per token: two per parameter, five per number of the recurrent state, and pairs.
 
-        For each pair of tokens, key numbers count in the score and in the update of the key, and value numbers in the
+        For each pair of tokens, key channels count in the score and in the update of the key, and value channels in the
         sum.
         """
         pairs = 6 * self.cache * (seq_len + 1) / 2

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 WORDS = {True: "full_attention", False: "linear_attention"}
-"""The words of transformers' ``layer_types``, by whether the cache grows with every token."""
-MEASURED = Size(d_model=64, n_head=2, max_len=64, budget="paper")  # size at which the growth of a cache is asked
+"""The words of transformers' ``layer_types``: True if the cache grows with every token."""
+MEASURED = Size(d_model=64, n_head=2, max_len=64, budget="paper")  # size at which the growth of a cache is measured
 
 
 class HybridFamily:
-    """See :class:`madbench.mixers.Family`. What is asked of a label is asked of the labels of its layers."""
+    """See :class:`madbench.mixers.Family`. Properties of a label are computed from the labels of its layers."""
 
     name = "hybrid"
     version = "1"
@@ -85,7 +85,7 @@ class HybridFamily:
         return {"pattern": pattern} | {letters[kind]: str(kind) for kind in kinds}
 
     def factors_of_other(self, other: Label) -> dict[str, str]:
-        """A model of equal layers as a pattern of one mixer: b if its cache grows, as of attention, else a."""
+        """The factors of a model of equal layers: a pattern of one mixer, ``b`` if its cache grows, otherwise ``a``."""
         letter = "b" if _grows(other) else "a"
         return {"pattern": letter, letter: str(other)}
 

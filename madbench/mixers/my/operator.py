@@ -123,9 +123,10 @@ def make(path: str, size: Size) -> nn.Module:
 def arguments(path: str, size: Size) -> dict[str, Any]:
     """The arguments of a class or function: those of its label, and the sizes that it accepts, by its own names.
 
-    The place in the model is passed only if it is required: an argument with a default keeps its default. What a
-    class's ``fit`` returns is passed under a strict budget, unless the label says otherwise. Raises ``BudgetError`` if
-    other arguments are required, or if it has none of a name.
+    The place in the model is passed only if it is required: an argument with a default keeps its default. The
+    arguments that a class's ``fit`` returns are passed under a strict budget; arguments of the label replace them.
+
+    Raises ``BudgetError`` if the class requires other arguments, or lacks an argument of the label or of ``fit``.
     """
     parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:

@@ -42,7 +42,7 @@ def _log(error: float) -> float:
 
 
 def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
-    """The largest error at the other lengths, and the error of a constant there."""
+    """Two log10 errors at lengths other than the training length: the largest, and that of a constant."""
     world = world_of(outcome.job)
     lengths = [length for length in world.lengths if length != world.length]
     metrics = outcome.record.metrics if outcome.record else {}
@@ -51,7 +51,7 @@ def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
 
 
 def _variance(outcome: JobOutcome, lengths: Sequence[int]) -> float:
-    """The largest error of a constant at some lengths, from the record; 0 if the record has none."""
+    """log10 of the largest error of a constant at some lengths, from the record. 0 if the record has none."""
     metrics = outcome.record.metrics if outcome.record else {}
     variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
     return _log(max(variances, default=1.0))

@@ -50,7 +50,7 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def why_not_worked_out(label: Label) -> str:
-    """The reason why the statements say nothing of a label. Empty if they do."""
+    """The reason why the statements do not apply to a label. Empty if they apply."""
     words = ((field.name, getattr(label, field.name)) for field in fields(label))
     unknown = [
         f"{name} {word!r}"

@@ -63,7 +63,7 @@ class InteractionFamily:
         return letters | {"budget": "over" if label.over else "matched"}
 
     def factors_of_other(self, label: Any) -> dict[str, str] | None:
-        """The factors of softmax attention of S/R/G, as order 1 or degree 2. None for any other label."""
+        """The factors of a label of another family: softmax attention has order 1 or degree 2. None for all others."""
         if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
             return None
         return self.softmax | {"rope": "p" if label.rope else "", "rank": label.rank, "budget": "matched"}

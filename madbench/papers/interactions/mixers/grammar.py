@@ -68,7 +68,7 @@ class InteractionLabel:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if it has additional parameters that must be saved elsewhere."""
+        """True if a letter adds parameters. The label must then say which rank pays for them, or lift the budget."""
         return self.base != "C" and self.extra in self.kind
 
     @property
