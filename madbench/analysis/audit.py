@@ -211,7 +211,7 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 
 
 def outcome_column(name: str) -> str:
-    """The published column that a column should predict: the headline of the other suite that runs by default."""
+    """The headline of another default suite, whose published numbers a column should predict. Empty without one."""
     own = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not own), "")
 

@@ -238,7 +238,7 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
 
 
 def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
-    """The rows with p-values adjusted for all tests: of each difference, and of each side of a margin."""
+    """The rows with adjusted p-values. The tests are those of every difference, and of both sides of every margin."""
     p_values, groups = [], []
     for i, row in enumerate(rows):
         own = [row.difference.p]

@@ -2,9 +2,8 @@
 
 ``<results>/slurm/<id>/`` belongs to the Slurm job with this id, such as ``1000``, or ``1000_3`` in an array:
 
-- ``call.json``: its jobs and training settings. The driver writes it as soon as Slurm has given the id. The script of
-  the Slurm job, of which Slurm keeps its own copy, has the SHA-256 of this file. A file that someone else changed is
-  not run.
+- ``call.json``: its jobs and training settings. The driver writes it as soon as Slurm has given the id. Slurm keeps
+  its own copy of the job's script, which has the SHA-256 of this file. A file that someone else changed is not run.
 - ``news.json``: progress, replaced every few seconds.
 - ``runs/<id of a job>/``: the record of a job that has ended, in the files of the store.
 - ``outcome.json``: written last. Empty of errors if every job has a record.

@@ -38,11 +38,11 @@ class SlurmJob:
         self.logs = (self._inner.paths.stderr, self._inner.paths.stdout)
 
     def state(self, ask: bool) -> str:
-        """Its state in Slurm's terms. With ``ask``, Slurm is queried now, for all jobs at once."""
+        """The state of the job in Slurm's terms. With ``ask``, Slurm is queried now, for all jobs at once."""
         return self._inner.watcher.get_state(self.slurm_id, "force" if ask else "cache").split()[0]
 
     def has_ended(self, ask: bool) -> bool:
-        """True if it has an outcome, or Slurm reports its end. With ``ask``, Slurm is queried now."""
+        """True if the job has an outcome, or Slurm reports its end. With ``ask``, Slurm is queried now."""
         self._refresh()
         if self.folder.outcome.exists():
             return True

@@ -62,7 +62,7 @@ def slurm_executor(
 
     Args:
         partition: partition of the jobs; by default Slurm's own.
-        minutes: wall time of a Slurm job, at the end of which it is queued again and resumes.
+        minutes: wall time of a Slurm job. At its end the job is queued again and resumes.
         cpus_per_job: cores of a Slurm job, and threads it computes in.
         gpus_per_job: GPUs of a Slurm job.
         memory_gb: memory of a Slurm job; by default Slurm's own.

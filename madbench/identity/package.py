@@ -23,7 +23,7 @@ Pairs = dict[str, list[list[str]]]
 def package_digest(starts: Iterable[str], within: Collection[str], left_out: Collection[str] = ()) -> str:
     """16 hexadecimal digits of modules and of all their imports ``within`` some parts of the package.
 
-    Imports in functions are followed, imports for types only are not. Modules whose own name is in ``left_out`` are
+    Imports in functions are followed. Imports only for types are not. Modules whose own name is in ``left_out`` are
     neither read nor followed. Empty if there is no such module.
     """
     found = sorted(modules_reached(starts, within, left_out))

@@ -1,4 +1,4 @@
-"""Budgets as values: what is limited, by what, and what is counted.
+"""Budgets as values: the limited quantity, its limit, and the way it is counted.
 
 Jobs, files and the command line hold a budget's name. The solver and the families use its rule.
 """
@@ -37,7 +37,7 @@ class BudgetRule:
         return self.counting == "all"
 
     def room(self, allocation: Allocation) -> float:
-        """What an allocation leaves of the budget. Negative if it exceeds the budget."""
+        """The part of the budget that an allocation leaves. Negative if it exceeds the budget."""
         return LEFT[self.quantity](allocation)
 
 

@@ -80,7 +80,7 @@ def _needs(label: str) -> str:
 
 
 def _ends(body: str) -> list[int]:
-    """The positions at which a name at the start of a body may end, the largest first."""
+    """The positions in ``body``, a label without its prefix, at which a name may end. The largest comes first."""
     ends = [match.start() for match in re.finditer("[-!]|$", body.removesuffix("!"))]
     return ends[::-1]
 

@@ -43,8 +43,8 @@ def expand(specs: Iterable[str]) -> list[str]:
 
     - a label or an alias;
     - a pattern such as ``{S,R}-c{,-q}``, whose braces may be nested and may have empty alternatives;
-    - ``@NAME``, for ``variants/NAME.yaml`` in the current folder, or else the shipped file of this name, or else the
-      one that a paper brings;
+    - ``@NAME``, for the first of these that exists: ``variants/NAME.yaml`` in the current folder, the shipped file of
+      this name, the file of a paper;
     - ``@FILE.yaml``, for any other file;
     - a pattern over layers such as ``3x@few/S-p``, for one pattern per label of the set;
     - ``~LABEL``, for a label and every label that differs from it in one factor.
@@ -64,7 +64,7 @@ def expand(specs: Iterable[str]) -> list[str]:
 def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
     """The names that ``specs`` give to their labels, besides ``names``: names of sets, and spellings of labels.
 
-    ``specs`` are those of :func:`expand`, or words of which some are no labels; such words give no names. Raises
+    ``specs`` are those of :func:`expand`. They may contain words that are no labels, which give no names. Raises
     ``ConfigError`` for a set whose names cannot be used with the other names.
     """
     found = _Found(names or DisplayNames())

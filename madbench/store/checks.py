@@ -1,7 +1,7 @@
-"""Checks of what is read from a run's files. Each raises ``ValueError`` with a sentence about the first fault.
+"""Checks of the data in a run's files. Each raises ``ValueError`` with a sentence about the first fault.
 
-A checksum says only that a file is as it was written. It does not say that the writer was madbench, so the type of
-every field is checked before the rest of the package uses it.
+A checksum proves only that a file was not changed. It does not prove that madbench wrote the file, so the type of every
+field is checked before the rest of the package uses it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _cut(value: Any) -> Any:
 
 
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:
-    """The ``details`` of a record, with checked types of those that verbs read.
+    """The ``details`` of a record. The types of those that verbs read are checked.
 
     Texts such as "nan" become the numbers that JSON lacks.
     """

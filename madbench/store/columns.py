@@ -1,4 +1,4 @@
-"""The plain columns of a stored run: what it belongs to, as other programs read it in the index of a store.
+"""The plain columns of a stored run, such as suite and profile, which other programs can read in a store's index.
 
 ``sqlite3 results/index/runs.sqlite 'SELECT label, seed FROM runs WHERE profile = "evening"'`` lists the runs of a
 profile. The columns are made from the run's job alone.

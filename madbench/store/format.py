@@ -1,15 +1,15 @@
 """The files of a stored run: ``job.json``, ``record.json`` and ``curve.csv``, and its measurements.
 
-JSON has no NaN or Inf: they are the text ``"nan"``, ``"inf"`` and ``"-inf"``. Metrics are numbers, so there the text is
-read back as the number; ``details`` are given back as JSON has them. In ``curve.csv`` an empty cell is a value that
-the row does not have. ``record.json`` ends with the digests of the files stored beside it, such as weights, and a
-checksum of itself, ``job.json`` and ``curve.csv``.
+JSON has no NaN or Inf. They are written as the texts ``"nan"``, ``"inf"`` and ``"-inf"``. In metrics these texts are
+read back as numbers, in ``details`` they remain texts. An empty cell of ``curve.csv`` is a value that the row does not
+have. ``record.json`` ends with the digests of the other files of the run, such as weights, and a checksum of itself,
+``job.json`` and ``curve.csv``.
 
-Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. Its
-folder ``measurements`` holds one file each, never changed once written, with its provenance in it. A file is named by
-its number in the run and the digest of its content, so that an altered one is found. Measurements never change the
-record and go where the run goes: a run that is replaced takes them along. Of those with the same name and settings the
-newest counts.
+Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. The
+folder ``measurements`` of the run has one file per measurement, with its provenance, which is never changed. The name
+of the file is the number of the measurement and the digest of its content, so that a changed file is found.
+Measurements never change the record, and a run that is replaced keeps them. If several measurements have the same name
+and settings, the newest counts.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
 def read_job(fields: Any, where: str) -> Job:
     """The job from the fields of :meth:`Job.to_dict`. Anyone may have written the file.
 
-    Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.
+    Raises ``ConfigError``, whose message begins with ``where``, for fields that are not those of a job.
     """
     if not isinstance(fields, Mapping):
         raise ConfigError(f"{where}: expected the fields of a job, got {reprlib.repr(fields)}")
@@ -146,7 +146,7 @@ def read_job(fields: Any, where: str) -> Job:
 def make_job(shared: str, label: object, seed: object, where: str) -> Job:
     """The job of a label, a seed and the JSON fields ``shared``. Jobs with the same fields share their values.
 
-    Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.
+    Raises ``ConfigError``, whose message begins with ``where``, for fields that are not those of a job.
     """
     if type(seed) is int and not 0 <= seed <= MOST_SEED:
         raise ConfigError(f"{where}: seed: expected a whole number from 0 to 2^63 - 1")
@@ -260,7 +260,7 @@ def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
 
 
 def json_bytes(mapping: dict[str, Any]) -> bytes:
-    """The text of a file of the store."""
+    """The bytes of a JSON file of the store."""
     return (json.dumps(mapping, indent=1, allow_nan=False) + "\n").encode()
 
 

@@ -1,13 +1,13 @@
-"""A cache of what tables need of many runs: jobs, statuses, metrics, details and errors, but no curves.
+"""A cache of the data that tables read from many runs: jobs, statuses, metrics, details and errors, but no curves.
 
 It also has the plain columns of a run, such as suite and profile (:mod:`madbench.store.columns`). They are written when
 a store of many runs is first read, and from then on whenever a run is stored.
 
-The folders of runs are the truth. ``<root>/index/runs.sqlite`` can be deleted at any time. If it is missing, damaged,
-locked, foreign or of another version, the files are read, and it is written anew if that is possible.
+Only the folders of runs count. ``<root>/index/runs.sqlite`` can be deleted at any time. If it is missing, damaged,
+locked, foreign or of another version, the files of the runs are read, and it is written again if possible.
 
-A row was read from the files of its run, with their checksums verified. It holds as long as all of them are the files
-that were read: same inode, size, and times of change to the nanosecond. Times are compared for equality only, so the
+A row is made from the files of its run after their checksums were verified. It is valid as long as every file has the
+same inode, size, and times of change to the nanosecond. Times are compared for equality only, so the
 clock may jump. A digest over the row and the version of its writer covers every value that is returned.
 """
 
@@ -111,7 +111,7 @@ class RunIndex:
         return []
 
     def _rows(self) -> list[tuple[Any, ...]]:
-        """The rows of the file, whose values can be of any type: anyone may have written it."""
+        """The rows of the file. Values can have any type, since anyone may have written the file."""
         if not self.path.exists():
             return []
         if not self.path.is_file():  # SQLite would wait for a FIFO
@@ -164,7 +164,7 @@ class RunIndex:
 
 
 def present_tick(folder: Path) -> str:
-    """The time that the file system would now give a change; a file can change twice in it and look the same."""
+    """The time that the file system gives to a change now. Two changes at the same time cannot be distinguished."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as probe:
         return str(os.fstat(probe.fileno()).st_ctime_ns)

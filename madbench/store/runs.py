@@ -1,13 +1,14 @@
-"""The store of runs. Files are the truth: one folder a run, written once, atomically.
+"""The store of runs: one folder per run, written once, atomically.
 
-``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run,
-the files that it left in ``<root>/work/<job id>/keep/``, such as its weights, and the measurements made of it since.
-``<root>/work/<job id>/`` holds what is in progress: ``lock``, the checkpoint, and names ending in ``.tmp`` that mean
-nothing once their writer is gone. A folder of ``work`` belongs to the process holding its lock, and only that process
-writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left. Such a folder
-is never a link: what is deleted in it is its own. ``<root>``, ``runs`` and ``work`` may be links.
+``<root>/runs/<job id>/`` has ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run, the
+files that the run left in ``<root>/work/<job id>/keep/``, such as its weights, and later measurements of it.
 
-Nothing depends on the clock. Of a store with many runs ``<root>/index/`` caches what tables need; it can be deleted.
+``<root>/work/<job id>/`` has the files of a run in progress: ``lock``, the checkpoint, and temporary files ending in
+``.tmp``. The folder belongs to the process that holds its lock, and only that process writes the run. The kernel frees
+the lock of a killed process, and the next owner removes the temporary files. Such a folder is never a link, so nothing
+outside of it is deleted. ``<root>``, ``runs`` and ``work`` may be links.
+
+Nothing depends on the clock. ``<root>/index/`` caches the data that tables read from many runs. It can be deleted.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Questions:
 
 
 def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """The true continuation of a text, against the same number of tokens from other places of the text."""
+    """A text. The choices are its continuation and as many tokens from other places of the split."""
     length = seq_len // 8
     rows = np.lib.stride_tricks.sliding_window_view(tokens, seq_len)[starts].astype(np.int64)
     elsewhere = rng.integers(len(tokens) - length, size=(len(starts), CHOICES - 1))
@@ -47,7 +47,7 @@ def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.r
 
 
 def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """The continuation of a passage whose beginning is repeated, against other places of the passage."""
+    """A passage and then its beginning again. The choices are its continuation and other parts of the passage."""
     length = seq_len // 8
     passage = 2 * (seq_len - length) // 3
     begun = seq_len - length - passage  # repeated tokens
@@ -65,7 +65,7 @@ TASKS: dict[str, Callable[[np.ndarray, np.ndarray, int, np.random.Generator], Qu
 
 
 def _mix_choices(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> Questions:
-    """The true continuation at a uniformly drawn index among the others."""
+    """Questions whose true continuation has a uniformly drawn index among the choices."""
     answers = rng.permutation(np.arange(len(true)) % CHOICES)
     choices = np.stack([np.insert(row, place, answer, axis=0) for row, place, answer in zip(others, answers, true)])
     return Questions(contexts, choices, answers)

@@ -122,7 +122,7 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """Rows from ``position`` on, log b_j if it is not multiplied in yet, and the last inputs of the convs."""
+        """The dynamics of rows from ``position`` on, log b_j unless it is multiplied in, and the convs' last inputs."""
         label, heads = self.variant, self.n_head
         q, k, v, inputs = self._project(x, before)
         dtype = torch.promote_types(q.dtype, torch.float32)

@@ -250,7 +250,7 @@ class _Solver:
         return MlpAllocation(self.variant, self.size, ranks, self.registers, self.adapter_rank, self.gates)
 
     def room(self, ranks: Mapping[str, int]) -> float:
-        """What is left of the budget; negative if it is exceeded. Affine in each rank."""
+        """The parameters that remain of the budget; negative if it is exceeded. Affine in each rank."""
         return self.allocate(ranks).slack
 
     def start(self, divisor: int) -> dict[str, int]:

@@ -78,7 +78,7 @@ class Sheet:
 
     @staticmethod
     def numbers(heads: int, entries: int, rows: int, slots: int) -> int:
-        """The size of its memory in numbers."""
+        """The number of elements in the memory of a sheet."""
         return heads * entries * (rows + 1) * slots + rows
 
     def halves(self) -> tuple[Self, Self]:

@@ -83,14 +83,14 @@ class Row:
         return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow for it
 
     def predicted(self, length: int) -> list[float]:
-        """The errors of a control by seed that theory predicts after a perfect fit at L*. Empty without a control."""
+        """The errors that theory predicts for a control after a perfect fit at L*, by seed. Empty without a control."""
         if not self.control:
             return []
         errors = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
         return [self.world.control_error(length, error) for error in errors]
 
     def reference(self, length: int) -> float | None:
-        """The error to compare with at a length: the largest prediction, or the floor. None if there is neither."""
+        """The theoretical error at a length: the largest predicted error, or else the floor. None without both."""
         return max(self.predicted(length), default=self.floor(length))
 
     @property

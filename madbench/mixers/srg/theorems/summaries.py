@@ -137,7 +137,7 @@ def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _context(like: Tensor, asked: int) -> Tensor:
-    """Sequences (asked, 6, D) with one context of random values. The last token of each asks for another summary."""
+    """Sequences (asked, 6, D) with the same random context. Their last tokens ask for different summaries."""
     generator = torch.Generator().manual_seed(0)
     tokens = like.new_zeros(asked, CONTEXT + 1, like.shape[-1])
     tokens[:, :CONTEXT, VALUES] = torch.randn(CONTEXT, WIDTH, generator=generator).to(like)
