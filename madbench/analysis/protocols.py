@@ -1,4 +1,4 @@
-"""The protocols of what is stored, listed so that a user can choose one. Runs of two protocols never share a table."""
+"""Lists of the stored protocols, from which a user can choose one. Runs of two protocols never share a table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recog
 
 
 class NothingStored(StoreError):
-    """No run of the protocol that was asked for; ``reason`` is the message without what shows other protocols."""
+    """No run of the requested protocol is stored. ``reason`` is the message without the list of other protocols."""
 
     reason = ""
 
 
 def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
-    """The error that no run of a profile is stored: what trains it, and the commands that show other protocols."""
+    """The error if a profile has no stored run: the command that trains one, and commands that show other protocols."""
     stored, overrides = query.stored(suite), query.own_overrides(suite)
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     has_fidelities = len(suite.fidelities) > 1
@@ -45,7 +45,7 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
 
 
 def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = Path("results")) -> str:
-    """One line per protocol of stored runs of one suite: how it is chosen, what it is, and its labels."""
+    """One line per stored protocol of a suite: its id or the command that shows it, its settings, and its labels."""
     runs = list(runs)
     has_corpus = any(suite.corpus_of(run.job) for run in runs)
     return _by_id(suite, runs) if has_corpus else _by_command(suite, runs, results)
@@ -62,10 +62,10 @@ def _by_id(suite: Suite, runs: Sequence[Run]) -> str:
 
 
 def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
-    """A line a protocol: the command that shows it, and its labels.
+    """One line per protocol: the command that shows it, and its labels.
 
-    Of a label that was tried at other rates than its profile's the command has all of them; the profile itself has a
-    line where the label was tried at all of its rates too.
+    If a label was trained at other rates than its profile tries, the command names all its rates. If it was also
+    trained at all rates of the profile, the profile without changes has a line too.
     """
     tasks = ",".join(suite.usual_tasks())
     alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)

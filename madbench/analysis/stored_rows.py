@@ -1,8 +1,8 @@
 """The rows of a suite's table, from its stored runs.
 
-A stored run is matched by what it belongs to: label, task, profile, fidelity, budget, precision, corpus and protocol.
-The missing runs of a row are those that its profile trains in addition to the stored ones. A plan is made in two cases
-only: for a requested label without a run, and for changes of the profile that may not affect every run of a label.
+A stored run is matched by its label, task, profile, fidelity, budget, precision, corpus and protocol. The missing runs
+of a row are those that its profile trains in addition to the stored ones. A plan is made in two cases only: for a
+requested label without a run, and for changes of the profile that may not affect every run of a label.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def _rows_by_precision(query: Query, suite: Suite, name: str) -> list[list[Plann
 def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Sequence[Job]) -> list[PlannedRow]:
     """The row of each label: the jobs that the profile trains, stored or not.
 
-    A label that was not named has a row if the profile trains one of its stored runs. It is left out if it does not fit
-    the profile, and if the changes have no effect on it.
+    A label that was not requested has a row if the profile trains one of its stored runs. It is left out if it does not
+    fit the profile, and if the changes have no effect on it.
     """
     jobs_of = _jobs_by_label(query, protocol.profile, stored)
     seeds = sorted({job.seed for job in query.stored(protocol.suite)})

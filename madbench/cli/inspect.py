@@ -81,8 +81,8 @@ def inspect(
                quantile of random tables in brackets; * is above it. A shift is
                relative to the most that the rank allows.
     Gates      mean, spread, and shares that are nearly closed (0.1) or open
-    (0.9). Matrices   learned effects between tokens, if the mixer can name them;
-    their
+               (0.9).
+    Matrices   learned effects between tokens, if the mixer can name them; their
                effective rank, and the shares that are symmetric or on the
                diagonal.
 

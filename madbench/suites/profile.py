@@ -166,7 +166,7 @@ class Profile:
         return [job.training]
 
     def jobs_like(self, job: Job) -> list[Job]:
-        """The jobs that this profile trains of a job's label, code, task and seed, so that missing runs are known.
+        """The jobs that this profile trains with a job's label, code, task and seed, so that missing runs are known.
 
         Empty if they are not known; a table then counts the stored runs only.
         """

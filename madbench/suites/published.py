@@ -1,6 +1,6 @@
 """Numbers that papers publish, by label, for comparison. Importing this does not import pandas.
 
-A paper's folder may hold ``published.yaml``: its tables of published numbers, and what claims need to know of them.
+A paper's folder may hold ``published.yaml``: its tables of published numbers, and facts about them that claims need.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Published:
 def read_published(folder: Path) -> Published:
     """The published numbers in a paper's folder, empty if it has none.
 
-    Raises ``ConfigError`` for what is wrong in them.
+    Raises ``ConfigError`` if they are invalid.
     """
     path = folder / FILE
     if not path.is_file():

@@ -8,8 +8,7 @@ Two facts about seeds are used in every variance. They are the same for every pr
    and Molecular Biology 3. In contrast to Smyth, a variance is never decreased. Its degrees of freedom are n - 1 + d0
    min(1, s0^2 / v): the prior adds almost none if the spread of the seeds is far larger than s0.
 2. A label may split: it solves a task in some seeds and not in others. If the seeds of a sample are close together,
-they
-   may be on one side of such a label. With a uniform share of solving seeds, n seeds show only one side with
+   they may be on one side of such a label. With a uniform share of solving seeds, n seeds show only one side with
    probability 2 / (n + 1). The expected squared distance between their mean and the true mean is then 2 gap^2 / ((n +
    2) (n + 3)). This square times the posterior probability of a label that splits is added, with :data:`SPLIT_FREEDOM`
    degrees of freedom.
