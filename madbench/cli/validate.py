@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from madbench.errors import BudgetError, ConfigError, MadbenchError
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
 from madbench.suites import Suite, find_suite, suites
-from madbench.suites.profile import Profile
+from madbench.suites.profile import LIKE, Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
 
 Finding = tuple[list[str], str, list[str]]
@@ -141,6 +140,8 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
     kinds = [("variants", "labels", _check_variants), ("task", "task", _check_task)]
     kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in every]
     found = [(kind, check) for kind, key, check in kinds if key and key in mapping]
+    like = [suite for suite in every if LIKE in mapping and mapping[LIKE] in suite.Profile.names()]
+    found = found or [(suite.Profile.noun, functools.partial(_check_profile, suite)) for suite in like]
     found = found or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
     if not found:
         named = ", ".join(f"{key} ({kind})" for kind, key, _ in kinds if key)
@@ -163,7 +164,7 @@ def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
             if spec in specs[:i]:
                 problems.append(f"{where}: {spec!r} is in the set already, as labels[{specs.index(spec)}]")
             try:
-                expand([re.sub(r"@([^/{},][^{},]*\.ya?ml)", lambda file: f"@{path.parent / file[1]}", spec)])
+                expand([spec], path.parent)
             except MadbenchError as error:
                 problems.append(f"{error}\nin {where}")
     return problems, "" if problems else f"{len(expand([f'@{path}']))} labels", []
@@ -186,7 +187,7 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     def load(content: Mapping[str, Any]) -> None:
         suite.check_profile(from_mapping(cls, content, str(path)))
 
-    shipped = read_yaml(next(iter(cls.files().values())))
+    mapping, shipped = cls.read(path), cls.read(next(iter(cls.files().values())))
     required = [field.name for field in dataclasses.fields(cls) if field.default is field.default_factory]
     problems = find_problems(load, mapping, {name: shipped[name] for name in required}, path)
     if problems:

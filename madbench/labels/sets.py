@@ -36,8 +36,8 @@ class LabelSet:
     """Display names in tables and figures, by label."""
 
 
-def expand(specs: Iterable[str]) -> list[str]:
-    """Returns the canonical labels that ``specs`` name, in order and without duplicates.
+def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
+    """Returns the canonical labels that ``specs`` name, in order and without duplicates. Paths start at ``folder``.
 
     A spec is one of these:
 
@@ -55,7 +55,7 @@ def expand(specs: Iterable[str]) -> list[str]:
     labels: dict[str, None] = {}
     found = _Found()
     for spec in texts_of(specs):
-        labels |= dict.fromkeys(_labels_of(spec, Path(), found))
+        labels |= dict.fromkeys(_labels_of(spec, folder, found))
         if len(labels) > MOST_LABELS:
             raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
     return list(labels)

@@ -239,7 +239,7 @@ class Profile:
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
-        mapping = cls._read(path)
+        mapping = cls.read(path)
         from_mapping(cls, mapping, str(path)).check_spelling(str(path))
         keys = tuple(map(key_of, overrides))
         docs = cls.docs() if keys else {}
@@ -259,7 +259,7 @@ class Profile:
         return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=tuple(overrides))
 
     @classmethod
-    def _read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    def read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """The content of a profile's file, merged over the content of the profile that its key ``like`` names.
 
         Raises ``ConfigError`` if that profile is not shipped, or is like this one.
@@ -271,7 +271,7 @@ class Profile:
         if base in above or base not in cls.names():
             what = "two profiles cannot be like each other" if base in above else f"no such {cls.noun}"
             raise ConfigError(f"{path}: {LIKE}: {base!r}: {what}{did_you_mean(str(base), cls.names())}")
-        return _merged(cls._read(cls.files()[base], (*above, base)), mapping)
+        return _merged(cls.read(cls.files()[base], (*above, base)), mapping)
 
     @classmethod
     def docs(cls) -> dict[str, str]:

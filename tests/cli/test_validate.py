@@ -94,6 +94,13 @@ def test_every_wrong_label_of_a_set_is_named(problems, write):
     assert found[6] == "labels[4]: 'S' is in the set already, as labels[0]"
 
 
+def test_sets_stand_in_patterns_of_other_sets_relative_to_themselves(problems, write):
+    write("folder/inner.yaml", "description: x\nlabels: [KDA, GDN]\n")
+    assert problems(write("folder/outer.yaml", "description: y\nlabels: [2x@inner.yaml/S]\n")) == []
+    (problem,) = problems(write("folder/gone.yaml", "description: y\nlabels: [2x@other.yaml/S]\n"))
+    assert "no such file" in problem and "labels[0]" in problem
+
+
 def test_sets_name_other_sets_relative_to_themselves(problems, write):
     write("folder/other.yaml", "description: x\nlabels: [S-p]\n")
     assert problems(write("folder/mine.yaml", 'description: x\nlabels: ["@other.yaml", "{S,@other.yaml}"]\n')) == []
@@ -157,6 +164,18 @@ tasks:
         "tasks: memorization: unknown key 'setings'",
         "tasks: memorization: training: unknown key 'batch'",
     }
+
+
+def test_a_profile_like_another_is_checked_with_its_settings(problems, write):
+    assert problems(PROFILES / "evening-4.yaml") == []
+    assert problems(write("mine.yaml", "like: evening\nmodel: {n_layer: 4}\n")) == []
+
+
+def test_a_wrong_key_of_a_profile_like_another_is_named(problems, write):
+    (problem,) = problems(write("mine.yaml", "like: evening\nmodel: {n_layers: 4}\n"))
+    assert "did you mean 'n_layer'" in problem
+    (problem,) = problems(write("profiles/mine.yaml", "like: nothing\n"))
+    assert "like: 'nothing': no such profile" in problem
 
 
 def test_settings_that_a_profile_cannot_have_are_named(problems, write):
