@@ -152,9 +152,9 @@ def test_a_registration_of_edited_code_names_the_cause(main, tiny, module, store
     assert ended.code == 0, ended.stderr
     said = " ".join(ended.stdout.split())
     if is_trained_before:
-        assert f"4 runs of {LABEL} are from another version of edited_mixer.py" in said
+        assert "4 runs of my:own are from another version of edited_mixer.py" in said
     else:
-        assert f"4 stored runs of {LABEL} used other code than was registered" in said
+        assert "4 stored runs of my:own used other code than was registered" in said
         assert "4 of 8 registered runs are not stored yet" in said
 
 

@@ -60,15 +60,14 @@ class Decay:
     """exp(c_t - c_s) for all rows s <= t, from log lambda (..., T, 1 or n). 1 if there is no gate.
 
     Within a sub-block of rows it is computed pair by pair. Between sub-blocks it is a product of three factors: from
-    the row to the start of its sub-block, between the sub-blocks, and from the column to the end of its sub-block. A
-    sub-block has ``sub_block`` rows, by default ``SUB_BLOCK``.
+    the row to the start of its sub-block, between the sub-blocks, and from the column to the end of its sub-block.
     """
 
-    def __init__(self, log_gate: Tensor | None, like: Tensor, sub_block: int = 0):
+    def __init__(self, log_gate: Tensor | None, like: Tensor):
         self.log_gate, self.length, dtype = log_gate, like.shape[-2], like.dtype
         if log_gate is None:
             return
-        self.rows = self.length if is_symbolic(self.length) else min(sub_block or SUB_BLOCK, self.length)
+        self.rows = self.length if is_symbolic(self.length) else min(SUB_BLOCK, self.length)
         c = split_rows(log_gate, self.rows).double().cumsum(-2)  # double, because it is large if gates close
         total = c[..., -1:, :]
         end = total.squeeze(-2).cumsum(-2)
@@ -134,8 +133,8 @@ def _past_mirrors(decay: Decay | HalvedDecay, w: Tensor, beta: Tensor, rows: Ten
     return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
 
-def split(d: Dynamics, size: int, sub_block: int = 0, by_halves: bool = False) -> Blocks:
-    """Splits the rows into independent blocks of ``size`` rows. See :class:`Decay` for ``sub_block``.
+def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
+    """Splits the rows into independent blocks of ``size`` rows.
 
     With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.halves.HalvedDecay`.
     """
@@ -149,7 +148,7 @@ def split(d: Dynamics, size: int, sub_block: int = 0, by_halves: bool = False) -
         entering, leaving = c.to(q.dtype).exp(), (c[..., -1:, :] - c).to(q.dtype).exp()
         queries, keys = q * entering, k * leaving
     decay: Decay | HalvedDecay
-    decay = HalvedDecay(log_gate, q) if by_halves and log_gate is not None else Decay(log_gate, q, sub_block)
+    decay = HalvedDecay(log_gate, q) if by_halves and log_gate is not None else Decay(log_gate, q)
     if d.w is None:
         return Blocks(decay.products(q, k), queries, keys, log_decay, None)
     w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size)
@@ -174,14 +173,12 @@ def split(d: Dynamics, size: int, sub_block: int = 0, by_halves: bool = False) -
     )
 
 
-def chunked(
-    d: Dynamics, size: int, values: Tensor, sub_block: int = 0, by_halves: bool = False
-) -> tuple[Tensor, Tensor]:
+def chunked(d: Dynamics, size: int, values: Tensor, by_halves: bool = False) -> tuple[Tensor, Tensor]:
     """sum_j s_ij values_j in time linear in T: values (B, H, T, V) -> (B, H, T, V). For id and kernels.
 
     Also returns the state after the last row (B, H, n, V).
     """
-    length, blocks, values = values.shape[2], split(d, size, sub_block, by_halves), split_rows(values, size)
+    length, blocks, values = values.shape[2], split(d, size, by_halves), split_rows(values, size)
     inflow = blocks.keys.mT @ values
     decay = None if blocks.log_decay is None else blocks.log_decay.to(values.dtype).exp()[..., None].unbind(2)
     transition = None if blocks.transition is None else blocks.transition.unbind(2)

@@ -26,8 +26,6 @@ from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recompute
 from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 
-PROMPT_SUB_BLOCK = 8
-"""Rows of a prompt whose decay is computed pair by pair. Fewer than in training, because each pair costs memory."""
 DENSE_LIMIT_LENGTH = 512
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
 
@@ -127,15 +125,16 @@ class CoefficientMixer(Projections):
         whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x
         length = whole.shape[1]
         size = min(self.chunk, length)
+        by_halves = self.variant.gate in DIAGONAL_GATES  # faster than pair by pair, but rounds differently
         (d, (maximum, inputs)), values = self.dynamics(whole), None
         with without_autocast(x):
             if self.variant.is_recurrent:
-                y, state = forms.chunked(d, size, self._with_ones(d), PROMPT_SUB_BLOCK)
+                y, state = forms.chunked(d, size, self._with_ones(d), by_halves)
                 y = self._divide_by_eta(y, d)
             else:
                 path, blocks = self.resolve_path(len(x), length), None
                 if d.w is not None or path not in ("sdpa", "dense"):
-                    path, blocks = "blocks", forms.split(d, size, PROMPT_SUB_BLOCK)
+                    path, blocks = "blocks", forms.split(d, size, by_halves)
                 y = self._combine_rows(d, path, blocks)
                 state, values = forms.evolved_keys(d, blocks).mT, d.v
         rows = self._read_out(self._with_skip(y, d), whole)
