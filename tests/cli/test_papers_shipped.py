@@ -92,16 +92,20 @@ def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not
 
 
 @pytest.mark.slow
-def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, fresh):
+def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, fresh, monkeypatch):
     paper = load_paper("coefficients")
     item = paper.item("principle4")
     jobs = jobs_of(Request(paper, item))
-    assert len({job.seed for job in jobs}) > 3 == len(complete_seeds(Request(paper, item), jobs, shipped_ids(item)))
+    few = shipped_ids(item) & {job.id for job in jobs if job.seed < 3}
+    monkeypatch.setattr(
+        "madbench.papers.shipped.complete_seeds", lambda request, jobs, ids: complete_seeds(request, jobs, ids & few)
+    )
+    assert len({job.seed for job in jobs}) > 3 == len(complete_seeds(Request(paper, item), jobs, few))
     ended = main("paper", "coefficients", "principle4", "-f", "json")
     assert ended.code == 0 and json.loads(ended.stdout)["verdicts"] and "seeds 0-2. Nothing" in ended.stderr
     assert remembered(Request(paper, item))["quick"]["seeds"] == "0-2"
     asked = Request(paper, item, seeds="0-4")
-    assert complete_seeds(asked, jobs_of(asked), shipped_ids(item)) == []
+    assert complete_seeds(asked, jobs_of(asked), few) == []
 
 
 @pytest.mark.slow

@@ -167,7 +167,7 @@ def _check_names(
 def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns for the budget in parameters."""
     fit = own_fit(source(path).make)
-    if size.budget != "strict" or fit is None:
+    if not size.rule.chooses_ranks or fit is None:
         return {}
     with working_folder_on_path(), wrap_user_errors(f"my:{dotted(path)}: its fit"):
         fitted = fit(d_model=size.d_model, n_head=size.n_head, max_len=size.max_len, budget=4 * size.d_model**2)
