@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
-from madbench.analysis.findings import ASKED_SEEDS, Finding
+from madbench.analysis.findings import ASKED_SEEDS, Finding, choice_note
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.lines import published_gain
 from madbench.analysis.marked_text import MINUS
@@ -78,6 +78,8 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
         f"Gains in {units}; more is better. {_published_caption(rows)}"
         "Ours: mean over the pairs of labels that isolate the claim, with its 95% interval."
     )
+    if note := choice_note(row.chosen_on for row in rows):  # a sign of the cells, which a reader of the table needs
+        caption += f" {CHOSEN}: {note}."
     notes = " ".join([*protocol, *_notes(rows, left_out)])
     return FindingsTable(list(rows), headings, lines, [*map(_record, rows)], caption, notes, "tab:findings", "%s")
 
@@ -199,8 +201,6 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
         "Not testable: neither label has learned the task, or both solve it. A verdict needs at least"
         f" {LEAST_SEEDS} seeds.",
     ]
-    if chosen := dict.fromkeys(f"@{row.chosen_on}" for row in rows if row.chosen_on):
-        texts.append(f"{CHOSEN}: no evidence for the published order of {', '.join(chosen)}.")
     return [
         *texts,
         *left_out_sentences(left_out),

@@ -168,7 +168,7 @@ def test_verdicts_from_chosen_settings_have_a_sign_a_note_and_a_column():
         "",
     }
     assert rows(found)["The lag layout is necessary"][3] == "supported §"
-    assert "§: no evidence for the published order of @choosing." in found.notes and "@choosing" not in found.caption
+    assert "§: settings chosen by the published order of @choosing." in found.caption
     cells = {cell["title"]: cell for cell in found.records()}
     assert cells["The lag layout is necessary"]["verdict"] == "supported"
     assert cells["The lag layout is necessary"]["verdict_note"] == note
