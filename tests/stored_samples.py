@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from madbench.jobs import Job, Record
+from madbench.store.checks import _DETAILS
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 
@@ -42,7 +43,7 @@ records = st.builds(
     metrics=st.dictionaries(names, numbers, max_size=5),
     curve=st.lists(st.dictionaries(names, numbers, min_size=1, max_size=4), max_size=5),
     details=st.dictionaries(
-        names,
+        names.filter(lambda name: name not in _DETAILS),  # which have types of their own
         st.recursive(
             st.none()
             | st.booleans()
