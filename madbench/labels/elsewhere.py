@@ -9,7 +9,7 @@ import re
 from madbench.errors import LabelError, MadbenchError
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.patterns import OF_PATTERNS, SEPARATOR
-from madbench.labels.registry import OF_NAMES, families, family_name, family_of
+from madbench.labels.registry import OF_NAMES, families, family_name, family_of, name_key
 
 MODULE = "my:"
 """The prefix of labels whose parser imports code. A search for other labels never parses these."""
@@ -24,19 +24,19 @@ def problem_elsewhere(text: str) -> str | None:
     if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):  # their parsers point at it
         return None
     named, is_family = _mixers(), colon and prefix in families()
-    own = {_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
-    name, rest = next(((body[:end], body[end:]) for end in _ends(body) if _key(body[:end]) in named), ("", ""))
-    if _key(name) in own:
+    own = {name_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
+    name, rest = next(((body[:end], body[end:]) for end in _ends(body) if name_key(body[:end]) in named), ("", ""))
+    if name_key(name) in own:
         return None
-    suggested = [f"{label}{rest}" if _is_label(f"{label}{rest}") else label for label in named.get(_key(name), ())]
+    suggested = [f"{label}{rest}" if _is_label(f"{label}{rest}") else label for label in named.get(name_key(name), ())]
     suggested = [label for label in suggested if not is_family or not label.startswith(f"{prefix}:")]
     if colon and not suggested and _is_label(body) and not (is_family and _begins_label(f"{prefix}:{body[0]}")):
         name, suggested = body, [body]
     # names of up to two letters resemble too many others, and a name with a dot is a module's path
     name_alone = re.split("[-!]", body)[0]
-    if is_family and not suggested and len(_key(name_alone)) > 2 and "." not in name_alone:
+    if is_family and not suggested and len(name_key(name_alone)) > 2 and "." not in name_alone:
         name = name_alone
-        near = difflib.get_close_matches(_key(name), named, n=1, cutoff=0.8)
+        near = difflib.get_close_matches(name_key(name), named, n=1, cutoff=0.8)
         suggested = [label for label in named[near[0]] if near[0] not in own] if near else []
     if not suggested:
         return None
@@ -57,7 +57,7 @@ def _problem_of_hybrid(text: str) -> str | None:
     part_of_text = f"-*(?:[0-9]+[x*]?(?=[A-Za-z]))?((?:{prefixes})?(?:(?!->|--)[A-Za-z0-9.!-])+)"
     for part in re.finditer(part_of_text, text[:_LONGEST_HYBRID]):
         label = part[1]
-        if label.startswith(MODULE) or _key(label) in _mixers() or _is_label(label):
+        if label.startswith(MODULE) or name_key(label) in _mixers() or _is_label(label):
             position = end if labels and position is None else position
             labels.append(label)
             end = part.end()
@@ -85,10 +85,6 @@ def _ends(body: str) -> list[int]:
     return ends[::-1]
 
 
-def _key(name: str) -> str:
-    return re.sub("[^a-z0-9]", "", name.lower())
-
-
 def _is_label(text: str) -> bool:
     try:
         family_of(text).parse(text)
@@ -114,7 +110,7 @@ def _mixers() -> dict[str, list[str]]:
     labels: dict[str, list[str]] = {}
     for mixers in _by_family().values():
         for name, label in mixers.items():
-            labels_of_name = labels.setdefault(_key(name), [])
+            labels_of_name = labels.setdefault(name_key(name), [])
             if label not in labels_of_name:
                 labels_of_name.append(label)
     return labels

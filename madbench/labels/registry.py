@@ -90,16 +90,17 @@ def mixer_names() -> tuple[str, ...]:
 def _family_without_prefix(text: str) -> str:
     """The name of the family of a label without a prefix, which begins with a named operator or with a letter."""
     typed = re.match("[A-Za-z0-9-]*", text)
-    return OF_NAMES if typed and _name_key(typed[0]) in _operator_names() else ""
+    return OF_NAMES if typed and name_key(typed[0]) in _operator_names() else ""
 
 
 @functools.cache
 def _operator_names() -> frozenset[str]:
     named = None if REGISTRY.problem(OF_NAMES) else REGISTRY.load(OF_NAMES)
-    return frozenset(map(_name_key, getattr(named, "mixers", ())))
+    return frozenset(map(name_key, getattr(named, "mixers", ())))
 
 
-def _name_key(name: str) -> str:
+def name_key(name: str) -> str:
+    """The letters and digits of a mixer's name in lower case, by which names are compared."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
+from madbench.labels.registry import name_key
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.named.budget import Label, NamedAllocation, solve
 from madbench.mixers.named.operators import OPERATORS
@@ -52,12 +53,12 @@ class NamedFamily(ListedFamily):
     def parse(self, text: str) -> Label:
         """Parses ``NAME``, ``NAME(argument, ...)`` and ``NAME!``. The name may be in any case."""
         match = re.fullmatch(r"(?:named:)?([A-Za-z0-9-]+?)(\(([^()]*)\))?(!?)", text)
-        name = next((name for name in OPERATORS if match and key_of(name) == key_of(match[1])), None)
+        name = next((name for name in OPERATORS if match and name_key(name) == name_key(match[1])), None)
         if match is None or name is None:
             at = re.match(r"(?:named:)?[A-Za-z0-9-]*", text)
             typed = text.removeprefix("named:")[:60]
             known = did_you_mean(re.split(r"[(!]", typed)[0], OPERATORS) or f"; expected one of {', '.join(OPERATORS)}"
-            is_known = any(key_of(each) == key_of(at[0].removeprefix("named:")) for each in OPERATORS)
+            is_known = any(name_key(each) == name_key(at[0].removeprefix("named:")) for each in OPERATORS)
             hint = "expected (argument), ! or the end of the label" if is_known else f"no operator of this name{known}"
             raise LabelError(point_at(text, at.end() if is_known else at.end() - len(at[0]), hint))
         meanings = OPERATORS[name].meanings
@@ -95,12 +96,11 @@ class NamedFamily(ListedFamily):
 
     def traits(self, label: Label) -> Traits:
         """The traits of the layer."""
-        parts = label.operator.parts(solve(Label(label.name, label.arguments, over=True), Size(8, 1, 1)).dims)
         return Traits(
             outputs=(f"{label.operator.output}.weight",),
             stacked_path="dense",
             is_replayable=True,
-            groups={name: group for name, group in GROUPS.items() if name in parts},
+            groups=GROUPS,
         )
 
     def solve(self, label: Label, size: Size, settings: Settings) -> NamedAllocation:
@@ -111,19 +111,10 @@ class NamedFamily(ListedFamily):
 
         return NamedLayer(allocation, path)
 
-    def effective(self, allocation: NamedAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Empty: there are no settings."""
-        return {}
-
     def checks(self, label: Label) -> Iterable[Check]:
         from madbench.mixers.checks import general_checks
 
         return general_checks(self, label)
-
-
-def key_of(name: str) -> str:
-    """The letters and digits of a name in lower case, by which names are compared."""
-    return re.sub("[^a-z0-9]", "", name.lower())
 
 
 FAMILY = NamedFamily()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from madbench.mixers.named.parts import Part
@@ -111,12 +111,6 @@ class Operator(ABC):
     def recurrent(self, dims: Dims) -> int:
         """The numbers of the recurrent state."""
         return dims.heads * dims.key * dims.value
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The arguments that differ from their defaults, as a label has them."""
-        changed = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        return tuple(name for name, value in changed if value)
 
     @classmethod
     def with_arguments(cls, names: tuple[str, ...]) -> Any:
