@@ -11,8 +11,7 @@ from madbench.mixers.cd.parts import softplus, split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project, weight_of
 from madbench.mixers.named.operator import WINDOW
 from madbench.mixers.precision import wide, without_autocast
-from madbench.mixers.srg.short_conv import ConvolveInBlocks, convolve, pad_before
-from madbench.mixers.tracing import is_traced
+from madbench.mixers.srg.short_conv import causal_convolution, pad_before
 
 UNIT_EPS = 1e-6  # added to the squared length of queries and keys
 NORM_EPS = 1e-5  # epsilon of the norm of the read-out
@@ -23,12 +22,8 @@ def convolve_silu(x: Tensor, taps: Tensor, bias: Tensor | None, windows: Tensor 
 
     ``windows`` are the inputs before x, or None for zeros.
     """
-    length = x.shape[1]
     after = pad_before(x[:, -WINDOW:], windows)[:, -WINDOW:]
-    if windows is None and length > 1 and x.device.type == "cpu" and x.dtype == taps.dtype and not is_traced():
-        y = ConvolveInBlocks.apply(x, taps)
-    else:
-        y = convolve(x, taps, windows)
+    y = causal_convolution(x, taps, windows)
     return F.silu(y if bias is None else y + bias), after
 
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from madbench.mixers.precision import wide
 from madbench.mixers.srg.budget import CONV_TAPS
-from madbench.mixers.srg.short_conv import ConvolveInBlocks, convolve, pad_before
-from madbench.mixers.tracing import is_symbolic, is_traced
+from madbench.mixers.srg.short_conv import causal_convolution
+from madbench.mixers.tracing import is_symbolic
 
 EPS = 1e-12
 ROPE_BASE = 10000.0
@@ -127,13 +127,7 @@ class ShortConv(nn.Module):
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
         """x (B, T, D), and the three inputs before it (B, 3, D) or zeros -> (B, T, D)."""
-        length = x.shape[1]
-        in_blocks = x.device.type == "cpu" and x.dtype == self.weight.dtype and not is_traced()
-        if before is None and length > 1 and in_blocks:
-            return ConvolveInBlocks.apply(x, self.weight)
-        if length == 1:
-            return (pad_before(x, before) * self.weight.T).sum(1, keepdim=True)
-        return convolve(x, self.weight, before)
+        return causal_convolution(x, self.weight, before)
 
 
 class Contrast(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from madbench.mixers.derivatives import gradients
 from madbench.mixers.srg.budget import CONV_TAPS
-from madbench.mixers.tracing import has_data
+from madbench.mixers.tracing import has_data, is_traced
 
 BLOCK_NUMBERS = 2**18
 
@@ -52,6 +52,17 @@ class ConvolveInBlocks(torch.autograd.Function):
             return of_x, of_taps.flip(0).T
 
         return gradients(by_hand, convolve, grad, (x, weight))
+
+
+def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
+    """The convolution of x (B, T, D) with taps (D, 4), in the form that is fastest for this input."""
+    length = x.shape[1]
+    in_blocks = x.device.type == "cpu" and x.dtype == weight.dtype and not is_traced()
+    if before is None and length > 1 and in_blocks:
+        return ConvolveInBlocks.apply(x, weight)
+    if length == 1:
+        return (pad_before(x, before) * weight.T).sum(1, keepdim=True)
+    return convolve(x, weight, before)
 
 
 def convolve(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
