@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.gated_delta_rule import GatedDeltaRule
+from madbench.mixers.named.operator import Dims, width_steps
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GDN(Operator):
+class GDN(GatedDeltaRule):
     """See the docstring of this module."""
-
-    neg: bool = False
 
     name: ClassVar = "GDN"
     title: ClassVar = "Gated DeltaNet"
@@ -32,9 +31,7 @@ class GDN(Operator):
     source: ClassVar = "Yang et al. 2025, arXiv 2412.06464"
     library: ClassVar = "GatedDeltaNet"
     counterpart: ClassVar = "cd:gdn"
-    meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
     parameters: ClassVar = "2*d*H*K + 3*d*H*V + 2*d*H + 2*H + W*(2*H*K + H*V) + V"
-    state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
         key = max(1, d // (2 * heads))
@@ -62,24 +59,15 @@ class GDN(Operator):
             "o_proj": Linear(values, d),
         }
 
-    def channels(self, dims: Dims) -> int:
-        return 2 * dims.key_dim + dims.value_dim
-
-    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
+    def decay_logits(self, layer: nn.Module, x: Tensor) -> Tensor:
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
 
-        q, k, v, windows = ops.convolved_qkv(layer, x, windows)
-        with without_autocast(x):
-            log_alpha, _ = ops.log_decay(layer, ops.linear_in_float32(layer.a_proj, x), layer.dims.heads)
-            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), windows, None)
+        return ops.linear_in_float32(layer.a_proj, x)
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
         from torch.nn.functional import silu
 
-        from madbench.mixers.named import ops
-
-        return ops.gated_norm(layer, y, silu(layer.g_proj(x)))
+        return silu(layer.g_proj(x))
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

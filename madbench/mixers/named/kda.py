@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.gated_delta_rule import GatedDeltaRule
+from madbench.mixers.named.operator import Dims, width_steps
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KDA(Operator):
+class KDA(GatedDeltaRule):
     """See the docstring of this module."""
-
-    neg: bool = False
 
     name: ClassVar = "KDA"
     title: ClassVar = "Kimi Delta Attention"
@@ -33,10 +32,8 @@ class KDA(Operator):
     library: ClassVar = "KimiDeltaAttention"
     differs: ClassVar = "Kimi's checkpoints have no bias in the output gate."
     counterpart: ClassVar = "cd:kda"
-    meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
     parameters: ClassVar = "d*(2*H*K + 2*H*V) + d*V + V*H*K + d*V + V*H*V + H*V + d*H + H + H*K + V + W*(2*H*K + H*V)"
     has_channel_decay: ClassVar = True
-    state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
         """Keys and values of equal width, or values one step wider."""
@@ -65,23 +62,13 @@ class KDA(Operator):
             "o_proj": Linear(values, d),
         }
 
-    def channels(self, dims: Dims) -> int:
-        return 2 * dims.key_dim + dims.value_dim
-
-    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
-
-        q, k, v, windows = ops.convolved_qkv(layer, x, windows)
-        with without_autocast(x):
-            logits = ops.linear_in_float32(layer.f_proj[1], ops.linear_in_float32(layer.f_proj[0], x))
-            log_alpha, _ = ops.log_decay(layer, logits, layer.dims.heads)
-            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), windows, None)
-
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def decay_logits(self, layer: nn.Module, x: Tensor) -> Tensor:
         from madbench.mixers.named import ops
 
-        return ops.gated_norm(layer, y, layer.g_proj(x).sigmoid())
+        return ops.linear_in_float32(layer.f_proj[1], ops.linear_in_float32(layer.f_proj[0], x))
+
+    def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
+        return layer.g_proj(x).sigmoid()
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -1,0 +1,53 @@
+"""The parts that gated delta rules share: arguments, state, and the recurrence over convolved q, k and v.
+
+    S_t = (I - beta_t k_t k_t^T) A_t S_(t-1) + beta_t k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
+
+A_t is a decay per head or per key channel. An operator adds its projections, its decay and its output gate, and the
+loops over its definition, which share nothing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class GatedDeltaRule(Operator):
+    """A delta rule whose state decays."""
+
+    neg: bool = False
+
+    meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
+    state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
+
+    @abstractmethod
+    def decay_logits(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """The logits of the decay (B, T, H) or (B, T, H K), in float32 or wider."""
+
+    @abstractmethod
+    def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """The factor (B, T, H V) of the normed read-out."""
+
+    def channels(self, dims: Dims) -> int:
+        return 2 * dims.key_dim + dims.value_dim
+
+    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        q, k, v, windows = ops.convolved_qkv(layer, x, windows)
+        with without_autocast(x):
+            log_alpha, _ = ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
+            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), windows, None)
+
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from madbench.mixers.named import ops
+
+        return ops.gated_norm(layer, y, self.output_gate(layer, x))
