@@ -26,7 +26,7 @@ WHAT = {
     "o": "mixing counts back from the current token",
     "!": "nothing compressed: exceeds the budget",
 }
-"""What letters do, where a picture says more than their names."""
+"""Labels of letters in the picture, for letters whose names say too little."""
 WIDTH, ROW, LETTER, LEFT, TOP = 700, 32, 23, 22, 16
 
 

@@ -1,4 +1,4 @@
-"""What a change costs: a copy of madbench gets a letter, a task, a family, a suite, a paper and a module.
+"""The cost of a change: a copy of madbench gets a letter, a task, a family, a suite, a paper and a module.
 
 The files that are edited and added are counted, and the copy is used in a process of its own.
 """
@@ -101,7 +101,7 @@ class Clone:
         return contents(self.root).keys() - self.before.keys()
 
     def run(self, *words: str) -> str:
-        """What ``python ...`` prints in the copy. It must end with the exit code 0: ``verify`` if no check fails."""
+        """The output of ``python ...`` in the copy. It must end with the exit code 0: ``verify`` if no check fails."""
         environment = os.environ | {
             "PYTHONPATH": str(self.root),
             "PYTHONDONTWRITEBYTECODE": "1",

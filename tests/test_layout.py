@@ -109,7 +109,7 @@ def test_no_module_outside_a_papers_folder_imports_it():
 
 
 def names_of_a_package(points: Path) -> re.Pattern[str]:
-    """What names a package of ``papers/``: labels of its families, and the words for the paper and its suites."""
+    """The names of a package of ``papers/``: labels of its families, and the words for the paper and its suites."""
     lines, section = points.read_text(encoding="utf-8").splitlines(), ""
     families, words = [], [points.parent.name]
     for line in lines:
@@ -192,7 +192,7 @@ def test_nothing_outside_mixers_and_papers_names_a_family():
 
 
 ROOTS = r"madbench\.(api|cli|huggingface|lm_eval)\b.*|.*\.(family|suite|__main__)"
-"""What a user calls, and what the program finds in folders."""
+"""Modules that a user calls, and modules that the program finds in folders."""
 
 
 def text_of(path: Path) -> str:

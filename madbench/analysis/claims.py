@@ -72,7 +72,7 @@ class Claim:
     within: float = 0.0
     """The margin of a claim of no difference, in the units of the column. 0: a share of a published gain."""
     judges: Literal["mean", "every pair"] = "mean"
-    """What has to be beyond the line: the mean over the pairs, or every single pair."""
+    """The gain that must be beyond the line: the mean over the pairs, or every single pair."""
     rivals: dict[str, tuple[Pair, ...]] = field(default_factory=dict)
     """Pairs of each factor whose gain has to be smaller: as many as ``pairs``, in the same surroundings."""
     quantities: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class ClaimsFile:
     """Columns of a claim that names none. Default: the columns by which the suites that are trained by default compare.
     """
     not_isolated: str = ""
-    """What the author claims and no two labels isolate."""
+    """A claim of the author that no two labels isolate."""
     retells: str = ""
     """The paper whose claims these are in other words. They are judged only if they are asked for by name."""
 

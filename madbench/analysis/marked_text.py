@@ -35,6 +35,6 @@ class Origin(NamedTuple):
     """Sentences on where the results of a table come from."""
 
     caption: str = ""
-    """What a reader of the numbers must know: seeds that are left out, and runs of other code."""
+    """Sentences for a reader of the numbers: seeds that are left out, and runs of other code."""
     notes: str = ""
     """The labels on which settings were chosen."""

@@ -40,7 +40,7 @@ class TextTable(ABC):
     caption: str
     """One or two sentences: the numbers, and the meaning of the signs."""
     notes: str = ""
-    """How the numbers were computed, and what is missing."""
+    """Sentences on the computation of the numbers, and on missing runs."""
     shows_notes: bool = False
     """True if the notes are printed below the caption."""
     latex_name: str = r"\texttt{%s}"

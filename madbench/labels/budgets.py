@@ -18,7 +18,8 @@ Quantity = Literal["parameters"]
 LEFT: Mapping[Quantity, Callable[[Allocation], float]] = {
     "parameters": lambda allocation: allocation.target - allocation.total,
 }
-"""What an allocation leaves of its budget, by quantity. It must be affine in each rank while the others are fixed."""
+"""The part of the budget that an allocation leaves, by quantity. It must be affine in each rank while the others are
+fixed."""
 
 
 @dataclass(frozen=True)

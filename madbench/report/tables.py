@@ -76,7 +76,7 @@ class PageTable(NamedTuple):
     caption: str
     """A short title."""
     note: str
-    """How to read the table, and its protocol."""
+    """Sentences on how to read the table, and its protocol."""
     headings: list[Heading]
     groups: list[Group]
 

@@ -89,7 +89,7 @@ def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained
 
 @pytest.mark.slow
 def test_a_run_with_another_number_is_named_and_the_exit_code_is_1(trained, tmp_path, main, monkeypatch):
-    """What is kept is not trained again."""
+    """Runs that are kept are not trained again."""
     monkeypatch.setattr(again_module, "run_jobs", run_here)
     again = Store.open(tmp_path / "again")
     altered = next(run for run in trained.runs() if run.job.task == "memorization" and run.job.seed == 1)

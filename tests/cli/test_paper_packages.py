@@ -106,7 +106,7 @@ CLAIM = "claims:\n  - {name: large, pairs: [[R-c, S]], reach: 0.5, quantities: [
 
 @pytest.fixture
 def published(outside):
-    """That paper with published numbers and a claim of a share of them."""
+    """The same paper with published numbers and a claim of a share of them."""
     (outside / "t.csv").write_text(TABLE)
     (outside / "published.yaml").write_text(PUBLISHED)
     (outside / "claims.yaml").write_text(CLAIM)

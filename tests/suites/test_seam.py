@@ -64,7 +64,7 @@ def test_no_module_outside_suites_names_one():
 
 @pytest.mark.slow
 def test_no_suite_is_built_on_another_one():
-    """What suites share stands beside their folders."""
+    """Modules that suites share stand beside their folders."""
     found = {}
     for path in sorted(PACKAGE.glob("suites/**/*.py")):
         own = path.relative_to(PACKAGE / "suites").parts

@@ -92,7 +92,7 @@ def test_schedules_are_equal_if_all_their_rates_are(changes, is_equal):
 
 
 def test_equal_schedules_are_those_with_equal_rates_at_every_step():
-    """Of all schedules of six steps, with ends that do and do not matter."""
+    """The rates of all schedules of six steps, with ends that do and do not matter."""
     schedules = [
         Schedule(6, 0.7, end, warmup_steps, decay_end)
         for end, warmup_steps, decay_end in itertools.product((0.0, 0.1, 0.7), range(8), range(1, 9))

@@ -33,7 +33,7 @@ class Dims:
 
 
 class Rows(NamedTuple):
-    """What the recurrence and the read-out of some rows need."""
+    """The inputs of the recurrence and of the read-out of some rows."""
 
     dynamics: Dynamics
     windows: Tensor  # (B, 3, channels) the last inputs of the convolutions
