@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from madbench.errors import BudgetError
 from madbench.mixers import Size
@@ -106,8 +106,35 @@ def last_that_fits(candidates: Sequence[T], room: Callable[[T], float]) -> T | N
     return candidates[fitting - 1] if fitting else None
 
 
+class CountedParameters:
+    """The total, the budget and their ratio for an allocation that has its ``size`` and its parameters by term."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def size(self) -> Size: ...
+
+        @property
+        def terms(self) -> Mapping[str, int]: ...
+
+    @property
+    def total(self) -> int:
+        """All parameters of the mixer."""
+        return sum(self.terms.values())
+
+    @property
+    def target(self) -> int:
+        """The budget, which includes the convolution taps."""
+        return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
+
+    @property
+    def ratio(self) -> float:
+        """``total / target``."""
+        return self.total / self.target
+
+
 @dataclass(frozen=True)
-class RankAllocation:
+class RankAllocation(CountedParameters):
     """The ranks and the cost of a mixer. Every count is exact for the built module."""
 
     label: Any  # must have the fields ``rope``, ``rank`` and ``over``
@@ -138,22 +165,7 @@ class RankAllocation:
 
     formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formulas and tensors.")
 
-    @property
-    def total(self) -> int:
-        """All parameters of the mixer."""
-        return sum(self.terms.values())
-
-    @property
-    def target(self) -> int:
-        """The budget."""
-        return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
-
     slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
-
-    @property
-    def ratio(self) -> float:
-        """``total / target``."""
-        return self.total / self.target
 
     least_qk_width = property(lambda self: 2 if self.label.rope else 1, doc="The smallest d_qk of the label.")
 

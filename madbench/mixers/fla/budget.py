@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.errors import BudgetError, MadbenchError, MissingExtraError, TrainingError
 from madbench.mixers import Size
 from madbench.mixers.fla.layers import LAYERS, Options
-from madbench.mixers.ranks import last_that_fits
+from madbench.mixers.ranks import CountedParameters, last_that_fits
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class LayerAllocation:
+class LayerAllocation(CountedParameters):
     """The options and the cost of a mixer. All parameters are counted on the built layer."""
 
     label: Label
@@ -46,21 +46,6 @@ class LayerAllocation:
     ranks: Mapping[str, int]  # widths summed over heads, and ``state``, all numbers carried from token to token
     recurrent: int  # numbers of ``state`` that the recurrence updates; the others are only stored
     cache: int  # numbers that each further token adds to the cache
-
-    @property
-    def total(self) -> int:
-        """All parameters of the mixer."""
-        return sum(self.terms.values())
-
-    @property
-    def target(self) -> int:
-        """The budget."""
-        return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
-
-    @property
-    def ratio(self) -> float:
-        """``total / target``."""
-        return self.total / self.target
 
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token: two per parameter, five per number of the recurrent state, and pairs.

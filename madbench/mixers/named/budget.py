@@ -11,7 +11,7 @@ from madbench.mixers import Size
 from madbench.mixers.named.operator import Dims, Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Taps, count
-from madbench.mixers.ranks import last_that_fits
+from madbench.mixers.ranks import CountedParameters, last_that_fits
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class NamedAllocation:
+class NamedAllocation(CountedParameters):
     """The widths and the cost of a layer. Every count is exact for the built module."""
 
     label: Label
@@ -41,21 +41,6 @@ class NamedAllocation:
     dims: Dims
 
     operator = property(lambda self: self.label.operator, doc="The operator with the label's arguments.")
-
-    @property
-    def total(self) -> int:
-        """All parameters of the layer."""
-        return sum(self.terms.values())
-
-    @property
-    def target(self) -> int:
-        """The budget, plus the taps."""
-        return 4 * self.size.d_model**2 + self.terms["conv"]
-
-    @property
-    def ratio(self) -> float:
-        """``total / target``."""
-        return self.total / self.target
 
     @functools.cached_property
     def terms(self) -> Mapping[str, int]:
