@@ -41,6 +41,7 @@ OF_TRAINING = (
     "batch_size",
     "learning_rate",
     "warmup",
+    "decay_end",
     "schedule",
     "multi_query",
 )
@@ -93,6 +94,10 @@ class Observed:
     def warmup(self, job: Job) -> int | str:
         """Steps over which the rate rises; the word None if it never does."""
         return self._rise(job) or "None"
+
+    def decay_end(self, job: Job) -> int:
+        """The step at which the cosine ends, also if the run ends earlier."""
+        return suite_of(job).schedule(job).decay_end
 
     def schedule(self, job: Job) -> str:
         """The shape of the schedule after its warm-up."""
@@ -256,9 +261,9 @@ def _optimizer(job: Job) -> torch.optim.Optimizer:
 
 def _rate(job: Job) -> Callable[[int], float]:
     """The learning rate by step, from the trial of the job, which is not opened as that would load its data."""
-    kind = suite_of(job).Trial
-    trial = kind.__new__(kind)
-    trial.job, trial.steps = job, size_of(job).steps
+    suite = suite_of(job)
+    trial = suite.Trial.__new__(suite.Trial)
+    trial.job, trial.schedule, trial.steps = job, suite.schedule(job), size_of(job).steps
     return trial.learning_rate
 
 
