@@ -18,7 +18,7 @@ from madbench.labels.names import display_name
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
-from madbench.suites.planning import choosing_note
+from madbench.suites.planning import choosing_advice, choosing_note
 from madbench.suites.protocol import Protocol, recognise_protocol
 from madbench.suites.scoring import JobOutcome, Scoring, no_scores, outcome_sentences, scoring_of
 
@@ -140,7 +140,7 @@ class Results:
         texts = [choosing_note(min(seeds))] if seeds else []
         profiles = [self.rows(each)[0].protocol.profile for each in chosen]
         profiles = [profile for profile in profiles if profile.chosen_on]
-        notes: list[str] = []
+        notes = [advice] if seeds and (advice := choosing_advice(min(seeds))) else []
         for profile in profiles:
             whose = f" of the {profile.noun}" if len(profiles) > 1 else ""
             notes.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")

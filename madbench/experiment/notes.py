@@ -16,7 +16,7 @@ from madbench.mixers.sequence import block_labels
 from madbench.suites import Suite, size_of
 from madbench.suites.addressing import without_prefix
 from madbench.suites.overrides import Plan
-from madbench.suites.planning import choosing_note, solve_mixers
+from madbench.suites.planning import choosing_advice, choosing_note, solve_mixers
 from madbench.suites.profile import field_names
 
 
@@ -78,7 +78,9 @@ def notes_on_rates(rows: Sequence[PlannedRow]) -> list[str]:
             rates = (job.training.learning_rate, job.training.weight_decay)
             tried.setdefault(f"{row.name} {job.task} {job.setting}", set()).add(rates)
     has_several = any(len(rates) > 1 for rates in tried.values())
-    return [choosing_note(len(seeds))] if has_several and len(seeds) > 1 else []
+    if not has_several or len(seeds) < 2:
+        return []
+    return [f"{choosing_note(len(seeds))} {choosing_advice(len(seeds))}".strip()]
 
 
 def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:

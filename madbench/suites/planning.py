@@ -152,8 +152,12 @@ def unique(jobs: Iterable[Job]) -> list[Job]:
 
 def choosing_note(seeds: int) -> str:
     """A note on labels with several learning rates or decays: the first of their ``seeds`` seeds is not reported."""
-    more = (
-        f" Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds." if seeds <= LEAST_SEEDS else ""
-    )
     what = "The first seed of a label chooses among several learning rates or decays, and is not reported"
-    return f"{what}: {seeds} seeds give n = {seeds - 1}.{more}"
+    return f"{what}: {seeds} seeds give n = {seeds - 1}."
+
+
+def choosing_advice(seeds: int) -> str:
+    """The number of seeds to train if a seed that chooses leaves too few for a test. Empty if there are enough."""
+    if seeds > LEAST_SEEDS:
+        return ""
+    return f"Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds."

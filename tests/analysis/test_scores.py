@@ -272,7 +272,9 @@ def test_notes_say_how_rates_are_chosen_where_there_are_several():
 def test_every_caption_says_that_a_seed_chose_the_rate(grid_results):
     accuracy = lambda job: job.seed / 10  # noqa: E731
     several = {"set": {"learning_rates": [1e-3, 2e-3]}}
-    assert "3 seeds give n = 2. Nothing is tested" in grid_results(accuracy=accuracy, **several).origin().caption
+    origin = grid_results(accuracy=accuracy, **several).origin()
+    assert "3 seeds give n = 2." in origin.caption and "train" not in origin.caption
+    assert "Nothing is tested with n below 3: train 4 seeds." in origin.notes
     assert "4 seeds give n = 3." in grid_results(accuracy=accuracy, seeds=[0, 1, 2, 3], **several).origin().caption
     assert "seeds give" not in grid_results(accuracy=accuracy).origin().caption
 
