@@ -48,7 +48,7 @@ class NamedAllocation(CountedParameters):
         terms = {"conv": 0}
         for name, part in self.operator.parts(self.dims).items():
             if isinstance(part, Taps):
-                taps = count(Taps(part.channels))
+                taps = part.taps * part.channels
                 terms["conv"] += taps
                 if part.bias:
                     terms[name] = count(part) - taps
@@ -60,7 +60,7 @@ class NamedAllocation(CountedParameters):
     def ranks(self) -> Mapping[str, int]:
         """Key and value channels of all heads, and the numbers carried from token to token."""
         dims, operator = self.dims, self.operator
-        return {"qk": dims.key_dim, "vo": dims.value_dim, "state": operator.carried(dims)}
+        return {"qk": dims.key_dim, "vo": dims.value_dim, "state": operator.state_size(dims)}
 
     @property
     def widths(self) -> Mapping[str, int]:

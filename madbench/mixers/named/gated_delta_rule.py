@@ -9,10 +9,11 @@ loops over its definition, which share nothing.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows
+from madbench.mixers.named.operator import Operator, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,17 +36,14 @@ class GatedDeltaRule(Operator):
     def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
         """The factor (B, T, H V) of the normed read-out."""
 
-    def channels(self, dims: Dims) -> int:
-        return 2 * dims.key_dim + dims.value_dim
-
-    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
-        q, k, v, windows = ops.convolved_qkv(layer, x, windows)
+        q, k, v, carried = ops.convolved_qkv(layer, x, carried)
         with without_autocast(x):
             log_alpha, _ = ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
-            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), windows, None)
+            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), carried)
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from madbench.mixers.named import ops

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import Allocation
 from madbench.mixers.cd import forms, library
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.named.parts import CONV_TAPS, Gain, Init, Linear, Part, Taps, Vector
+from madbench.mixers.named.parts import Gain, Init, Linear, Part, Taps, Vector
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.start import redraw_parts
 from madbench.mixers.tracing import is_symbolic
@@ -29,15 +29,15 @@ class Cache:
     """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
 
     state: Tensor  # (B, H, K, V)
-    windows: Tensor  # (B, 3, channels) the last inputs of the convolutions
+    carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the state, by name
 
 
 class ConvTaps(nn.Module):
-    """The parameters of a depthwise convolution: ``weight`` (channels, 1, 4), and ``bias`` (channels,) or None."""
+    """The parameters of a depthwise convolution: ``weight`` (channels, 1, taps), and ``bias`` (channels,) or None."""
 
     def __init__(self, part: Taps):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(part.channels, 1, CONV_TAPS))
+        self.weight = nn.Parameter(torch.empty(part.channels, 1, part.taps))
         self.bias = nn.Parameter(torch.empty(part.channels)) if part.bias else None
 
 
@@ -143,7 +143,7 @@ class NamedLayer(nn.Module):
             y, state = forms.chunked(
                 rows.dynamics, min(self.chunk, x.shape[1]), rows.dynamics.v, by_halves=self.operator.has_channel_decay
             )
-        return self.operator.read_out(self, y, x, rows), Cache(state, rows.windows)
+        return self.operator.read_out(self, y, x, rows), Cache(state, rows.carried)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
@@ -153,13 +153,13 @@ class NamedLayer(nn.Module):
                 f"{self.allocation.label}: a step takes one token of each sequence, (B, D), not {shape}"
             )
         row = x[:, None]
-        rows = self.operator.rows(self, row, cache.windows if cache else None)
+        rows = self.operator.rows(self, row, cache.carried if cache else None)
         d = rows.dynamics
         with without_autocast(x):
             written = d.k.mT @ d.v
             state = forms.evolve(cache.state, d) + written if cache else written
             y = d.q @ state
-        return self.operator.read_out(self, y, row, rows)[:, 0], Cache(state, rows.windows)
+        return self.operator.read_out(self, y, row, rows)[:, 0], Cache(state, rows.carried)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape."""

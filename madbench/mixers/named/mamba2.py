@@ -56,9 +56,10 @@ class Mamba2(Operator):
         }
 
     def channels(self, dims: Dims) -> int:
+        """The number of convolved channels."""
         return dims.value_dim + 2 * dims.key
 
-    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
@@ -66,13 +67,13 @@ class Mamba2(Operator):
         dims, channels = layer.dims, self.channels(layer.dims)
         z, inputs, logits = layer.in_proj(x).split((dims.value_dim, channels, dims.heads), dim=-1)
         taps, bias = layer.conv1d.weight.squeeze(1), layer.conv1d.bias
-        mixed, windows = ops.convolve_silu(inputs, taps, bias, windows)
+        mixed, carried = ops.convolve_silu(inputs, taps, bias, carried)
         values, keys, queries = mixed.split((dims.value_dim, dims.key, dims.key), dim=-1)
         with without_autocast(x):
             log_decay, step = ops.log_decay(layer, ops.wide(logits), dims.heads)
             q, k = (ops.wide_heads(side, 1).expand(-1, dims.heads, -1, -1) for side in (queries, keys))
             v = ops.wide_heads(values, dims.heads)
-            return Rows(Dynamics(q, k * step, v, log_decay, None, None), windows, z)
+            return Rows(Dynamics(q, k * step, v, log_decay, None, None), carried, z)
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from madbench.mixers.named.parts import Part
+from madbench.mixers.named.parts import Part, Taps
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from madbench.mixers.cd.forms import Dynamics
-
-WINDOW = 3
-"""Inputs of a convolution that are carried to the next token: all taps but the last."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,8 @@ class Rows(NamedTuple):
     """The inputs of the recurrence and of the read-out of some rows."""
 
     dynamics: Dynamics
-    windows: Tensor  # (B, 3, channels) the last inputs of the convolutions
-    gate: Tensor | None  # gate of the read-out, if it is computed together with the other projections
+    carried: Mapping[str, Tensor]  # (B, ...) each: what the token after these rows needs besides the state, by name
+    gate: Tensor | None = None  # gate of the read-out, if it is computed together with the other projections
 
 
 @dataclass(frozen=True)
@@ -86,12 +83,11 @@ class Operator(ABC):
         """The parts of the layer, by the library's names."""
 
     @abstractmethod
-    def channels(self, dims: Dims) -> int:
-        """The number of convolved channels."""
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+        """The rows of x (B, T, D) as inputs of the recurrence.
 
-    @abstractmethod
-    def rows(self, layer: nn.Module, x: Tensor, windows: Tensor | None) -> Rows:
-        """The rows of x (B, T, D) as inputs of the recurrence. ``windows`` are the convolutions' inputs before x."""
+        ``carried`` is what the rows before x have left (:attr:`Rows.carried`). It is None at the start of a sequence.
+        """
 
     @abstractmethod
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
@@ -104,13 +100,22 @@ class Operator(ABC):
         ``p`` has the parameters by name. It shares no code with :meth:`rows` and :meth:`read_out`.
         """
 
-    def carried(self, dims: Dims) -> int:
-        """The numbers carried from token to token: recurrent state and windows of convolutions."""
-        return self.recurrent(dims) + WINDOW * self.channels(dims)
-
     def recurrent(self, dims: Dims) -> int:
         """The numbers of the recurrent state."""
         return dims.heads * dims.key * dims.value
+
+    def carried(self, dims: Dims) -> Mapping[str, int]:
+        """The numbers that a sequence carries besides the recurrent state, by the names in :attr:`Rows.carried`.
+
+        ``windows`` are the last inputs of all convolutions. A position is carried as a tensor of integers (B,), and is
+        not counted.
+        """
+        window = sum(part.window for part in self.parts(dims).values() if isinstance(part, Taps))
+        return {"windows": window} if window else {}
+
+    def state_size(self, dims: Dims) -> int:
+        """All numbers that a sequence carries from token to token."""
+        return self.recurrent(dims) + sum(self.carried(dims).values())
 
     @classmethod
     def with_arguments(cls, names: tuple[str, ...]) -> Any:

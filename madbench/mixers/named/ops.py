@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,7 +11,6 @@ from torch import Tensor, nn
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.parts import softplus, split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project, weight_of
-from madbench.mixers.named.operator import WINDOW
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.srg.short_conv import causal_convolution, pad_before
 
@@ -17,14 +18,24 @@ UNIT_EPS = 1e-6  # added to the squared length of queries and keys
 NORM_EPS = 1e-5  # epsilon of the norm of the read-out
 
 
-def convolve_silu(x: Tensor, taps: Tensor, bias: Tensor | None, windows: Tensor | None) -> tuple[Tensor, Tensor]:
-    """SiLU of a causal convolution of x (B, T, C) with taps (C, 4), and the windows (B, 3, C) after x.
+Carried = Mapping[str, Tensor]
+"""What a token needs besides the state, by name. See :class:`madbench.mixers.named.operator.Rows`."""
 
-    ``windows`` are the inputs before x, or None for zeros.
+
+def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, Carried]:
+    """A causal convolution of x (B, T, C) with taps (C, taps), and its ``windows`` (B, taps - 1, C) after x.
+
+    ``carried`` has the windows before x. They are zero if it is None.
     """
-    after = pad_before(x[:, -WINDOW:], windows)[:, -WINDOW:]
-    y = causal_convolution(x, taps, windows)
-    return F.silu(y if bias is None else y + bias), after
+    count, windows = taps.shape[1] - 1, carried["windows"] if carried else None
+    after = pad_before(x[:, -count:], windows, count)[:, -count:]
+    return causal_convolution(x, taps, windows), {"windows": after}
+
+
+def convolve_silu(x: Tensor, taps: Tensor, bias: Tensor | None, carried: Carried | None) -> tuple[Tensor, Carried]:
+    """SiLU of :func:`convolve`, with a bias unless it is None."""
+    y, carried = convolve(x, taps, carried)
+    return F.silu(y if bias is None else y + bias), carried
 
 
 def unit(x: Tensor) -> Tensor:
@@ -56,13 +67,13 @@ def linear_in_float32(layer: nn.Module, x: Tensor) -> Tensor:
     return call_in_dtype_of_input(layer, wide(x))
 
 
-def convolved_qkv(layer: nn.Module, x: Tensor, windows: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Convolved q, k and v (B, T, .) after SiLU, and the windows (B, 3, .) of their inputs."""
+def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
+    """Convolved q, k and v (B, T, .) after SiLU, and the ``windows`` (B, 3, .) of their inputs."""
     sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
     taps = torch.cat([conv.weight.squeeze(1) for conv in (layer.q_conv1d, layer.k_conv1d, layer.v_conv1d)])
-    mixed, windows = convolve_silu(torch.cat(sides, dim=-1), taps, None, windows)
+    mixed, carried = convolve_silu(torch.cat(sides, dim=-1), taps, None, carried)
     q, k, v = mixed.split([side.shape[-1] for side in sides], dim=-1)
-    return q, k, v, windows
+    return q, k, v, carried
 
 
 def delta_rule(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, neg: bool) -> Dynamics:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 CONV_TAPS = 4
-"""Taps of every short convolution. The last tap applies to the current token."""
+"""Taps of a short convolution, unless its declaration has another number. The last tap applies to the current token."""
 
 Init = Literal["rates", "rates from zero", "steps", "ones"]
 """The initial values of a vector, see :func:`madbench.mixers.named.layer.draw`."""
@@ -25,12 +25,14 @@ class Linear:
 
 @dataclass(frozen=True)
 class Taps:
-    """A depthwise causal convolution with a weight (channels, 1, 4)."""
+    """A depthwise causal convolution with a weight (channels, 1, taps)."""
 
     channels: int
     bias: bool = False
+    taps: int = CONV_TAPS
 
-    count = property(lambda self: (CONV_TAPS + self.bias) * self.channels, doc="Number of parameters.")
+    count = property(lambda self: (self.taps + self.bias) * self.channels, doc="Number of parameters.")
+    window = property(lambda self: (self.taps - 1) * self.channels, doc="Inputs that the next token needs.")
 
 
 @dataclass(frozen=True)

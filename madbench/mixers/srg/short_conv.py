@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.mixers.derivatives import gradients
-from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.tracing import has_data, is_traced
 
 BLOCK_NUMBERS = 2**18
@@ -55,26 +54,26 @@ class ConvolveInBlocks(torch.autograd.Function):
 
 
 def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
-    """The convolution of x (B, T, D) with taps (D, 4), in the form that is fastest for this input."""
+    """The convolution of x (B, T, D) with taps (D, taps), in the form that is fastest for this input."""
     length = x.shape[1]
     in_blocks = x.device.type == "cpu" and x.dtype == weight.dtype and not is_traced()
     if before is None and length > 1 and in_blocks:
         return ConvolveInBlocks.apply(x, weight)
     if length == 1:
-        return (pad_before(x, before) * weight.T).sum(1, keepdim=True)
+        return (pad_before(x, before, weight.shape[1] - 1) * weight.T).sum(1, keepdim=True)
     return convolve(x, weight, before)
 
 
 def convolve(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
     """The convolution with operators of torch. ``before`` (B, taps - 1, D) are the inputs before the first, or None."""
-    rows, length = pad_before(x, before), x.shape[1]
+    rows, length = pad_before(x, before, weight.shape[1] - 1), x.shape[1]
     first, *others = (rows[:, j : j + length] * tap for j, tap in enumerate(weight.unbind(-1)))
     return sum(others, first)
 
 
-def pad_before(x: Tensor, before: Tensor | None) -> Tensor:
-    """Puts ``before``, or zeros, in front of x (B, T, D): (B, taps - 1 + T, D)."""
-    return F.pad(x, (0, 0, CONV_TAPS - 1, 0)) if before is None else torch.cat((before, x), dim=1)
+def pad_before(x: Tensor, before: Tensor | None, count: int) -> Tensor:
+    """Puts ``before`` (B, count, D), or ``count`` zeros, in front of x (B, T, D): (B, count + T, D)."""
+    return F.pad(x, (0, 0, count, 0)) if before is None else torch.cat((before, x), dim=1)
 
 
 def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:

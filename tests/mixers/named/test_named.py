@@ -12,6 +12,7 @@ from madbench.labels import diff, expand, explain, family_of, parse
 from madbench.mixers import build, solve
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.cd.halves import HalvedDecay
+from madbench.mixers.named import loops, ops
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -71,7 +72,7 @@ def test_parameters_and_state_equal_their_formulas_and_the_built_layer(label, d,
         with torch.device("meta"):
             layer = build(text, d, 32, n_head=heads)
         assert found.total == sum(p.numel() for p in layer.parameters()) == eval(operator.parameters, symbols)
-        assert found.ranks["state"] == operator.carried(dims) == eval(operator.state, symbols)
+        assert found.ranks["state"] == operator.state_size(dims) == eval(operator.state, symbols)
     assert solve(label, d, heads).ratio <= 1 < solve(f"{label}!", d, heads).ratio
 
 
@@ -88,6 +89,11 @@ def test_a_size_without_a_fitting_width_says_what_would_fit():
         solve("GDN(neg)", 2, 1)
 
 
+def carried_numbers(cache):
+    """The numbers of one sequence by name. Integers are positions, which are not counted."""
+    return {name: part[0].numel() for name, part in cache.carried.items() if part.is_floating_point()}
+
+
 @pytest.mark.parametrize("label", LABELS)
 def test_paths_steps_and_prompts_equal_the_loops(label):
     layer, x = filled_mixer(lambda: build(label, 8, 11, n_head=2), batch=1)
@@ -101,7 +107,22 @@ def test_paths_steps_and_prompts_equal_the_loops(label):
         row, cache = layer.step(token, cache)
         rows = torch.cat((rows, row[:, None]), dim=1)
     assert difference(rows, expected) < 1e-13
-    assert cache.state[0].numel() + cache.windows[0].numel() == layer.allocation.ranks["state"]
+    assert cache.state[0].numel() + sum(carried_numbers(cache).values()) == layer.allocation.ranks["state"]
+    assert carried_numbers(cache) == layer.operator.carried(layer.dims)
+
+
+@pytest.mark.parametrize("taps", [2, 3, 5])
+def test_a_convolution_of_any_length_carries_its_last_inputs(taps):
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 7, 3, dtype=torch.float64), torch.randn(3, taps, dtype=torch.float64)
+    expected = loops.convolved(x[0], weight[:, None])
+    whole, _ = ops.convolve_silu(x, weight, None, None)
+    rows, carried = ops.convolve_silu(x[:, :4], weight, None, None)
+    for token in x[:, 4:].split(1, dim=1):
+        row, carried = ops.convolve_silu(token, weight, None, carried)
+        rows = torch.cat((rows, row), dim=1)
+    assert difference(whole[0], expected) < 1e-14 and difference(rows[0], expected) < 1e-14
+    assert carried["windows"].shape == (2, taps - 1, 3)
 
 
 def test_kda_with_equal_decays_in_a_head_is_gated_deltanet():
