@@ -82,6 +82,7 @@ def _items(name: str) -> str:
 def _operators() -> str:
     """Every named operator: equation, source, formulas of parameters and state, and its numbers at one size."""
     from madbench.mixers import solve
+    from madbench.mixers.named.arguments import choices
     from madbench.mixers.named.operators import OPERATORS
 
     lines = [
@@ -91,7 +92,7 @@ def _operators() -> str:
     for name, operator in OPERATORS.items():
         found = solve(name, 128, 4, 128)
         numbers = f"{found.total:,}; {found.ranks['state']:,}; {found.flops_per_token(128):,.0f}"
-        labels = ", ".join(f"`{text}`" for text in (name, *(f"{name}({argument})" for argument in operator.meanings)))
+        labels = ", ".join(f"`{text}`" for text in (name, *(f"{name}({argument})" for argument in choices(operator))))
         formulas = [f"`{text}`" for text in (operator.equation, operator.parameters, operator.state)]
         lines.append("| " + " | ".join([labels, operator.title, *formulas, numbers, operator.source]) + " |")
     return "\n".join(lines) + "\n"

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from madbench.errors import LabelError
+from madbench.labels.arguments import read_words
 from madbench.labels.diagnosis import point_at
 
 Value = int | float | bool | str | None
@@ -36,17 +37,7 @@ def read_arguments(text: str, start: int) -> str:
     inner = text[start + 1 : -1]
     if not text.endswith(")") or "(" in inner or ")" in inner:
         raise LabelError(point_at(text, start, "expected arguments such as (beta=2,mode=fast) here"))
-    found: dict[str, Value] = {}
-    position = start + 1
-    for word in inner.split(",") if inner.strip() else ():
-        try:
-            name, value = _argument(word)
-        except ValueError as error:
-            raise LabelError(point_at(text, position, str(error))) from None
-        if name in found:
-            raise LabelError(point_at(text, position, f"the argument {name!r} stands twice"))
-        found[name] = value
-        position += len(word) + 1
+    found = read_words(text, start + 1, len(text) - 1, _argument)
     return f"({written(found)})" if found else ""
 
 

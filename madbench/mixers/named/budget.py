@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from madbench.errors import BudgetError
 from madbench.mixers import Size
+from madbench.mixers.named.arguments import written
 from madbench.mixers.named.operator import Dims, Operator
-from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Taps, count
 from madbench.mixers.ranks import CountedParameters, last_that_fits
 
@@ -18,18 +18,11 @@ from madbench.mixers.ranks import CountedParameters, last_that_fits
 class Label:
     """A named operator with its arguments, at the budget, or with the library's own widths if ``over``."""
 
-    name: str
-    arguments: tuple[str, ...] = ()
+    operator: Operator
     over: bool = False
 
-    @functools.cached_property
-    def operator(self) -> Operator:
-        """The operator with the label's arguments."""
-        return OPERATORS[self.name].with_arguments(self.arguments)
-
     def __str__(self) -> str:
-        arguments = f"({','.join(self.arguments)})" if self.arguments else ""
-        return f"{self.name}{arguments}{'!' if self.over else ''}"
+        return f"{self.operator.name}{written(self.operator)}{'!' if self.over else ''}"
 
 
 @dataclass(frozen=True)
@@ -95,6 +88,6 @@ def solve(label: Label, size: Size) -> NamedAllocation:
         excess = -size.rule.room(candidates[0])
         raise BudgetError(
             f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess:,} parameters over the budget "
-            f"of {4 * d * d:,}; use a larger d_model, fewer heads, or {Label(label.name, label.arguments, over=True)}"
+            f"of {4 * d * d:,}; use a larger d_model, fewer heads, or {replace(label, over=True)}"
         )
     return widest

@@ -12,6 +12,7 @@ from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
 from madbench.labels.registry import name_key
 from madbench.mixers import Check, ListedFamily, Size, Traits
+from madbench.mixers.named import arguments
 from madbench.mixers.named.budget import Label, NamedAllocation, solve
 from madbench.mixers.named.operators import OPERATORS
 
@@ -38,21 +39,21 @@ class NamedFamily(ListedFamily):
     Settings = Settings
     mixers: ClassVar = {name: name for name in OPERATORS}
     description = "Published layers by name, with the parameters of flash-linear-attention's, on any device."
-    syntax = "NAME[(argument)][!]"
+    syntax = "NAME[(flag,name=integer,...)][!]"
     example = "GDN(neg)"
 
     def labels(self) -> list[Label]:
-        """All operators without and with each argument, at the budget and with the library's dims."""
+        """All operators with every choice of arguments, at the budget and with the library's widths."""
         return [
-            Label(name, arguments, over)
+            Label(variant, over)
             for over in (False, True)
-            for name, operator in OPERATORS.items()
-            for arguments in ((), *((argument,) for argument in operator.meanings))
+            for operator in OPERATORS.values()
+            for variant in arguments.variants(operator)
         ]
 
     def parse(self, text: str) -> Label:
         """Parses ``NAME``, ``NAME(argument, ...)`` and ``NAME!``. The name may be in any case."""
-        match = re.fullmatch(r"(?:named:)?([A-Za-z0-9-]+?)(\(([^()]*)\))?(!?)", text)
+        match = re.fullmatch(r"(?:named:)?([A-Za-z0-9-]+?)(?:\(([^()]*)\))?(!?)", text)
         name = next((name for name in OPERATORS if match and name_key(name) == name_key(match[1])), None)
         if match is None or name is None:
             at = re.match(r"(?:named:)?[A-Za-z0-9-]*", text)
@@ -61,27 +62,22 @@ class NamedFamily(ListedFamily):
             is_known = any(name_key(each) == name_key(at[0].removeprefix("named:")) for each in OPERATORS)
             hint = "expected (argument), ! or the end of the label" if is_known else f"no operator of this name{known}"
             raise LabelError(point_at(text, at.end() if is_known else at.end() - len(at[0]), hint))
-        meanings = OPERATORS[name].meanings
-        arguments = [word.strip() for word in match[3].split(",")] if match[3] else []
-        for word in arguments:
-            if word not in meanings or arguments.count(word) > 1:
-                options = ", ".join(meanings) or "none"
-                hint = f"{name} has no argument {word!r}; its arguments: {options}"
-                hint = f"the argument {word!r} stands twice" if word in meanings else hint
-                raise LabelError(point_at(text, match.start(3), hint))
-        return Label(name, tuple(argument for argument in meanings if argument in arguments), bool(match[4]))
+        start, end = match.span(2)
+        return Label(arguments.read(OPERATORS[name], text, start, end), bool(match[3]))
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The operator, its arguments, and whether its widths match the budget."""
+        """The operator, each argument, and whether its widths match the budget."""
         budget = "over" if label.over else "matched"
-        return {"operator": label.name, "arguments": ", ".join(label.arguments), "budget": budget}
+        return {"operator": label.operator.name, **arguments.levels(label.operator), "budget": budget}
 
     def explain(self, label: Label) -> list[Explanation]:
         """The operator, its arguments, and differences from the library's layer."""
         operator = label.operator
-        rows = [Explanation(label.name, operator.title, "", operator.equation, operator.source)]
-        for argument in label.arguments:
-            rows.append(Explanation(f"({argument})", argument, operator.meanings[argument], "", operator.source))
+        rows = [Explanation(operator.name, operator.title, "", operator.equation, operator.source)]
+        for name, meaning in operator.meanings.items():
+            if level := arguments.levels(operator)[name]:
+                text = name if level == name else f"{name}={level}"
+                rows.append(Explanation(f"({text})", name, meaning, "", operator.source))
         if label.over:
             what = "The library's own widths, which exceed the budget. An upper bound."
             rows.append(Explanation("!", "budget", what, "", "this label"))

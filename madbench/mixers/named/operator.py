@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from madbench.mixers.named.parts import Part, Taps
+from madbench.mixers.named.parts import CONV_TAPS, Part, Taps
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Rows(NamedTuple):
 class Operator(ABC):
     """A named operator. Its fields are the arguments that a label may have in parentheses.
 
+    A field is a flag that is False by default, or an :func:`~madbench.mixers.named.arguments.integer`.
+
     A subclass stands in a file of its own, whose docstring has the equation in the symbols of the paper. Nothing of
     torch is imported before a layer is built.
     """
@@ -60,7 +62,7 @@ class Operator(ABC):
     meanings: ClassVar[Mapping[str, str]] = {}
     """The effect of each argument, by name."""
     parameters: ClassVar[str]
-    """The number of parameters as an expression in d, H (heads), K, V (key and value channels per head) and W (4)."""
+    """The number of parameters as an expression in the :meth:`symbols`."""
     state: ClassVar[str]
     """The numbers carried from token to token, as an expression in the same symbols."""
     output: ClassVar[str] = "o_proj"
@@ -100,6 +102,12 @@ class Operator(ABC):
         ``p`` has the parameters by name. It shares no code with :meth:`rows` and :meth:`read_out`.
         """
 
+    def symbols(self, dims: Dims) -> dict[str, int]:
+        """The symbols of formulas: d, H (heads), K, V (key and value channels per head), W (taps) and the arguments."""
+        taps = next((part.taps for part in self.parts(dims).values() if isinstance(part, Taps)), CONV_TAPS)
+        sizes = {"d": dims.d, "H": dims.heads, "K": dims.key, "V": dims.value, "W": taps}
+        return sizes | {each.name: getattr(self, each.name) for each in fields(self)}
+
     def recurrent(self, dims: Dims) -> int:
         """The numbers of the recurrent state."""
         return dims.heads * dims.key * dims.value
@@ -116,11 +124,6 @@ class Operator(ABC):
     def state_size(self, dims: Dims) -> int:
         """All numbers that a sequence carries from token to token."""
         return self.recurrent(dims) + sum(self.carried(dims).values())
-
-    @classmethod
-    def with_arguments(cls, names: tuple[str, ...]) -> Any:
-        """The operator with these arguments switched on."""
-        return cls(**dict.fromkeys(names, True))
 
 
 def width_steps(d: int, most: int) -> range:

@@ -1,87 +1,78 @@
-"""Named operators: labels, counts, loops, and identities between operators."""
+"""Every named operator: counts, budget, all paths, gradients, decoding and initial values.
+
+The operators are those of the registry, so a new operator is tested without a line here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
+from torch.nn.functional import softplus
 
-from madbench.errors import BudgetError, LabelError
-from madbench.labels import diff, expand, explain, family_of, parse
+from madbench.errors import BudgetError
 from madbench.mixers import build, solve
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.cd.halves import HalvedDecay
 from madbench.mixers.named import loops, ops
+from madbench.mixers.named.arguments import variants
+from madbench.mixers.named.budget import Label
 from madbench.mixers.named.operators import OPERATORS
+from madbench.mixers.named.parts import Vector
+from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 
-LABELS = ["KDA", "KDA(neg)", "GDN", "GDN(neg)", "Mamba-2"]
+LENGTH = 11
+CHUNK = 4
+RANGES = {
+    "rates": lambda p: (p.exp(), 1, 16),
+    "rates from zero": lambda p: (p.exp(), 0, 16),
+    "steps": lambda p: (softplus(p), 0.000999, 0.1001),
+    "ones": lambda p: (p, 1, 1),
+}
+"""A function of a vector and its range, by initial value."""
 
 
-@pytest.mark.parametrize(
-    "text, label",
-    [
-        ("kda", "KDA"),
-        ("Gdn( neg )!", "GDN(neg)!"),
-        ("mamba2", "Mamba-2"),
-        ("MAMBA-2!", "Mamba-2!"),
-        ("named:KDA", "KDA"),
-    ],
-)
-def test_a_name_is_read_in_any_case(text, label):
-    assert str(parse(text)) == label and parse(label) == parse(text) and family_of(text).name == "named"
+def labels():
+    """Every operator as a parameter, and slowly every operator with one argument that differs from the default."""
+    for operator in OPERATORS.values():
+        for variant in variants(operator):
+            changed = sum(getattr(variant, each.name) != each.default for each in fields(variant))
+            if changed < 2:
+                yield pytest.param(Label(variant), id=str(Label(variant)), marks=[pytest.mark.slow] * changed)
 
 
-@pytest.mark.parametrize(
-    "text, at, hint",
-    [
-        ("KDA(x)", 4, "its arguments: neg"),
-        ("Mamba-2(neg)", 8, "its arguments: none"),
-        ("GDN(neg,neg)", 4, "stands twice"),
-        ("KDA(neg", 3, r"expected (argument)"),
-        ("named:KDB", 0, "did you mean 'KDA'"),
-    ],
-)
-def test_what_is_wrong_in_a_label_is_pointed_at(text, at, hint):
-    with pytest.raises(LabelError) as error:
-        parse(text)
-    first, second = str(error.value).splitlines()
-    assert hint in second and second.index("^") == first.index(text) + at
+LABELS = list(labels())
 
 
-def test_labels_of_the_letters_keep_their_family():
-    assert all(family_of(text).name == "" for text in ("S-p", "G-cg-q-12o", "HyperGLU", "GDNX"))
+def numbers(cache):
+    """The numbers of a state and of what is carried beside it, by name. Integers are positions, which do not count."""
+    carried = {name: part[0].numel() for name, part in cache.carried.items() if part.is_floating_point()}
+    return {"state": cache.state[0].numel()} | carried
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_label_is_explained_and_differs_from_a_neighbour_in_one_factor(label):
-    rows = explain(parse(label))
-    assert rows[0].equation and rows[0].source and any(row.name == "library" for row in rows)
-    others = expand([f"~{label}"])
-    assert len(others) > 1 and all(len(diff(parse(label), parse(other))) == 1 for other in others[1:])
-
-
-@pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("d, heads", [(32, 2), (48, 3), (128, 4), (256, 2)])
-def test_parameters_and_state_equal_their_formulas_and_the_built_layer(label, d, heads):
-    for text in (label, f"{label}!"):
-        found = solve(text, d, heads)
-        dims, operator = found.dims, found.operator
-        symbols = {"d": d, "H": heads, "K": dims.key, "V": dims.value, "W": 4}
-        with torch.device("meta"):
-            layer = build(text, d, 32, n_head=heads)
-        assert found.total == sum(p.numel() for p in layer.parameters()) == eval(operator.parameters, symbols)
-        assert found.ranks["state"] == operator.state_size(dims) == eval(operator.state, symbols)
-    assert solve(label, d, heads).ratio <= 1 < solve(f"{label}!", d, heads).ratio
+def test_parameters_and_state_equal_their_formulas_and_the_built_layer(label):
+    for d, heads in ((32, 2), (48, 3), (128, 4), (256, 2)):
+        for each in (label, replace(label, over=True)):
+            found = solve(each, d, heads)
+            operator, symbols = found.operator, found.operator.symbols(found.dims)
+            with torch.device("meta"):
+                layer = build(each, d, 32, n_head=heads)
+            assert found.total == sum(p.numel() for p in layer.parameters()) == eval(operator.parameters, symbols)
+            assert found.ranks["state"] == operator.state_size(found.dims) == eval(operator.state, symbols)
+        matched = solve(label, d, heads)
+        assert matched.ratio <= 1 and (found.ratio > 1 or found.dims == matched.dims)
 
 
 @pytest.mark.parametrize("label", LABELS)
 def test_the_budget_is_used_to_the_next_width(label):
     found = solve(label, 128, 4)
     candidates = found.operator.candidates(128, 4)
-    wider = replace(found, dims=candidates[candidates.index(found.dims) + 1])
-    assert 0.98 * found.target < found.total <= found.target < wider.total
+    wider = candidates[candidates.index(found.dims) + 1 :]
+    assert 0.98 * found.target < found.total <= found.target
+    assert replace(found, dims=wider[0]).total > found.target if wider else found.total == found.target
 
 
 def test_a_size_without_a_fitting_width_says_what_would_fit():
@@ -89,26 +80,34 @@ def test_a_size_without_a_fitting_width_says_what_would_fit():
         solve("GDN(neg)", 2, 1)
 
 
-def carried_numbers(cache):
-    """The numbers of one sequence by name. Integers are positions, which are not counted."""
-    return {name: part[0].numel() for name, part in cache.carried.items() if part.is_floating_point()}
-
-
 @pytest.mark.parametrize("label", LABELS)
-def test_paths_steps_and_prompts_equal_the_loops(label):
-    layer, x = filled_mixer(lambda: build(label, 8, 11, n_head=2), batch=1)
-    layer.chunk = 4
-    expected = layer.reference(x)
-    for path in ("dense", "chunked"):
+def test_paths_gradients_steps_and_prompts_equal_the_loops(label):
+    layer, x = filled_mixer(lambda: build(label, 8, LENGTH, n_head=2), batch=1)
+    layer.chunk = CHUNK
+    expected = evaluate(layer, layer.reference, x, None)
+    rows = expected[""]
+    for path in (path for path in layer.paths if path not in ("auto", "reference", "fla")):
         layer.path = path
-        assert difference(layer(x), expected) < 1e-13
-    rows, cache = layer.prefill(x[:, :6])
-    for token in x[:, 6:].unbind(1):
+        found = residuals(evaluate(layer, layer, x, None), expected)
+        assert max(found.values()) < 1e-11 and found[""] < 1e-13, (path, found)
+        for length in (3, 4, 5, 8):
+            assert difference(layer(x[:, :length]), rows[:, :length]) < 1e-13, (path, length)
+    cache, caches = None, []
+    for t, token in enumerate(x.unbind(1)):
         row, cache = layer.step(token, cache)
-        rows = torch.cat((rows, row[:, None]), dim=1)
-    assert difference(rows, expected) < 1e-13
-    assert cache.state[0].numel() + sum(carried_numbers(cache).values()) == layer.allocation.ranks["state"]
-    assert carried_numbers(cache) == layer.operator.carried(layer.dims)
+        assert difference(row, rows[:, t]) < 1e-13, t
+        caches.append(cache)
+    operator, dims = layer.operator, layer.dims
+    assert numbers(cache) == {"state": operator.recurrent(dims)} | operator.carried(dims)
+    for length in (1, 3, 4, 5, 8, 9):
+        prompt, cache = layer.prefill(x[:, :length])
+        assert difference(prompt, rows[:, :length]) < 1e-13, length
+        stepped = caches[length - 1]
+        assert difference(cache.state, stepped.state) < 1e-13, length
+        assert cache.carried.keys() == stepped.carried.keys()
+        for name, part in cache.carried.items():
+            assert difference(part.double(), stepped.carried[name].double()) < 1e-13, (name, length)
+        assert difference(layer.step(x[:, length], cache)[0], rows[:, length]) < 1e-13, length
 
 
 @pytest.mark.parametrize("taps", [2, 3, 5])
@@ -137,11 +136,19 @@ def test_kda_with_equal_decays_in_a_head_is_gated_deltanet():
 def test_initial_values_are_the_library_s(name):
     torch.manual_seed(0)
     layer = build(f"{name}!", 64, 8, n_head=16)
-    rates, steps = layer.A_log.exp(), torch.nn.functional.softplus(layer.dt_bias)
-    assert (0 if name == "GDN" else 1) <= rates.min() and rates.max() <= 16 and rates.std() > 2
-    assert 0.001 <= steps.min() * 1.001 and steps.max() <= 0.1001
-    output = layer.get_submodule(layer.operator.output)
-    assert 0.018 < output.weight.std() < 0.022
+    parts = layer.operator.parts(layer.dims)
+    for key, parameter in layer.named_parameters():
+        part = parts.get(key)
+        if isinstance(part, Vector):
+            values, least, most = RANGES[part.init](parameter)
+            assert least <= values.min() and values.max() <= most, key
+            assert least == most or values.std() > (most - least) / 10, key
+        elif key.endswith(".bias"):
+            assert not parameter.any(), key
+        elif parameter.ndim == 1:
+            assert (parameter == 1).all(), key
+        elif parameter.numel() > 1000:
+            assert 0.018 < parameter.std() < 0.022, key
     before = {key: value.clone() for key, value in layer.state_dict().items()}
     torch.manual_seed(0)
     layer.reset_parameters()
