@@ -86,7 +86,8 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     labels = [*_labels_of_sets(), *every_label()]
     for family in loaded_families().values() if ":" in text else ():
         labels += [*getattr(family, "mixers", {}).values(), *filter(None, [getattr(family, "example", None)])]
-    beginnings = ("-".join(label.split("-")[:parts]) for label in (*mixer_names(), *labels))
+    matching = _starting_with(text, (*mixer_names(), *labels))
+    beginnings = ("-".join(label.split("-")[:parts]) for label in matching)
     prefixes = () if ":" in text else (f"{name}:" for name in families() if name)
     yield from (sign + word for word in _starting_with(text, (*beginnings, *prefixes)))
     if not incomplete:

@@ -133,7 +133,7 @@ class Family(Protocol[L, A]):
     besides those described below:
 
     - ``is_bidirectional``: True if its mixers can also see all tokens. Default: False.
-    - ``labels()``: all labels, if they can be listed.
+    - ``labels()``: all labels, parsed or as text, if they can be listed.
     - ``levels(label)``: names of the label's factor levels in contrasts. Default: its ``factors``.
     - ``factor_names``: display names of factors, by factor.
     - ``factor_order`` and ``level_order``: the order in which contrasts are listed.

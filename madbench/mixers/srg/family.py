@@ -11,7 +11,7 @@ from madbench.config import check_at_least
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
-from madbench.mixers import Check, ListedFamily, Size, Traits
+from madbench.mixers import Check, Size, Traits, one_factor_apart
 from madbench.mixers.srg.budget import MlpAllocation, solve
 from madbench.mixers.srg.diagnosis import InvalidLabel
 from madbench.mixers.srg.grammar import (
@@ -22,9 +22,11 @@ from madbench.mixers.srg.grammar import (
     MATCHED,
     NO_POSITIONS,
     POSITION_LAYOUT,
+    SYNTAX,
     Variant,
-    every_variant,
+    every_label,
     from_letters,
+    neighbours,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.ge
 """All levels of factors, in order. A contrast shows the gain of the later of two levels."""
 
 
-class SRGFamily(ListedFamily):
+class SRGFamily:
     """The family of labels without a prefix. See :class:`madbench.mixers.Family`."""
 
     name = ""
@@ -88,9 +90,9 @@ class SRGFamily(ListedFamily):
     Settings = Settings
     mixers: ClassVar = {name: name for name in ALIASES}
     description = "Attention read as a two-layer network made of the tokens, with one letter for each part (HyperMLP)."
-    syntax = "S|R|G|D|L[-pcgka][-q|v][-1|2|12[o]][!]"
+    syntax = SYNTAX
     example = "G-cg-q-12o"
-    labels = staticmethod(every_variant)
+    labels = staticmethod(every_label)
     factor_names, factor_order, level_order = FACTOR_NAMES, FACTORS, LEVELS
 
     def parse(self, text: str) -> Variant:
@@ -111,6 +113,11 @@ class SRGFamily(ListedFamily):
         letters |= {"layout": label.layout, "budget": "over" if label.over else "matched"}
         absent = {"rank" if label.over else "", "" if label.has_mixing else "layout"}
         return {name: value for name, value in letters.items() if name not in absent}
+
+    def neighbours(self, label: Variant) -> tuple[Variant, ...]:
+        """All labels that differ from this one in exactly one factor, by factor and then as listed."""
+        others = ((other, self.factors(other)) for other in neighbours(label))
+        return one_factor_apart(self.factors(label), others)
 
     def levels(self, label: Variant) -> dict[str, str]:
         """Letters by factor, as contrasts name them. Mixing includes its layout; budget is the saving side, or !."""

@@ -17,7 +17,7 @@ from madbench.mixers.srg.parts import SequenceMixing, lag_readout, rotate
 from madbench.mixers.srg.theorems import appendices, main_text
 from madbench.mixers.srg.theorems.statements import WORKED_OUT, Statements
 from mixers.srg.equations import APPENDICES
-from srg_letters import labels_of_all_pairs
+from srg_letters import FEATURES, labels_of_all_pairs
 
 
 def checks_of(label):
@@ -29,7 +29,8 @@ def test_a_few_labels_have_all_pairs_of_letters():
     def pairs(labels):
         return {pair for label in labels for pair in itertools.combinations(factors(parse(label)).items(), 2)}
 
-    assert pairs(labels_of_all_pairs()) == pairs(every_label())
+    few = [label for label in every_label() if sum(letter in FEATURES for letter in label) <= 2]
+    assert pairs(labels_of_all_pairs()) == pairs(few)
     assert len(labels_of_all_pairs()) < 40
 
 

@@ -96,7 +96,7 @@ def test_adapters_start_at_zero_and_registers_do_not():
 @pytest.mark.parametrize("budget", ["strict", "paper"])
 def test_counts_are_those_of_the_built_module_and_strict_ones_within_the_budget(budget):
     built = 0
-    for label in OTHERS[::31]:
+    for label in OTHERS[:: len(OTHERS) // 100]:
         for n_head in (1, 3):
             try:
                 allocation = solve(label, 24, n_head, 9, budget)
