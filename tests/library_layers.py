@@ -1,0 +1,49 @@
+"""Comparisons of named operators with flash-linear-attention: state dicts, and its functions in float64."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+import pytest
+import torch.nn.functional as F
+
+from madbench.mixers import build
+
+NEEDS_LIBRARY = [pytest.mark.slow, pytest.mark.usefixtures("library"), pytest.mark.filterwarnings("ignore")]
+"""Marks of a module whose tests compare with the library. They are skipped if it is not installed."""
+SIZES = ((32, 2), (48, 3), (128, 4))
+"""Widths of the model and numbers of heads."""
+
+
+def in_float64(module, function):
+    """A function of the library without its casts to float32."""
+    source = textwrap.dedent(inspect.getsource(function))
+    casts = {"torch.float32": "torch.float64", "torch.float)": "torch.float64)", ".float()": ".double()"}
+    for cast, wide in casts.items():
+        source = source.replace(cast, wide)
+    names = dict(vars(module))
+    exec(source, names)
+    return names[function.__name__]
+
+
+def load_both_ways(label, theirs, sizes=SIZES):
+    """Load a state dict in both directions. ``theirs(layer)`` makes the library's layer with the widths of ours."""
+    for d, heads in sizes:
+        layer = build(label, d, 32, n_head=heads)
+        other = theirs(layer)
+        assert list(other.state_dict()) == list(layer.state_dict())
+        other.load_state_dict(layer.state_dict())
+        layer.load_state_dict(other.state_dict())
+
+
+def convolved(x, p, side):
+    """q, k or v of all heads: a projection of x (B, T, D), its convolution, and SiLU."""
+    taps = p[f"{side}_conv1d.weight"]
+    inputs = x @ p[f"{side}_proj.weight"].T
+    return F.silu(F.conv1d(inputs.mT, taps, padding=taps.shape[-1] - 1, groups=len(taps))[..., : x.shape[1]].mT)
+
+
+def normed(o, gain):
+    """RMSNorm over the last axis."""
+    return o * (o.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * gain
