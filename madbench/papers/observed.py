@@ -256,7 +256,7 @@ def _model_key(job: Job) -> tuple[str, ...]:
 
 def _optimizer(job: Job) -> torch.optim.Optimizer:
     """The optimiser of a job, for a small model."""
-    return member.make_adamw(nn.Linear(1, 1), job.training, job.fidelity)
+    return member.make_optimizer(nn.Linear(1, 1), job.training, job.fidelity)
 
 
 def _rate(job: Job) -> Callable[[int], float]:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from madbench.config import check_at_least, check_numbers
 from madbench.errors import ConfigError
@@ -63,7 +63,7 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """One run of AdamW with a linear warm-up and a cosine. Each suite sets the defaults and adds the run's length.
+    """One optimizer run with a linear warm-up and a cosine. Each suite sets the defaults and adds the run's length.
 
     The fields and defaults of a suite's class enter the ids of its runs. A field that a suite did not have from the
     start enters an id only if it is not at its default (``NOT_AT_DEFAULT``).
@@ -72,8 +72,10 @@ class Training:
     recorded: ClassVar[tuple[str, ...]]
     """The fields in every record of the suite, in order (:func:`madbench.jobs.recorded_fields`). It never changes."""
 
+    optimizer: Literal["adamw", "muon"] = field(default="adamw", metadata=NOT_AT_DEFAULT)
+    """Optimizer: AdamW for all parameters, or Muon for the matrices of the blocks and AdamW for the rest."""
     learning_rate: float = 1e-3
-    """AdamW's step size at the end of the warm-up."""
+    """AdamW's step size at the end of the warm-up; Muon's updates are scaled to the size of AdamW's."""
     weight_decay: float = 0.0
     """Decoupled weight decay on linear maps."""
     warmup_steps: int = field(default=0, metadata=NOT_AT_DEFAULT)

@@ -26,6 +26,7 @@ from madbench.jobs import Job
 from madbench.labels.trust import allow_typed
 from madbench.suites import job_from_dict, suite_of
 from madbench.suites.trial import Trial
+from madbench.training.optimizer import state_shapes
 
 NAME = "checkpoint.pt"
 METADATA_KEY, DIGEST_KEY = "madbench_job", "madbench_sha256"
@@ -144,9 +145,8 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
         raise ValueError("the optimizer has other parameters")
     parameters = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
     for number, moments in saved["state"].items():
-        shape = parameters[number].shape
         shapes = {name: tensor.shape for name, tensor in moments.items()}
-        if shapes != {"step": torch.Size(), "exp_avg": shape, "exp_avg_sq": shape}:
+        if shapes != state_shapes(optimizer, parameters[number]):
             raise ValueError("the optimizer has other tensors")
     optimizer.load_state_dict({"state": saved["state"], "param_groups": own})
 

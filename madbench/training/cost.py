@@ -30,6 +30,7 @@ from madbench.models.blocks import autocast
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.training.devices import memory_bytes
+from madbench.training.optimizer import muon_parameters
 
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
@@ -56,10 +57,11 @@ def counted_flops_per_token(job: Job) -> float:
 def peak_memory_bytes(job: Job, micro_batch: int) -> int:
     """Peak bytes of live tensors in a training step, found by running a step on tensors without data.
 
-    Counts parameters, gradients, AdamW's two moments and activations of one process, without ``torch.compile``, exactly
-    as torch allocates them. The process itself, the allocator's reserve and the workspace inside an operation are not
-    included; :mod:`madbench.execute.slots` has their size on a CPU. Only models of two and three blocks are run, or of
-    two and three patterns of a hybrid: every further one adds as much as the third.
+    Counts parameters, gradients, the optimizer's moments (AdamW has two, Muon one) and activations of one process,
+    without ``torch.compile``, exactly as torch allocates them. The process itself, the allocator's reserve and the
+    workspace inside an operation are not included; :mod:`madbench.execute.slots` has their size on a CPU. Only models
+    of two and three blocks are run, or of two and three patterns of a hybrid: every further one adds as much as the
+    third.
     """
     period, depth = block_period(job.label), getattr(job.model, "n_layer", 1)
     if depth <= 3 * period:
@@ -81,8 +83,9 @@ def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
             with autocast("cpu", job.training.precision):
                 loss = network(*batch)
             loss.backward()
-    parameters = sum(p.numel() * p.element_size() for p in network.parameters())
-    return 3 * parameters + memory.peak  # the parameters and AdamW's two moments
+    sizes = {name: p.numel() * p.element_size() for name, p in network.named_parameters()}
+    of_muon = muon_parameters(network) if job.training.optimizer == "muon" else set()
+    return sum((2 if name in of_muon else 3) * size for name, size in sizes.items()) + memory.peak
 
 
 def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:

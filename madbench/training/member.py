@@ -26,7 +26,7 @@ from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.checkpoints import TrainingState, load_checkpoint, save_checkpoint, save_weights
 from madbench.training.devices import cpu_kind, device_name, git_state, peak_flops, versions
-from madbench.training.optimizer import make_adamw
+from madbench.training.optimizer import make_optimizer, optimizer_details
 
 
 class GroupMember:
@@ -50,7 +50,7 @@ class GroupMember:
         suite = suite_of(job)
         check_planned_code(job)
         self.trial: Trial = suite.Trial(job, device, world, corpora=corpora, micro_batch=micro_batch)
-        self.optimizer = make_adamw(self.trial.model, job.training, job.fidelity)
+        self.optimizer = make_optimizer(self.trial.model, job.training, job.fidelity)
         self.state = TrainingState(device)
         self.warning = load_checkpoint(work, job, self.trial, self.optimizer, self.state, device)
         self._choose_threads(threads)
@@ -177,7 +177,7 @@ class GroupMember:
         other.trial = copy.copy(self.trial)
         other.trial.model = copy.deepcopy(self.trial.model)
         other.trial.loss = other.trial.Loss(other.trial.model)
-        other.optimizer = make_adamw(other.trial.model, self.job.training, self.job.fidelity)
+        other.optimizer = make_optimizer(other.trial.model, self.job.training, self.job.fidelity)
         other.state = TrainingState(self.device)
         other.state.step = self.state.step if step is None else step
         return other
@@ -225,6 +225,7 @@ class GroupMember:
             "versions": versions(),
             "git": git_state(),
             **code_details(self.job),
+            **optimizer_details(self.trial.model, self.job.training),
         }
         if torch.device(self.device).type == "cpu":
             details["processor"] = cpu_kind()

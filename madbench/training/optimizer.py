@@ -1,4 +1,4 @@
-"""AdamW, the rule for weight decay, and a model's parameters by group."""
+"""AdamW and Muon, the rule for weight decay, and a model's parameters by group."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from madbench.errors import TrainingError
 from madbench.jobs import Fidelity
 from madbench.mixers.traits import has_name, mixers_in
 
@@ -36,12 +37,99 @@ def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") 
 
     Its first parameter group decays, the second does not.
     """
-    named, which = list(model.named_parameters()), decaying_parameters(model, fidelity)
+    return _adamw(model, list(model.named_parameters()), config, fidelity)
+
+
+def _adamw(
+    model: nn.Module, named: list[tuple[str, nn.Parameter]], config: Any, fidelity: Fidelity
+) -> torch.optim.AdamW:
+    which = decaying_parameters(model, fidelity)
     groups = [
         {"params": [p for name, p in named if (name in which) is kind], "weight_decay": decay}
         for kind, decay in ((True, config.weight_decay), (False, 0.0))
     ]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
+
+
+def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.Optimizer:
+    """Make the optimizer that a training configuration names.
+
+    Raises ``TrainingError`` if this version of torch lacks it, or if the model has no matrix for Muon.
+    """
+    if config.optimizer == "adamw":
+        return make_adamw(model, config, fidelity)
+    if not hasattr(torch.optim, "Muon"):
+        raise TrainingError(
+            f"training.optimizer=muon needs torch 2.9 or later, this is {torch.__version__}: upgrade torch, or train "
+            "with training.optimizer=adamw"
+        )
+    matrices, named = muon_parameters(model), list(model.named_parameters())
+    if not matrices:
+        raise TrainingError("training.optimizer=muon has no effect: no block of the model has a matrix; use adamw")
+    muon = torch.optim.Muon(
+        [parameter for name, parameter in named if name in matrices],
+        lr=config.learning_rate,
+        weight_decay=config.weight_decay,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    return MuonAndAdamW(muon, _adamw(model, [pair for pair in named if pair[0] not in matrices], config, fidelity))
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """Muon for the matrices of the first parameter group, AdamW for the parameters of the other two groups.
+
+    Muon (Jordan et al. 2024) replaces the mean gradient M of a matrix (A, B) by a nearly orthogonal matrix with the
+    singular vectors of M, by five Newton-Schulz steps in bfloat16. The update is scaled by 0.2 sqrt(max(A, B)), so that
+    its root mean square is about that of AdamW's updates (Liu et al. 2025, arXiv 2502.16982). One learning rate and one
+    weight decay serve both parts. Momentum is 0.95 and Nesterov's.
+    """
+
+    def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.AdamW):
+        self.parts = muon, adamw
+        super().__init__([*muon.param_groups, *adamw.param_groups], {})
+
+    def step(self, closure: Any = None) -> None:
+        """Take one step of both parts, which use the groups and the state of this optimizer."""
+        for part, groups in zip(self.parts, (self.param_groups[:1], self.param_groups[1:])):
+            part.state, part.param_groups = self.state, groups
+            part.step()
+
+
+NOT_FOR_MUON = ("embedding", "positions", "norms", "readout", "other")
+"""Groups of parameters outside the blocks, and norms, which Muon leaves to AdamW."""
+
+
+def muon_parameters(model: nn.Module) -> set[str]:
+    """The names of the parameters that Muon trains: the weights of linear maps in the blocks, of two or more rows.
+
+    Embeddings, positions, the output layer, convolution taps, mixing tables, biases and gains are not among them.
+    """
+    linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    named = (pair for pair in model.named_parameters() if pair[0] in linear and min(pair[1].shape) > 1)
+    groups = _groups(model)
+    return {name for name, _ in named if groups[name] not in NOT_FOR_MUON}
+
+
+def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[str, torch.Size]:
+    """The shapes of the tensors that an optimizer keeps for a parameter, by name."""
+    shape = parameter.shape
+    if isinstance(optimizer, MuonAndAdamW) and any(parameter is each for each in optimizer.param_groups[0]["params"]):
+        return {"momentum_buffer": shape}
+    return {"step": torch.Size(), "exp_avg": shape, "exp_avg_sq": shape}
+
+
+def optimizer_details(model: nn.Module, config: Any) -> dict[str, Any]:
+    """The names of the parameters of each part, for the record of a run. Empty if AdamW trains all of them."""
+    if config.optimizer == "adamw":
+        return {}
+    matrices = muon_parameters(model)
+    names = [name for name, _ in model.named_parameters()]
+    return {
+        "optimizer": {
+            "muon": [name for name in names if name in matrices],
+            "adamw": [name for name in names if name not in matrices],
+        }
+    }
 
 
 _GROUP_OF = (
@@ -64,8 +152,21 @@ def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list
     gates and mixing tables.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
-    mixers, which = list(mixers_in(model)), decaying_parameters(model, fidelity)
+    groups, which = _groups(model), decaying_parameters(model, fidelity)
     for name, parameter in model.named_parameters():
+        group, is_decaying = groups[name], name in which
+        row = rows.setdefault(
+            (group, is_decaying), {"group": group, "decays": is_decaying, "tensors": 0, "parameters": 0}
+        )
+        row["tensors"] += 1
+        row["parameters"] += parameter.numel()
+    return list(rows.values())
+
+
+def _groups(model: nn.Module) -> dict[str, str]:
+    """The group of each parameter, by name."""
+    mixers, found = list(mixers_in(model)), {}
+    for name, _ in model.named_parameters():
         of_mixer = next(((name[len(at) + 1 :], own.groups) for at, _, own in mixers if has_name(name, (at,))), None)
         if of_mixer:
             rest, groups = of_mixer
@@ -73,10 +174,5 @@ def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list
         else:
             place = re.sub(r"\blayers\.(\d+)", lambda at: ".mlp" if int(at[1]) % 2 else ".mixer", name)  # of Backbone
             group = next((group for part, group in _GROUP_OF if part in place), "other")
-        is_decaying = name in which
-        row = rows.setdefault(
-            (group, is_decaying), {"group": group, "decays": is_decaying, "tensors": 0, "parameters": 0}
-        )
-        row["tensors"] += 1
-        row["parameters"] += parameter.numel()
-    return list(rows.values())
+        found[name] = group
+    return found

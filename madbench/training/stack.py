@@ -74,14 +74,16 @@ class Stack:
     A member's module and optimiser are views of its row, so its evaluations and checkpoints are the same as alone. The
     loss of a member depends only on its row, so the gradient of the sum has each member's own gradient in its row.
 
-    Raises ``TrainingError`` if the models differ in more than the values of their parameters, or if their sequences are
-    too long for a path that can be stacked.
+    Raises ``TrainingError`` if the models differ in more than the values of their parameters, if their sequences are
+    too long for a path that can be stacked, or if their optimizer is not AdamW.
     """
 
     warm_up = 1
 
     def __init__(self, members: Sequence[GroupMember]):
         self.members, self.trials = list(members), [member.trial for member in members]
+        if members[0].job.training.optimizer != "adamw":
+            raise TrainingError(f"{members[0].job.training.optimizer} updates the matrices of one job at a time")
         named = dict(self.trials[0].model.named_parameters())
         which = decaying_parameters(self.trials[0].model, members[0].job.fidelity)
         self.names = sorted(named, key=lambda name: name not in which)  # a stable sort

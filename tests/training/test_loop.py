@@ -188,14 +188,14 @@ def test_the_published_rate_is_constant(make_job):
 @pytest.mark.slow
 @pytest.mark.parametrize("fidelity", ["corrected", "published"])
 def test_the_optimizer_gets_the_scheduled_rate_of_every_step(fidelity, make_job, train, monkeypatch):
-    job, rates, make = make_job(fidelity=fidelity), [], member.make_adamw
+    job, rates, make = make_job(fidelity=fidelity), [], member.make_optimizer
 
     def spied_optimizer(*of):
         optimizer = make(*of)
         optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         return optimizer
 
-    monkeypatch.setattr(member, "make_adamw", spied_optimizer)
+    monkeypatch.setattr(member, "make_optimizer", spied_optimizer)
     train(job)
     assert rates == [MAD.schedule(job).rate(step) for step in range(12)]
 
