@@ -12,6 +12,7 @@ from madbench.mixers.srg.grammar import LETTERS
 
 BASES, FEATURES = ("".join(row.letter for row in LETTERS if row.segment == segment) for segment in ("base", "features"))
 FEATURES_BEYOND_TABLE1 = [row.letter for row in LETTERS if row.segment == "features" and not row.is_in_table1]
+FREE_FEATURES = [row.letter for row in LETTERS if row.segment == "features" and not row.is_paid]
 ALL_LETTERS = "".join(row.letter for row in LETTERS)
 END = "the end"
 

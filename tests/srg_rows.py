@@ -92,6 +92,8 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
         o = sum(weight * value for weight, value in zip(a, values, strict=True))
         if variant.base == "D":
             o = (1 - lambda_init) * w["head_norm.weight"] * o / math.sqrt((o**2).mean() + 1e-5)
+        if variant.head_gate:
+            o = o * sigmoid(w["head_gate.weight"][head] @ now)
         read.append(o)
     o = np.concatenate(read)
     if "vo_gate.weight" in w:

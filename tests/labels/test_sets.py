@@ -10,7 +10,7 @@ from madbench import config
 from madbench.errors import ConfigError, LabelError
 from madbench.labels import expand, family_of, parse
 from madbench.mixers.srg.grammar import all_labels
-from srg_letters import END, features_after
+from srg_letters import END, FREE_FEATURES, features_after
 
 BRACES = {
     "S": "S",
@@ -20,7 +20,7 @@ BRACES = {
     "{S,{R,G}-c}-q": "S-q R-c-q G-c-q",
     "{S,S}": "S",
     "R-{1,2}{,o}!": "R-1! R-1o! R-2! R-2o!",
-    "~{S,S}": "S R G D L S-p S-c S-q S-v",
+    "~{S,S}": f"S R G D L {' '.join(f'S-{letter}' for letter in FREE_FEATURES)} S-q S-v",
 }
 
 

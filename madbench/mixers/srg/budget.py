@@ -5,9 +5,9 @@ and D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, 
 maximum length.
 
 Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the
-parameters that c and D add (4 taps per channel, and 4 d_qk + d_vo), which are counted on both sides. The ``strict``
-budget enforces this for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper (Section 2.6,
-Appendix F.2.2, eq. 57) and enforces nothing.
+parameters that c, D and h add (4 taps per channel, 4 d_qk + d_vo, and d H), which are counted on both sides. The
+``strict`` budget enforces this for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper (Section
+2.6, Appendix F.2.2, eq. 57) and enforces nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,19 @@ from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, Payment, Side, match
 from madbench.mixers.srg.grammar import Variant
 
 CONV_TAPS = 4
+GROUPS = {
+    "k_conv": "mixer conv",
+    "v_conv": "mixer conv",
+    "qk_gate": "mixer gates",
+    "vo_gate": "mixer gates",
+    "head_gate": "mixer gates",
+    "mix1.gate": "mixing gates",
+    "mix2.gate": "mixing gates",
+    "mix1": "mixing tables",
+    "mix2": "mixing tables",
+    "head_norm": "norms",
+}
+"""Groups of parameters, by parameter name. See :attr:`madbench.mixers.Traits.groups`."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ TERMS = {
     "head_norm": Term("d_vo", "gain of the heads' norm", lambda a: a.vo_width),
     "registers": Term("k d", "register rows", lambda a: a.registers * a.d),
     "adapters": Term("2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: 2 * a.adapter_rank * (a.d + a.r_vo)),
+    "head_gate": Term("d H", "W_h", lambda a: a.d * a.size.n_head),
     "mix1": Term("H_q r (d + 1)", "W_S1 and its bias", lambda a: a.query_heads * a.r * (a.d + 1)),
     "mix1_tables": Term("H_q L (2 r + 1)", "A1, B1, p1", lambda a: a.query_heads * a.slots * (2 * a.r + 1), True),
     "mix2": Term("H r (d + 1)", "W_S2 and its bias", lambda a: a.size.n_head * a.r * (a.d + 1)),
@@ -80,7 +94,7 @@ class MlpAllocation:
 
     @property
     def target(self) -> int:
-        """The budget: 4 d^2, plus the terms of c and D if the label has them."""
+        """The budget: 4 d^2, plus the terms of the letters that raise it: c, D and h."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)
         return 4 * self.d**2 + sum(self.terms[term] for term in raising)
 
@@ -129,7 +143,7 @@ class MlpAllocation:
         heads: H_q for mixing 1 plus H for mixing 2.
 
         - projections 4 d r_qk + 4 d r_vo; convolutions 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the gated sides
-        - mixing gates 2 d h r
+        - mixing gates 2 d h r; gates of heads 2 d H
         - adapters 4 r_a (d + r_vo)
         - pairs (P + k) (2 r_qk + 2 r_vo): scores and readout, including registers
         - mixing (P + k) h (4 r + 2): the products with A and B, and the diagonal I + Diag(p)
@@ -146,7 +160,8 @@ class MlpAllocation:
         mixing_heads = self.query_heads * variant.mix1 + self.size.n_head * variant.mix2
         gated = self.r_qk * ("qk_gate" in self.terms) + self.r_vo * ("vo_gate" in self.terms)
         per_token = 4 * d * widths + 4 * CONV_TAPS * d * variant.conv + 2 * d * gated
-        per_token += 2 * d * mixing_heads * self.r + 4 * self.adapter_rank * (d + self.r_vo)
+        per_token += 2 * d * (mixing_heads * self.r + self.size.n_head * variant.head_gate)
+        per_token += 4 * self.adapter_rank * (d + self.r_vo)
         per_pair = 2 * widths + mixing_heads * (4 * self.r + 2)
         return per_token + per_pair * ((seq_len + 1) / 2 + self.registers if causal else seq_len + self.registers)
 

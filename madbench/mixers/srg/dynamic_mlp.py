@@ -77,7 +77,7 @@ class DynamicMLP(nn.Module):
     convolution acts on the inputs of K and V only, and slots of the layout without ``o`` are counted from the oldest
     token.
 
-    Four letters are not in the paper's Table 1:
+    Some letters are not in the paper's Table 1:
 
     - D: ``a_t = softmax(h_t^1) - lambda softmax(h_t^2)``, and the output of a head is (1 - lambda_init) RMSNorm of its
       readout (Ye et al. 2024).
@@ -86,6 +86,9 @@ class DynamicMLP(nn.Module):
       position (H.5).
     - a: W_v and W_o are each the sum of a matrix and a product of two thin matrices, which starts at zero
       (Proposition 2.6).
+    - h: what a head reads out, after everything else, is scaled by ``sigmoid(x_t w_h)``. There is no bias, and w_h
+      starts as the weights of the other gates do, so that a gate starts near 1/2, as in the authors' models
+      (Qiu et al. 2025). Marin's models take 2 sigmoid and start at zero, so that a gate starts at one.
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
@@ -165,6 +168,7 @@ class DynamicMLP(nn.Module):
         self.v_conv = ShortConv(d_model) if variant.conv else None
         self.qk_gate = nn.Linear(d_model, r_qk) if "qk_gate" in allocation.terms else None
         self.vo_gate = nn.Linear(d_model, r_vo) if "vo_gate" in allocation.terms else None
+        self.head_gate = nn.Linear(d_model, self.n_head, bias=False) if variant.head_gate else None
         self.registers = nn.Parameter(torch.empty(allocation.registers, d_model)) if variant.registers else None
         thin = allocation.adapter_rank
         self.v_down, self.v_up = self._adapter(d_model, thin, r_vo) if variant.adapter else (None, None)
@@ -489,6 +493,8 @@ class DynamicMLP(nn.Module):
         """Rows (B, T, D) from the readout of the heads, o (B, H, T, V), gated by the tokens x (B, T, D)."""
         if self.head_norm:
             o = ((1 - self.lambda_init) * self.head_norm(o.to(self.head_norm.weight.dtype))).to(o.dtype)
+        if self.head_gate:
+            o = o * torch.sigmoid(self.head_gate(x)).transpose(1, 2)[..., None]
         o = o.transpose(1, 2).flatten(-2)
         if self.vo_gate:
             o = o * torch.sigmoid(self.vo_gate(x))

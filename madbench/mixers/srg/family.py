@@ -12,7 +12,7 @@ from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
 from madbench.mixers import Check, Size, Traits, one_factor_apart
-from madbench.mixers.srg.budget import MlpAllocation, solve
+from madbench.mixers.srg.budget import GROUPS, MlpAllocation, solve
 from madbench.mixers.srg.diagnosis import InvalidLabel
 from madbench.mixers.srg.grammar import (
     ALIASES,
@@ -65,18 +65,6 @@ class Settings:
 
 
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
-GROUPS = {
-    "k_conv": "mixer conv",
-    "v_conv": "mixer conv",
-    "qk_gate": "mixer gates",
-    "vo_gate": "mixer gates",
-    "mix1.gate": "mixing gates",
-    "mix2.gate": "mixing gates",
-    "mix1": "mixing tables",
-    "mix2": "mixing tables",
-    "head_norm": "norms",
-}
-"""Groups of parameters, by parameter name."""
 LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
 """All levels of factors, in order. A contrast shows the gain of the later of two levels."""
 

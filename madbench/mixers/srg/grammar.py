@@ -10,8 +10,8 @@
 
 Three rules hold besides the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each other. A
 label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) must say where they are saved: ``q``, ``v`` or ``!``.
-``!`` is an error if nothing adds parameters. 504 labels use only letters of the HyperMLP paper's Table 1, which
-has all letters except ``D``, ``L``, ``k`` and ``a``.
+``!`` is an error if nothing adds parameters. 504 labels use only letters of the HyperMLP paper's Table 1:
+those with ``is_in_table1``.
 
 The syntax, the messages, the suggested labels, the explanations, the help and the factors of labels all derive from
 ``LETTERS``. Sources refer to the HyperMLP paper.
@@ -118,6 +118,10 @@ LETTERS = (
         " differs is how they are trained.",
         "W_v + A_v B_v, W_o + A_o B_o, of rank r_a", "LoRA on the readout side, Proposition 2.6 (ii) and H.6",
         "features", "adapter", terms=("adapters",), is_in_table1=False),
+    Letter("h", "gate per head",
+        "The current token scales what each head reads out, by one number between 0 and 1 per head.",
+        "o_t <- sigmoid(x_t w_h) o_t, w_h in R^d", "headwise gate, Qiu et al. 2025 (arXiv 2505.06708)",
+        "features", "head_gate", terms=("head_gate",), raises_budget=True, is_in_table1=False),
     Letter("q", "QK compressed",
         "The budget of softmax attention is met by a narrower QK side and, with mixing, a lower rank r; VO takes what"
         " is left.",
@@ -182,6 +186,7 @@ class Variant:
     over: bool = False  # !: the budget is reported but not enforced
     registers: bool = False  # k: learned rows before the tokens
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
+    head_gate: bool = False  # h: the current token gates what each head reads out
 
     def __post_init__(self):
         for name, options in FIELDS.items():
@@ -241,7 +246,7 @@ class Variant:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if it adds parameters that must be saved elsewhere. Those of c and D raise the budget instead."""
+        """True if it adds parameters that must be saved elsewhere. Those of c, D and h raise the budget."""
         return any(row.is_paid for row in self.letters)
 
     def query_heads(self, n_head: int) -> int:

@@ -113,6 +113,8 @@ def _sequence(
             o = a @ torch.cat(values if register_place == "first" else values[::-1])
             if variant.base == "D":
                 o = (1 - lambda_init) * w["head_norm.weight"] * o / torch.sqrt(o.square().mean() + 1e-5)
+            if variant.head_gate:
+                o = torch.sigmoid(w["head_gate.weight"][head] @ x[t]) * o
             outputs.append(o)
         o = torch.cat(outputs)
         if "vo_gate.weight" in w:
