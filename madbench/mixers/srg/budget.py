@@ -17,6 +17,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from madbench.errors import BudgetError
 from madbench.mixers import Size
@@ -70,7 +71,11 @@ TERMS = {
 
 @dataclass(frozen=True)
 class MlpAllocation:
-    """The ranks and the cost of an S/R/G mixer. Every count is exact for the built module."""
+    """The ranks and the cost of an S/R/G mixer. Every count is exact for the built module.
+
+    The fields after the ranks are settings of letters, named as in the family's ``Settings``. Their defaults are those
+    of a label without the letter.
+    """
 
     label: Variant
     size: Size
@@ -171,14 +176,11 @@ def solve(
     size: Size,
     mix_rank: int = 16,
     rank_multiple: int = 1,
-    registers: int = 0,
-    adapter_rank: int = 0,
-    gates: str = "both",
+    **own: Any,
 ) -> MlpAllocation:
     """Solves the ranks of ``variant`` at this size.
 
-    ``registers`` and ``adapter_rank`` are 0 for a label without them. ``gates`` are the sides that a label with g
-    gates.
+    ``own`` are the settings of its letters, fields of :class:`MlpAllocation` such as ``registers``.
 
     Strict budget of a label with ``q`` (``v`` exchanges the sides): the ranks start at r_qk = d/4, r_vo = d and
     r = ``mix_rank``. If over budget, they are reduced in this order, each only as far as needed: r_qk down to d/8, r
@@ -197,7 +199,7 @@ def solve(
     Raises ``BudgetError`` for a size that no mixer can have. Under the strict budget it is also raised if the smallest
     mixer of the label exceeds the budget; the message says what would fit.
     """
-    solver = _Solver(variant, size, mix_rank, rank_multiple, registers, adapter_rank, gates)
+    solver = _Solver(variant, size, mix_rank, rank_multiple, own)
     solver.check()
     if size.rule.chooses_ranks and not variant.over:
         ranks = solver.match_budget()
@@ -216,9 +218,7 @@ class _Solver:
     size: Size
     mix_rank: int
     rank_multiple: int
-    registers: int
-    adapter_rank: int
-    gates: str
+    own: Mapping[str, Any]
 
     d = property(lambda self: self.size.d_model)
     qk_step = property(lambda self: 2 if self.variant.rope else 1)
@@ -262,7 +262,7 @@ class _Solver:
 
     def allocate(self, ranks: Mapping[str, int]) -> MlpAllocation:
         ranks = {name: ranks[name] for name in ("qk", "vo", "mix")}
-        return MlpAllocation(self.variant, self.size, ranks, self.registers, self.adapter_rank, self.gates)
+        return MlpAllocation(self.variant, self.size, ranks, **self.own)
 
     def room(self, ranks: Mapping[str, int]) -> float:
         """The parameters that remain of the budget; negative if it is exceeded. Affine in each rank."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from madbench.config import check_at_least
@@ -147,19 +147,13 @@ class SRGFamily:
         """The traits of the label. The diagonals p do not decay; adapters start at zero under both fidelities."""
         diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
         reads = {
-            "mix_rank": label.has_mixing,
             "rank_multiple": True,
-            "rope": label.rope,
             "rope_order": label.rope and label.gates,
             "position_rows": label.has_mixing and label.layout == "position",
-            "gates": label.gates,
-            "registers": label.registers,
             "register_place": label.registers and label.has_mixing,
-            "adapter_rank": label.adapter,
-            "lambda_init": label.base == "D",
-        }
+        } | {name: True for row in label.letters for name in row.settings}
         return Traits(
-            settings=tuple(name for name, is_read in reads.items() if is_read),
+            settings=tuple(each.name for each in fields(Settings) if reads.get(each.name)),
             shorter_settings=("position_rows",),
             outputs=("o.weight",),
             without_decay=tuple(diagonals),
@@ -172,9 +166,9 @@ class SRGFamily:
         )
 
     def solve(self, label: Variant, size: Size, settings: Settings) -> MlpAllocation:
-        own = (settings.registers * label.registers, settings.adapter_rank * label.adapter)
-        gates = settings.gates if label.gates else "both"
-        return solve(label, size, settings.mix_rank, settings.rank_multiple, *own, gates)
+        read = {name for row in label.letters for name in row.settings}
+        own = {each.name: getattr(settings, each.name) for each in fields(MlpAllocation) if each.name in read}
+        return solve(label, size, settings.mix_rank, settings.rank_multiple, **own)
 
     def build(
         self, allocation: MlpAllocation, settings: Settings, path: str = "auto", causal: bool = True

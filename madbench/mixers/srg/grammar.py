@@ -52,6 +52,7 @@ class Letter(Explanation):
     needs: str = ""  # letters of which at least one must precede it
     terms: tuple[str, ...] = ()  # parameters that it adds, named as in madbench.mixers.srg.budget.TERMS
     raises_budget: bool = False  # True if the budget grows by these parameters, so that they need not be saved
+    settings: tuple[str, ...] = ()  # settings of the family that have an effect on every label with the letter
     beside: tuple[tuple[str, Explanation], ...] = ()  # explanations that replace this one if another letter is present
     is_in_table1: bool = True  # True if the letter is in the paper's Table 1
 
@@ -89,7 +90,8 @@ LETTERS = (
         " reads out is normalised.",
         "a_t = softmax(h_t^1) - lambda softmax(h_t^2), o_t <- (1 - lambda_init) RMSNorm(o_t)",
         "DiffTrans, Table 2; Ye et al. 2024, eq. 1-3",
-        "base", "base", "D", terms=("contrast", "head_norm"), raises_budget=True, is_in_table1=False),
+        "base", "base", "D", terms=("contrast", "head_norm"), raises_budget=True, settings=("lambda_init",),
+        is_in_table1=False),
     Letter("L", "L2Norm without a gate",
         "Scores are normalised over the prefix and weigh their tokens with their signs: every slot is read, none is"
         " selected.",
@@ -98,7 +100,7 @@ LETTERS = (
     Letter("p", "RoPE",
         "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens.",
         "q_t . k_i -> q_t Rot(t - i) k_i", "RoPE as an edit of W(1), Section 2.2",
-        "features", "rope", beside=(("g", _ROPE_THEN_GATE),)),
+        "features", "rope", settings=("rope",), beside=(("g", _ROPE_THEN_GATE),)),
     Letter("c", "short convolution",
         "Depthwise causal convolutions over 4 tokens run on the inputs of K and of V, each with its own taps.",
         "k_i = conv_k(x)_i W_k, v_i = conv_v(x)_i W_v", "KV depthwise convolution, Section 3 and Appendix L",
@@ -107,17 +109,17 @@ LETTERS = (
         "The current token scales each channel of the QK and of the VO width; of one side alone with gates=qk or"
         " gates=vo.",
         "M(j)(x_t) = Diag(sigmoid(x_t W_M(j) + b_M(j)))", "M(1) and M(2), Section 2.4",
-        "features", "gates", terms=("qk_gate", "vo_gate")),
+        "features", "gates", terms=("qk_gate", "vo_gate"), settings=("gates",)),
     Letter("k", "registers",
         "Learned rows stand before the tokens of every prefix: each adds a slot with a key and a value. They have no"
         " position and no convolution; with mixing, they are the first slots, or the last with register_place=last.",
         "X -> [R; X], R in R^(k x d)", "registers, Proposition 2.6 (iv) and H.5",
-        "features", "registers", terms=("registers",), is_in_table1=False),
+        "features", "registers", terms=("registers",), settings=("registers",), is_in_table1=False),
     Letter("a", "V and O adapters",
         "A product of two thin matrices is added to W_v, and one to W_o. The functions are those without it: what"
         " differs is how they are trained.",
         "W_v + A_v B_v, W_o + A_o B_o, of rank r_a", "LoRA on the readout side, Proposition 2.6 (ii) and H.6",
-        "features", "adapter", terms=("adapters",), is_in_table1=False),
+        "features", "adapter", terms=("adapters",), settings=("adapter_rank",), is_in_table1=False),
     Letter("h", "gate per head",
         "The current token scales what each head reads out, by one number between 0 and 1 per head.",
         "o_t <- sigmoid(x_t w_h) o_t, w_h in R^d", "headwise gate, Qiu et al. 2025 (arXiv 2505.06708)",
@@ -135,11 +137,11 @@ LETTERS = (
     Letter("1", "R(1)",
         "The scores z_t of one row are mixed along the sequence before the activation, by a diagonal plus rank r.",
         "h_t = z_t R(1)(x_t), R(1) = I + Diag(p1) + A1 Diag(s1_t) B1^T", "temporal mixing R(1), Section 2.4, eq. 9",
-        "mixing", "mix1", terms=("mix1", "mix1_tables")),
+        "mixing", "mix1", terms=("mix1", "mix1_tables"), settings=("mix_rank",)),
     Letter("2", "R(2)",
         "The activations a_t of one row are mixed along the sequence before the readout, by a diagonal plus rank r.",
         "w_t = a_t R(2)(x_t)^T, R(2) = I + Diag(p2) + A2 Diag(s2_t) B2^T", "temporal mixing R(2), Section 2.4, eq. 10",
-        "mixing", "mix2", terms=("mix2", "mix2_tables")),
+        "mixing", "mix2", terms=("mix2", "mix2_tables"), settings=("mix_rank",)),
     Letter("o", "lag layout",
         "Mixing rows are counted back from the current token, so older context never moves a row.",
         "row(l) = t - l, l = 0 .. t-1", "reverse-offset layout, Theorem 2.3 and Appendix F.1",
