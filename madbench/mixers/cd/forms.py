@@ -13,7 +13,8 @@ applied. c is only used in differences, which are at most zero for gates below o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +39,7 @@ class Dynamics:
     length: Tensor | None = None  # (B, H, T) length of kbar, if w is its direction
     row_log: Tensor | None = None  # (B, H, T) the scores of a row lack a factor e^row_log
     log_norm: Tensor | None = None  # (B, H, T) log eta of wx and pow
+    own: Tensor | None = None  # (B, H, T) score of a row with its own key, if it is not q . k; without mirrors only
 
 
 @dataclass(frozen=True)
@@ -116,15 +118,20 @@ def split_rows(x: Tensor, rows: int) -> Tensor:
 def scores(d: Dynamics) -> Tensor:
     """s_ij of all rows at once, (B, H, T, T). With mirrors in O(T^3). Entries above the diagonal must be masked."""
     if d.w is None and d.log_gate is None:
-        return d.q @ d.k.mT
+        return _with_own(d.q @ d.k.mT, d.own)
     decay = Decay(d.log_gate, d.q)
     if d.w is None:
-        return decay.products(d.q, d.k)
+        return _with_own(decay.products(d.q, d.k), d.own)
     mirrored = _past_mirrors(decay, d.w, d.beta, decay.products(d.q, d.w))
     if d.length is not None:
         return mirrored * d.length[..., None, :]
     written = decay.products(d.w, d.k, is_strict=True)
     return decay.products(d.q, d.k) - mirrored * d.beta[..., None, :] @ written
+
+
+def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
+    """Scores (..., T, T) with the diagonal ``own`` (..., T), unless it is None."""
+    return square if own is None else square.diagonal_scatter(own, dim1=-2, dim2=-1)
 
 
 def _past_mirrors(decay: Decay | HalvedDecay, w: Tensor, beta: Tensor, rows: Tensor) -> Tensor:
@@ -150,7 +157,8 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
     decay: Decay | HalvedDecay
     decay = HalvedDecay(log_gate, q) if by_halves and log_gate is not None else Decay(log_gate, q)
     if d.w is None:
-        return Blocks(decay.products(q, k), queries, keys, log_decay, None)
+        own = None if d.own is None else split_rows(d.own[..., None], size).squeeze(-1)
+        return Blocks(_with_own(decay.products(q, k), own), queries, keys, log_decay, None)
     w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size)
     entering_w, leaving_w = (w, w) if log_gate is None else (w * entering, w * leaving)
     rows = torch.cat((decay.products(q, w), leaving_w.mT), dim=-2)
@@ -228,6 +236,13 @@ def block_scores(blocks: Blocks, block: int) -> Tensor:
             keys = keys * (passed[:, :, block - 1, None] - passed[:, :, :block]).to(keys.dtype).exp()[..., None, :]
         parts.append(queries @ keys.flatten(2, 3).mT)
     return torch.cat(parts[::-1], dim=-1)
+
+
+def each_row(d: Dynamics) -> Iterator[Dynamics]:
+    """The single rows of ``d``, in order."""
+    for row in range(d.q.shape[2]):
+        parts = {field.name: getattr(d, field.name) for field in fields(d)}
+        yield Dynamics(**{name: None if part is None else part[:, :, row : row + 1] for name, part in parts.items()})
 
 
 def evolve(state: Tensor, d: Dynamics) -> Tensor:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.errors import TrainingError
@@ -51,6 +53,10 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
     ``is_delta_rule`` is true if b_j is the strength of the mirror along key j. The library writes beta_j times a value
     with a key of length 1. The remaining length of the key is therefore multiplied into the value.
     """
+    if d.own is not None:  # what earlier rows give is read from the state of the row before
+        q = d.q if d.log_gate is None else d.q * d.log_gate.exp()
+        before = combine(replace(d, q=F.pad(q[:, :, 1:], (0, 0, 0, 1)), own=None), values, dtype, is_delta_rule)
+        return F.pad(before[:, :, :-1], (0, 0, 1, 0)) + (d.own[..., None] * values).to(dtype)
     q, k, v = (_by_row(side).to(dtype) for side in (d.q, d.k, values))
     gate = None if d.log_gate is None else _by_row(d.log_gate.expand(*d.q.shape[:3], -1))
     is_diagonal = gate is not None and gate.shape[-1] > 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GROUPS = {f"{side}_conv1d": "mixer conv" for side in "qkv"} | {
     "conv1d": "mixer conv", "g_proj": "mixer gates", "f_proj": "mixer gates", "a_proj": "mixer gates",
-    "b_proj": "mixer gates", "o_norm": "norms", "norm": "norms",
+    "b_proj": "mixer gates", "o_norm": "norms", "norm": "norms", "B_norm": "norms", "C_norm": "norms",
 }  # fmt: skip
 """Groups of parameters, by part."""
 

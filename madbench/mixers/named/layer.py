@@ -75,7 +75,7 @@ class NamedLayer(nn.Module):
         self._inits: dict[str, Init] = {}
         for name, part in self.operator.parts(self.dims).items():
             if isinstance(part, Vector):
-                self.register_parameter(name, nn.Parameter(torch.empty(part.width)))
+                self.register_parameter(name, nn.Parameter(torch.empty(part.shape)))
                 self._inits[name] = part.init
             else:
                 self.add_module(name, _module(part))
@@ -154,10 +154,11 @@ class NamedLayer(nn.Module):
             )
         row = x[:, None]
         rows = self.operator.rows(self, row, cache.carried if cache else None)
-        d = rows.dynamics
+        state = cache.state if cache else None
         with without_autocast(x):
-            written = d.k.mT @ d.v
-            state = forms.evolve(cache.state, d) + written if cache else written
+            for d in forms.each_row(rows.dynamics):
+                written = d.k.mT @ d.v
+                state = written if state is None else forms.evolve(state, d) + written
             y = d.q @ state
         return self.operator.read_out(self, y, row, rows)[:, 0], Cache(state, rows.carried)
 
@@ -178,7 +179,7 @@ def _module(part: Part) -> nn.Module:
 
 @torch.no_grad()
 def draw(parameter: Tensor, init: Init) -> None:
-    """Initializes a vector.
+    """Initializes a parameter of the layer itself.
 
     ``rates``: log of U(1, 16). ``rates from zero``: log of U(0, 16). ``steps``: the inverse softplus of numbers that
     are log-uniform in [0.001, 0.1]. ``ones``: 1.

@@ -30,7 +30,10 @@ class Dims:
 
 
 class Rows(NamedTuple):
-    """The inputs of the recurrence and of the read-out of some rows."""
+    """The inputs of the recurrence and of the read-out of some rows.
+
+    A token may take several rows of the recurrence. The state is then read after the last one.
+    """
 
     dynamics: Dynamics
     carried: Mapping[str, Tensor]  # (B, ...) each: what the token after these rows needs besides the state, by name
@@ -88,7 +91,8 @@ class Operator(ABC):
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         """The rows of x (B, T, D) as inputs of the recurrence.
 
-        ``carried`` is what the rows before x have left (:attr:`Rows.carried`). It is None at the start of a sequence.
+        ``carried`` is what the tokens before x have left (:attr:`Rows.carried`). It is None at the start of a sequence.
+        Otherwise x is a single token, and the rows are all that happens to the state.
         """
 
     @abstractmethod

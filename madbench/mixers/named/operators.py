@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from madbench.mixers.named.gdn import GDN
 from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
+from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.operator import Operator
 
-OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in (KDA, GDN, Mamba2)}
+OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in (KDA, GDN, Mamba2, Mamba3)}
 """All operators, by name."""

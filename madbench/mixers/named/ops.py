@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -84,6 +85,34 @@ def delta_rule(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log
     beta = linear_in_float32(layer.b_proj, x).transpose(1, 2).sigmoid()
     beta = 2 * beta if neg else beta
     return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta)
+
+
+def total_angle(turns: Tensor, before: Tensor | None) -> Tensor:
+    """pi times the sums up to each row of turns (..., T, C), in [0, 2 pi) and in double precision.
+
+    The angles (..., C) ``before`` the first row are added, unless it is None.
+    """
+    angle = (math.pi * turns.double()).cumsum(-2)
+    return (angle if before is None else angle + before[..., None, :]).remainder(2 * math.pi)
+
+
+def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
+    """Rotates the first pairs (2i, 2i + 1) of channels of x (..., N) by angles (..., A), A <= N / 2."""
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    count = 2 * angle.shape[-1]
+    first, second = x[..., 0:count:2], x[..., 1:count:2]
+    pairs = torch.stack((first * cos - second * sin, first * sin + second * cos), dim=-1)
+    return torch.cat((pairs.flatten(-2), x[..., count:].expand(*pairs.shape[:-2], -1)), dim=-1)
+
+
+def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
+    """Puts a row that writes key (B, H, K) and value (B, H, V) before the rows of d, which have no mirrors."""
+
+    def before(first: Tensor, rest: Tensor) -> Tensor:
+        return torch.cat((first[:, :, None], rest), dim=2)
+
+    gate = F.pad(d.log_gate, (0, 0, 1, 0))
+    return Dynamics(F.pad(d.q, (0, 0, 1, 0)), before(key, d.k), before(value, d.v), gate, None, None)
 
 
 def gated_norm(layer: nn.Module, y: Tensor, gate: Tensor) -> Tensor:

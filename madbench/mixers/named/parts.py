@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,12 +47,14 @@ class Gain:
 
 @dataclass(frozen=True)
 class Vector:
-    """A parameter of the layer itself, with one dimension."""
+    """A parameter of the layer itself. ``shape`` is a width if it has one dimension."""
 
-    width: int
+    shape: int | tuple[int, ...]
     init: Init
 
-    count = property(lambda self: self.width, doc="Number of parameters.")
+    count = property(
+        lambda self: self.shape if isinstance(self.shape, int) else math.prod(self.shape), doc="Number of parameters."
+    )
 
 
 Part = Linear | Taps | Gain | Vector | tuple[Linear, ...]

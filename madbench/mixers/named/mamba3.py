@@ -1,0 +1,159 @@
+"""Mamba-3 with one input and one output per channel (SISO), from Lahoti et al. 2026 (arXiv 2603.15569).
+
+    S_t = alpha_t S_(t-1) + (1 - lambda_t) Delta_t alpha_t B_(t-1) x_(t-1)^T + lambda_t Delta_t B_t x_t^T
+    y_t = S_t^T C_t + D x_t,    alpha_t = exp(Delta_t A_t)
+
+S is (N, P) per head: N is the state size, the width of B and C, and P the head's width of x. One linear map gives the
+gate z, x, B, C, and the logits of Delta, A, lambda and the angles. There is no convolution. Delta_t = softplus(. + c),
+A_t = -max(softplus(.), 1e-4) and lambda_t = sigmoid(.), each per head. B and C are shared by the heads and normed, and
+each head adds a bias. Then the first half of their channels is rotated in pairs by the sum up to t of
+pi Delta_t tanh(.), with N / 4 angles. The output is W_o (y_t * SiLU(z_t)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part, Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+LEAST_RATE = 1e-4  # of the state's decay, -A
+
+
+@dataclass(frozen=True)
+class Mamba3(Operator):
+    """See the docstring of this module. ``Dims.key`` is N, and ``Dims.value`` is P.
+
+    The engine writes one key per row. B_t x_t^T is written at t with the sum of its two weights, in row t and in row
+    t + 1. The later weight must not be read before, so row t has a score of its own with its key.
+    """
+
+    name: ClassVar = "Mamba-3"
+    title: ClassVar = "Mamba-3 (SISO)"
+    equation: ClassVar = (
+        "S_t = exp(Delta_t A_t) (S_(t-1) + (1 - lambda_t) Delta_t B_(t-1) x_(t-1)^T) + lambda_t Delta_t B_t x_t^T"
+    )
+    source: ClassVar = "Lahoti et al. 2026, arXiv 2603.15569"
+    library: ClassVar = "Mamba3"
+    differs: ClassVar = (
+        "At the budget the inner width is d, and not 2 d. In the authors' code since June 2026, -A is 1 + a for a >= 0 "
+        "and 1 / (1 - a) below, and not softplus(a)."
+    )
+    parameters: ClassVar = "d*(2*H*V + 2*K + 3*H + K//4) + 2*H + 2*H*K + 2*K + H*V*d"
+    state: ClassVar = "H*K*V + H*(K//4 + K + V)"
+    output: ClassVar = "out_proj"
+    has_mirror: ClassVar = False
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        """Even state sizes from 4 up, the least with an angle, at the inner width d. A narrow model has less than d."""
+        width = max(1, d // heads)
+        states = [states for states in width_steps(d, 2 * d) if states >= 4 and states % 2 == 0] or [4]
+        narrow = [Dims(d, heads, states[0], value) for value in width_steps(d, width) if value < width]
+        return narrow + [Dims(d, heads, each, width) for each in states]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, 128, max(1, 2 * d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        return {
+            "dt_bias": Vector(dims.heads, "steps"),
+            "B_bias": Vector((dims.heads, 1, dims.key), "ones"),
+            "C_bias": Vector((dims.heads, 1, dims.key), "ones"),
+            "D": Vector(dims.heads, "ones"),
+            "in_proj": Linear(dims.d, sum(self.projected(dims))),
+            "B_norm": Gain(dims.key),
+            "C_norm": Gain(dims.key),
+            "out_proj": Linear(dims.value_dim, dims.d),
+        }
+
+    def projected(self, dims: Dims) -> tuple[int, ...]:
+        """The channels of z, x, B, C, Delta, A, lambda and the angles."""
+        inner, states, heads = dims.value_dim, dims.key, dims.heads
+        return inner, inner, states, states, heads, heads, heads, states // 4
+
+    def carried(self, dims: Dims) -> Mapping[str, int]:
+        """The angles, and the last B and x, which the next token writes once more."""
+        return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
+
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+        import torch.nn.functional as F
+
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.cd.parts import softplus
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        heads = layer.dims.heads
+        z, v, *others = layer.in_proj(x).split(self.projected(layer.dims), dim=-1)
+        with without_autocast(x):
+            b, c, steps, rates, shares, angles = map(ops.wide, others)
+            v = ops.wide_heads(v, heads)
+            step = softplus(steps + layer.dt_bias.to(steps.dtype)).mT  # (B, H, T)
+            log_decay = -step * softplus(rates).clamp(min=LEAST_RATE).mT
+            share = shares.mT.sigmoid()
+            now, later = share * step, (1 - share) * step  # weights of B_t and of B_(t-1)
+            k, q = (
+                ops.norm(side, gain.weight)[:, None] + bias.to(side.dtype)
+                for side, gain, bias in ((b, layer.B_norm, layer.B_bias), (c, layer.C_norm, layer.C_bias))
+            )
+            angle = ops.total_angle(step[..., None] * angles.tanh()[:, None], carried["angle"] if carried else None)
+            k, q = ops.rotate_pairs(k, angle), ops.rotate_pairs(q, angle)
+            written = k * (now + F.pad(later[..., 1:], (0, 1)))[..., None]
+            d = Dynamics(q, written, v, log_decay[..., None], None, None, own=now * (q * k).sum(-1))
+            if carried:
+                d = ops.with_row_before(d, carried["key"] * later[..., 0, None], carried["value"])
+            return Rows(d, {"angle": angle[:, :, -1], "key": k[:, :, -1], "value": v[:, :, -1]}, z)
+
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from torch.nn.functional import silu
+
+        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.precision import without_autocast
+
+        with without_autocast(x):
+            y = y + layer.D.to(y.dtype)[:, None, None] * rows.dynamics.v[:, :, -x.shape[1] :]
+            gated = y.transpose(1, 2).flatten(-2) * silu(rows.gate.to(y.dtype))
+        return layer.out_proj(gated.to(weight_of(layer.out_proj).dtype))
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import math
+
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, states, width = dims.heads, dims.key, dims.value
+        inner, angles = heads * width, states // 4
+        at = [0, inner, 2 * inner, 2 * inner + states, 2 * inner + 2 * states]
+        state = [x.new_zeros(states, width) for _ in range(heads)]
+        before = [torch.zeros_like(of_head) for of_head in state]
+        turned, rows = [x.new_zeros(angles) for _ in range(heads)], []
+        for x_t in x:
+            row = p["in_proj.weight"] @ x_t
+            z, of_x, of_b, of_c = (row[start:end] for start, end in zip(at, at[1:]))
+            steps, rates, shares = row[at[4] : len(row) - angles].view(3, heads)
+            outputs = []
+            for h in range(heads):
+                delta = loops.softplus(steps[h] + p["dt_bias"][h])
+                decay = torch.exp(-delta * torch.clamp(loops.softplus(rates[h]), min=1e-4))
+                share = torch.sigmoid(shares[h])
+                turned[h] = turned[h] + delta * math.pi * torch.tanh(row[len(row) - angles :])
+                turn = torch.eye(states, dtype=x.dtype)
+                for pair in range(angles):
+                    cos, sin = torch.cos(turned[h][pair]), torch.sin(turned[h][pair])
+                    block = torch.stack((torch.stack((cos, -sin)), torch.stack((sin, cos))))
+                    turn = torch.block_diag(turn[: 2 * pair, : 2 * pair], block, turn[2 * pair + 2 :, 2 * pair + 2 :])
+                b_t = turn @ (loops.normed(of_b, p["B_norm.weight"]) + p["B_bias"][h, 0])
+                c_t = turn @ (loops.normed(of_c, p["C_norm.weight"]) + p["C_bias"][h, 0])
+                of_head = of_x[h * width : (h + 1) * width]
+                now = torch.outer(b_t, of_head)
+                state[h] = decay * (state[h] + (1 - share) * delta * before[h]) + share * delta * now
+                before[h] = now
+                outputs.append(c_t @ state[h] + p["D"][h] * of_head)
+            rows.append(p["out_proj.weight"] @ (torch.cat(outputs) * z * torch.sigmoid(z)))
+        return torch.stack(rows)
