@@ -90,6 +90,9 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
         values = [w_v[part] @ seen("v_conv.weight", i) for i in tokens]
         values = of_registers + values if place == "first" else values + of_registers
         o = sum(weight * value for weight, value in zip(a, values, strict=True))
+        if variant.exclusive:
+            own = w_v[part] @ seen("v_conv.weight", last)
+            o = o - (o @ own) / (own @ own) * own
         if variant.base == "D":
             o = (1 - lambda_init) * w["head_norm.weight"] * o / math.sqrt((o**2).mean() + 1e-5)
         if variant.head_gate:

@@ -59,6 +59,8 @@ class Decodable(Protocol):
 
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor: ...
 
+    def exclude(self, o: Tensor, p: Projected) -> Tensor: ...
+
     def read_out(self, o: Tensor, x: Tensor) -> Tensor: ...
 
 
@@ -121,7 +123,7 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
     else:
         o = mixer.attend(seen, seen.k.shape[2] - 1, is_step=True)
-    return mixer.read_out(o, row)[:, 0], cache
+    return mixer.read_out(mixer.exclude(o, projected), row)[:, 0], cache
 
 
 def _check_causal(mixer: Decodable) -> None:

@@ -28,6 +28,7 @@ from madbench.mixers.srg.parts import (
     ShortConv,
     activate,
     append_slots,
+    exclude,
     lag_readout,
     lag_scores,
     mask_slots,
@@ -89,6 +90,8 @@ class DynamicMLP(nn.Module):
     - h: what a head reads out, after everything else, is scaled by ``sigmoid(x_t w_h)``. There is no bias, and w_h
       starts as the weights of the other gates do, so that a gate starts near 1/2, as in the authors' models
       (Qiu et al. 2025). Marin's models take 2 sigmoid and start at zero, so that a gate starts at one.
+    - e: what a head reads out loses its component along the token's own value, the value that the head mixes (see
+      :func:`madbench.mixers.srg.parts.exclude`). This happens before the norm of D and before all gates.
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
@@ -235,7 +238,7 @@ class DynamicMLP(nn.Module):
             o = self.attend(self._ordered(projected), 0)
         else:
             o = self._attend_in_chunks(projected)
-        return self.read_out(o, x)
+        return self.read_out(self.exclude(o, projected), x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
@@ -488,6 +491,10 @@ class DynamicMLP(nn.Module):
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:
         return self.attend(Projected(*block), first_row)
+
+    def exclude(self, o: Tensor, p: Projected) -> Tensor:
+        """For e, removes the component along the rows' own values from the readout of the heads, o (B, H, T, V)."""
+        return exclude(o, p.v) if self.variant.exclusive else o
 
     def read_out(self, o: Tensor, x: Tensor) -> Tensor:
         """Rows (B, T, D) from the readout of the heads, o (B, H, T, V), gated by the tokens x (B, T, D)."""

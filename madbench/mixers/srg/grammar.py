@@ -124,6 +124,11 @@ LETTERS = (
         "The current token scales what each head reads out, by one number between 0 and 1 per head.",
         "o_t <- sigmoid(x_t w_h) o_t, w_h in R^d", "headwise gate, Qiu et al. 2025 (arXiv 2505.06708)",
         "features", "head_gate", terms=("head_gate",), raises_budget=True, is_in_table1=False),
+    Letter("e", "exclusive",
+        "What a head reads out loses its component along the token's own value, so that a head adds only what other"
+        " directions say.",
+        "o_t <- o_t - (o_t . v_t / |v_t|^2) v_t", "exclusive self attention (XSA), arXiv 2603.09078",
+        "features", "exclusive", is_in_table1=False),
     Letter("q", "QK compressed",
         "The budget of softmax attention is met by a narrower QK side and, with mixing, a lower rank r; VO takes what"
         " is left.",
@@ -189,6 +194,7 @@ class Variant:
     registers: bool = False  # k: learned rows before the tokens
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
     head_gate: bool = False  # h: the current token gates what each head reads out
+    exclusive: bool = False  # e: what a head reads out loses its component along the token's own value
 
     def __post_init__(self):
         for name, options in FIELDS.items():

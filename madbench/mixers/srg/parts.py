@@ -147,6 +147,16 @@ class Contrast(nn.Module):
         return (self.q1 @ self.k1).exp() - (self.q2 @ self.k2).exp() + self.lambda_init
 
 
+def exclude(o: Tensor, v: Tensor) -> Tensor:
+    """o (..., V) without its component along v (..., V). If v is zero, o is unchanged and its gradients are finite.
+
+    The unit vector is v / max(|v|, EPS), in float32 or wider. Marin's code adds 1e-6 to the square of the norm.
+    """
+    direction = F.normalize(wide(v), dim=-1, eps=EPS)
+    wider = wide(o)
+    return (wider - (wider * direction).sum(-1, keepdim=True) * direction).to(o.dtype)
+
+
 def newest_first(x: Tensor) -> Tensor:
     """(..., S, C) in position order -> (..., S + 1, C): the newest row first, then a row of zeros at the end.
 

@@ -111,6 +111,9 @@ def _sequence(
                 a = a @ mixing_matrix(w, "mix2", head, x[t], slots, longer).T
             values = [register_values[:, columns], v[order, columns]]
             o = a @ torch.cat(values if register_place == "first" else values[::-1])
+            if variant.exclusive and v[t, columns].any():
+                own = v[t, columns]
+                o = o - (o @ own) / (own @ own) * own
             if variant.base == "D":
                 o = (1 - lambda_init) * w["head_norm.weight"] * o / torch.sqrt(o.square().mean() + 1e-5)
             if variant.head_gate:

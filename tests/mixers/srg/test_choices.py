@@ -28,6 +28,8 @@ SEES_ALL = [
     ("G-pcg-q-12o", {}),
     ("L-q-12", {}),
     ("D-p", {}),
+    ("D-phe", {}),
+    ("R-che-q-12o", {}),
     ("R-k-q-1o", {"register_place": "last"}),
 ]
 

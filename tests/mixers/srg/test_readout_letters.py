@@ -1,4 +1,4 @@
-"""h, which acts on what a head reads out: identities, counts, initial values."""
+"""h and e, which act on what a head reads out: identities, counts, initial values, gradients at zero."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import nn
 
 from madbench.labels import diff, parse
 from madbench.mixers import build, solve
+from madbench.mixers.srg.parts import exclude
 
 
 def without(mixer, other):
@@ -48,3 +49,37 @@ def test_a_head_gate_adds_d_parameters_per_head_to_both_sides_of_the_budget():
 def test_head_gates_start_near_one_half_as_the_other_gates_do():
     gate = build("S-h", 64, 8, n_head=4).head_gate
     assert gate.bias is None and gate.weight.shape == (4, 64) and 0.015 < gate.weight.std() < 0.025
+
+
+@pytest.mark.parametrize("label", ["S-pe", "S-ce-v", "R-cgae-q-12o", "L-ke-q"])
+def test_with_e_a_head_reads_nothing_along_the_value_that_it_mixes(label, make, randn):
+    """The value after the convolution and the adapter, in the width that VO compression leaves."""
+    mixer, x = make(label), randn(2, 6, 16)
+    read, read_out = [], mixer.read_out
+    mixer.read_out = lambda o, x: (read.append(o), read_out(o, x))[1]
+    p = mixer.project(x, 0)
+    y = mixer(x)
+    assert (read[0] * p.v).sum(-1).abs().max() < 1e-12 * (read[0].norm() * p.v.norm())
+    assert (y - without(mixer, make(label.replace("e", "")))(x)).norm() > 1e-2 * y.norm()
+
+
+def test_the_first_row_of_exclusive_softmax_is_zero(make, randn):
+    """It reads its own value alone."""
+    assert make("S-pe")(randn(2, 5, 16))[:, 0].abs().max() < 1e-15
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-8, 1.0])
+def test_a_value_of_zero_excludes_nothing_and_has_finite_gradients(scale, randn):
+    o, v = randn(3, 7).float().requires_grad_(), (scale * randn(3, 7, seed=2)).float().requires_grad_()
+    given = exclude(o, v)
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(given.sum(), (o, v)))
+    if scale < 1e-20:
+        torch.testing.assert_close(given, o)
+    else:
+        assert ((given * v).sum(-1) / scale).abs().max() < 1e-5
+
+
+def test_e_adds_no_parameters():
+    allocation, plain = solve("S-pe", 64, 4, 32), solve("S-p", 64, 4, 32)
+    assert (allocation.ranks, allocation.total, allocation.ratio) == (plain.ranks, plain.total, 1)
+    assert diff(parse("S-pe"), parse("S-p")) == ("exclusive",)

@@ -25,6 +25,8 @@ BATCH, LENGTH, WIDTH, MODELS = 2, 7, 16, 3
         ("G-cg-q-12o", "tiled"),
         ("G-1!", "tiled"),
         ("R-2o!", "tiled"),
+        ("S-phe", "sdpa"),
+        ("R-he", "tiled"),
     ],
 )
 def test_outputs_and_gradients_of_stacked_models_are_those_of_each(label, path):
