@@ -11,7 +11,7 @@ from madbench.mixers.fla.layers import LAYERS
 
 NAMED = {
     "cd:kda": "KDA",
-    "mamba3": "fla:mamba3",
+    "cd:mamba3": "Mamba-3",
     "cd:rwkv7": "fla:rwkv7",
     "cd:rwkv": "fla:rwkv7",
     "RetNet": "fla:retnet",
@@ -58,7 +58,7 @@ def test_a_text_with_one_label_and_a_module_are_no_hybrids(monkeypatch):
 
 
 def test_a_suggestion_says_what_its_mixer_needs_of_the_machine():
-    for text in ("cd:kda", "cd:rwkv7", "mamba3"):
+    for text in ("cd:kda", "cd:rwkv7", "cd:mamba3"):
         with pytest.raises(LabelError, match="which needs a CUDA GPU.*kda \\(they need a CUDA GPU\\)"):
             parse(text)
     with pytest.raises(LabelError, match="did you mean 'cd:gateddeltanet'"):

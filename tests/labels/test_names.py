@@ -66,10 +66,10 @@ def test_a_name_that_is_asked_for_wins_and_messages_keep_labels():
 
 def test_the_file_of_a_set_has_names(tmp_path):
     path = tmp_path / "mine.yaml"
-    path.write_text("description: mine\nlabels: [S, 'cd:gla-cg']\nnames: {S: Softmax, 'cd:gla-cg': GLA}\n")
+    path.write_text("description: mine\nlabels: [S, 'cd:gla-cg']\nnames: {S: Softmax, 'cd:gla-cg': Gated}\n")
     assert expand([f"@{path}"]) == ["S", "cd:id-dg-cg"]
     names = names_of([f"@{path}"])
-    assert [names.display("S"), names.display("cd:id-dg-cg")] == ["Softmax", "GLA"]
+    assert [names.display("S"), names.display("cd:id-dg-cg")] == ["Softmax", "Gated"]
     assert names.with_names({"S": "attention"}).display("S") == "attention"
     path.write_text("description: mine\nlabels: [S]\nnames: {S-x: Softmax}\n")
     with pytest.raises(LabelError, match="mine.yaml: names"):

@@ -18,6 +18,7 @@ from torch.func import functional_call, grad, vmap
 from madbench.errors import TrainingError
 from madbench.labels import families, family_of
 from madbench.mixers import build
+from madbench.mixers.named.operators import OPERATORS
 from made_up_fla import use_made_up_library
 
 WIDTH = 16
@@ -44,6 +45,7 @@ MORE = {
     ),
     "hfa": ("hfa:1+2", "hfa:3-q", "hfa:L2", "hfa:C2w", "hfa:C3"),
     "ha": ("ha:3", "ha:3s-p", "ha:5s", "ha:L2+4s", "ha:L3u!", "ha:C3a", "ha:C4"),
+    "named": tuple(name for name in OPERATORS if name not in ("KDA", "GDN", "Mamba-2")),
 }
 """Those that take longer together than a default run should."""
 EXPORTED = {"R-cg-12o!", "cd:mlstm", "hfa:L2w-p-q", "ha:2+3us-p-q"}

@@ -104,7 +104,7 @@ LAYERS: Mapping[str, Layer] = {
         "Gated linear attention: a decay per key coordinate, low-rank in the input.",
         "Yang et al. 2024, arXiv 2312.06635",
         lambda d, heads: _values(d, heads, expand_k=0.5),
-        counterpart="cd:gla",
+        counterpart="GLA",
     ),
     "retnet": Layer(
         "MultiScaleRetention",
@@ -133,6 +133,7 @@ LAYERS: Mapping[str, Layer] = {
         defaults=lambda d, heads: {"num_heads": heads, "expand_ratio": None},
         state=lambda one: {"qk": one.forget_dim, "vo": one.input_dim, "state": one.forget_dim * one.head_i_dim},
         note=_NO_GAIN,
+        counterpart="HGRN2",
     ),
     "gsa": Layer(
         "GatedSlotAttention",
@@ -150,7 +151,7 @@ LAYERS: Mapping[str, Layer] = {
         "Linear attention whose state is corrected by the delta rule.",
         "Yang et al. 2024, arXiv 2406.06484",
         lambda d, heads: _values(d, heads),
-        counterpart="cd:deltanet",
+        counterpart="DeltaNet",
         most_key=256,
     ),
     "gated-deltanet": Layer(

@@ -19,10 +19,12 @@ from madbench.mixers.named.operators import OPERATORS
 if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
 
-GROUPS = {f"{side}_conv1d": "mixer conv" for side in "qkv"} | {
-    "conv1d": "mixer conv", "g_proj": "mixer gates", "f_proj": "mixer gates", "a_proj": "mixer gates",
-    "b_proj": "mixer gates", "o_norm": "norms", "norm": "norms", "B_norm": "norms", "C_norm": "norms",
-}  # fmt: skip
+_PARTS_BY_GROUP = {
+    "mixer conv": ("q_conv1d", "k_conv1d", "v_conv1d", "conv1d"),
+    "mixer gates": ("g_proj", "f_proj", "a_proj", "b_proj", "gk_proj"),
+    "norms": ("o_norm", "norm", "B_norm", "C_norm", "g_norm", "g_norm_swish_gate"),
+}
+GROUPS = {part: group for group, parts in _PARTS_BY_GROUP.items() for part in parts}
 """Groups of parameters, by part."""
 
 

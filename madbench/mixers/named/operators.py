@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from madbench.mixers.named.deltanet import DeltaNet
 from madbench.mixers.named.gdn import GDN
+from madbench.mixers.named.gla import GLA
+from madbench.mixers.named.hgrn2 import HGRN2
 from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.operator import Operator
 
-OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in (KDA, GDN, Mamba2, Mamba3)}
+_ALL: tuple[type[Operator], ...] = (
+    KDA,
+    GDN,
+    DeltaNet,
+    Mamba2,
+    Mamba3,
+    GLA,
+    HGRN2,
+)
+OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

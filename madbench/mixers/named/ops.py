@@ -14,6 +14,7 @@ from madbench.mixers.cd.parts import softplus, split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project, weight_of
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.srg.short_conv import causal_convolution, pad_before
+from madbench.mixers.tracing import is_symbolic
 
 UNIT_EPS = 1e-6  # added to the squared length of queries and keys
 NORM_EPS = 1e-5  # epsilon of the norm of the read-out
@@ -29,7 +30,8 @@ def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, 
     ``carried`` has the windows before x. They are zero if it is None.
     """
     count, windows = taps.shape[1] - 1, carried["windows"] if carried else None
-    after = pad_before(x[:, -count:], windows, count)[:, -count:]
+    last = x if is_symbolic(x.shape[1]) else x[:, -count:]  # a slice would fix the least length of a program
+    after = pad_before(last, windows, count)[:, -count:]
     return causal_convolution(x, taps, windows), {"windows": after}
 
 
@@ -77,8 +79,13 @@ def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple
     return q, k, v, carried
 
 
-def delta_rule(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, neg: bool) -> Dynamics:
-    """The recurrence of a gated delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K)."""
+def delta_rule(
+    layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor | None, neg: bool
+) -> Dynamics:
+    """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
+
+    ``log_alpha`` is None if the state does not decay.
+    """
     dims = layer.dims
     q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
     q, k = unit(q) * dims.key**-0.5, unit(k)
@@ -115,9 +122,12 @@ def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
     return Dynamics(F.pad(d.q, (0, 0, 1, 0)), before(key, d.k), before(value, d.v), gate, None, None)
 
 
-def gated_norm(layer: nn.Module, y: Tensor, gate: Tensor) -> Tensor:
-    """W_o of the norm per head of y (B, H, T, V), times the gate (B, T, H V)."""
+def gated_norm(layer: nn.Module, y: Tensor, gate: Tensor | None, gain: str = "o_norm") -> Tensor:
+    """W_o of the norm per head of y (B, H, T, V), times the gate (B, T, H V) unless it is None.
+
+    ``gain`` is the name of the norm in the layer.
+    """
     with without_autocast(y):
-        normed = norm(y, layer.o_norm.weight).transpose(1, 2).flatten(-2)
+        normed = norm(y, layer.get_submodule(gain).weight).transpose(1, 2).flatten(-2)
     dtype = weight_of(layer.o_proj).dtype
-    return layer.o_proj(normed.to(dtype) * gate.to(dtype))
+    return layer.o_proj(normed.to(dtype) if gate is None else normed.to(dtype) * gate.to(dtype))

@@ -1,8 +1,9 @@
-"""KDA and Gated DeltaNet beside flash-linear-attention."""
+"""KDA, Gated DeltaNet and DeltaNet beside flash-linear-attention."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 from library_layers import NEEDS_LIBRARY, convolved, in_float64, load_both_ways, normed
@@ -12,21 +13,24 @@ from madbench.mixers.residuals import difference, filled_mixer
 pytestmark = NEEDS_LIBRARY
 
 
-@pytest.mark.parametrize("label", ["KDA", "KDA(neg)!", "GDN", "GDN(neg)!"])
+@pytest.mark.parametrize("label", ["KDA", "KDA(neg)!", "GDN", "GDN(neg)!", "DeltaNet", "DeltaNet(neg)!"])
 def test_a_state_dict_is_loaded_in_both_directions(label):
     import fla.layers
 
     def theirs(layer):
         dims = layer.dims
-        options = {"num_heads": dims.heads, "head_dim": dims.key, "expand_v": dims.value / dims.key}
-        of_library = getattr(fla.layers, layer.operator.library)
-        return of_library(hidden_size=dims.d, allow_neg_eigval="neg" in label, **options)
+        options = {"head_dim": dims.key, "expand_v": dims.value / dims.key}
+        if label.startswith("DeltaNet"):
+            options = {"expand_k": dims.key_dim / dims.d, "expand_v": dims.value_dim / dims.d}
+        options |= {"num_heads": dims.heads, "allow_neg_eigval": "neg" in label}
+        return getattr(fla.layers, layer.operator.library)(hidden_size=dims.d, **options)
 
     load_both_ways(label, theirs)
 
 
-@pytest.mark.parametrize("label", ["KDA", "KDA(neg)", "GDN", "GDN(neg)"])
+@pytest.mark.parametrize("label", ["KDA", "KDA(neg)", "GDN", "GDN(neg)", "DeltaNet", "DeltaNet(neg)"])
 def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
+    from fla.ops.delta_rule import naive as deltanet
     from fla.ops.gated_delta_rule import naive as gdn
     from fla.ops.kda import naive as kda
 
@@ -40,6 +44,10 @@ def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
         g = -p["A_log"].exp()[:, None] * F.softplus(logits, threshold=99).unflatten(-1, (heads, -1))
         o, state = in_float64(kda, kda.naive_recurrent_kda)(q, k, v, g, beta, output_final_state=True)
         gate = (x @ p["g_proj.0.weight"].T @ p["g_proj.1.weight"].T + p["g_proj.1.bias"]).sigmoid()
+    elif label.startswith("DeltaNet"):
+        naive = in_float64(deltanet, deltanet.delta_rule_recurrence)
+        o, state = naive(*(side.transpose(1, 2) for side in (q, k, v, beta)))
+        o, gate = o.transpose(1, 2), torch.ones_like(v)
     else:
         g = -p["A_log"].exp() * F.softplus(x @ p["a_proj.weight"].T + p["dt_bias"], threshold=99)
         naive = in_float64(gdn, gdn.naive_recurrent_gated_delta_rule)

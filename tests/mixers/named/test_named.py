@@ -132,6 +132,22 @@ def test_kda_with_equal_decays_in_a_head_is_gated_deltanet():
     assert difference(scores(per_channel), scores(per_head)) < 1e-14
 
 
+def test_gated_deltanet_without_decay_is_deltanet():
+    delta, x = filled_mixer(lambda: build("DeltaNet", 8, 9, n_head=2), batch=1)
+    d = delta.operator.rows(delta, x, None).dynamics
+    undecayed = replace(d, log_gate=torch.zeros_like(d.q[..., :1]))
+    assert difference(scores(undecayed), scores(d)) < 1e-14
+
+
+def test_gla_with_equal_decays_in_a_head_is_linear_attention_with_one_decay():
+    gla, x = filled_mixer(lambda: build("GLA", 8, 9, n_head=2), batch=1)
+    d = gla.operator.rows(gla, x, None).dynamics
+    decay = d.log_gate[..., :1].cumsum(-2)
+    expected = d.q @ d.k.mT * (decay - decay.mT).exp()
+    equal = replace(d, log_gate=d.log_gate[..., :1].expand_as(d.q))
+    assert difference(scores(equal).tril(), expected.tril()) < 1e-14
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_initial_values_are_the_library_s(name):
     torch.manual_seed(0)

@@ -1,0 +1,92 @@
+"""DeltaNet: linear attention whose state is corrected by the delta rule (Yang et al. 2024, arXiv 2406.06484).
+
+    S_t = (I - beta_t k_t k_t^T) S_(t-1) + beta_t k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
+
+S is (K, V) per head. q, k, v are convolved, SiLU is applied, and q and k are scaled to length 1.
+beta_t = sigmoid(w_b x_t), doubled by ``neg`` (arXiv 2411.12537). The output is W_o RMSNorm(o_t), with a norm per head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part, Taps
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class DeltaNet(Operator):
+    """See the docstring of this module."""
+
+    neg: bool = False
+
+    name: ClassVar = "DeltaNet"
+    title: ClassVar = "DeltaNet"
+    equation: ClassVar = "S_t = (I - beta_t k_t k_t^T) S_(t-1) + beta_t k_t v_t^T"
+    source: ClassVar = "Yang et al. 2024, arXiv 2406.06484"
+    library: ClassVar = "DeltaNet"
+    counterpart: ClassVar = "cd:deltanet"
+    meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
+    parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + W*(2*H*K + H*V) + V"
+    state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        """Keys and values of equal width, or values one step wider."""
+        steps = width_steps(d, 2 * d // heads)
+        pairs = ((width, width + wider) for width in steps for wider in (0, steps.step))
+        return [Dims(d, heads, key, value) for key, value in pairs]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "b_proj": Linear(d, dims.heads),
+            "q_conv1d": Taps(keys),
+            "k_conv1d": Taps(keys),
+            "v_conv1d": Taps(values),
+            "o_norm": Gain(dims.value),
+            "o_proj": Linear(values, d),
+        }
+
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        q, k, v, carried = ops.convolved_qkv(layer, x, carried)
+        with without_autocast(x):
+            return Rows(ops.delta_rule(layer, x, q, k, v, None, self.neg), carried)
+
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from madbench.mixers.named import ops
+
+        return ops.gated_norm(layer, y, None)
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for t, x_t in enumerate(x):
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
+                query, written = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
+                error = v[t, of_value] - written @ state[h]
+                state[h] = state[h] + beta * torch.outer(written, error)
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]))
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)

@@ -1,0 +1,101 @@
+"""Gated linear attention: a decay per key channel (Yang et al. 2024, arXiv 2312.06635).
+
+    S_t = Diag(alpha_t) S_(t-1) + k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
+
+S is (K, V) per head. alpha_t = sigmoid(W_2 W_1 x_t + b)^(1/16) in (0, 1)^K, of rank 16. Nothing is convolved. The
+output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+RANK = 16  # of the map to the decay's logits
+ROOT = 16  # the decay is this root of a sigmoid
+
+
+@dataclass(frozen=True)
+class GLA(Operator):
+    """See the docstring of this module."""
+
+    name: ClassVar = "GLA"
+    title: ClassVar = "Gated linear attention"
+    equation: ClassVar = "S_t = Diag(alpha_t) S_(t-1) + k_t v_t^T"
+    source: ClassVar = "Yang et al. 2024, arXiv 2312.06635"
+    library: ClassVar = "GatedLinearAttention"
+    counterpart: ClassVar = "cd:gla"
+    parameters: ClassVar = "2*d*H*K + 3*d*H*V + 16*d + 17*H*K + V"
+    state: ClassVar = "H*K*V"
+    has_mirror: ClassVar = False
+    has_channel_decay: ClassVar = True
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        """Values twice as wide as keys, or one step less."""
+        steps = width_steps(d, d // heads)
+        pairs = ((key, 2 * key - less) for key in steps for less in (steps.step, 0))
+        return [Dims(d, heads, key, value) for key, value in pairs]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(1, d // (2 * heads)), max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "g_proj": Linear(d, values),
+            "gk_proj": (Linear(d, RANK), Linear(RANK, keys, bias=True)),
+            "o_proj": Linear(values, d),
+            "g_norm_swish_gate": Gain(dims.value),
+        }
+
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+        from torch.nn.functional import logsigmoid
+
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        q, k, v, gate = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj, layer.g_proj)
+        dims = layer.dims
+        with without_autocast(x):
+            logits = ops.linear_in_float32(layer.gk_proj[1], ops.linear_in_float32(layer.gk_proj[0], x))
+            log_alpha = ops.wide_heads(logsigmoid(logits) / ROOT, dims.heads)
+            q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
+            return Rows(Dynamics(q * dims.key**-0.5, k, v, log_alpha, None, None), {}, gate)
+
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from torch.nn.functional import silu
+
+        from madbench.mixers.named import ops
+
+        return ops.gated_norm(layer, y, silu(rows.gate), "g_norm_swish_gate")
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for x_t in x:
+            q, k, v, gates = (p[f"{s}_proj.weight"] @ x_t for s in "qkvg")
+            logits = p["gk_proj.1.weight"] @ (p["gk_proj.0.weight"] @ x_t) + p["gk_proj.1.bias"]
+            alpha = torch.sigmoid(logits) ** (1 / 16)
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                state[h] = alpha[of_key, None] * state[h] + torch.outer(k[of_key], v[of_value])
+                read = loops.normed(q[of_key] @ state[h] / key**0.5, p["g_norm_swish_gate.weight"])
+                outputs.append(read * gates[of_value] * torch.sigmoid(gates[of_value]))
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)

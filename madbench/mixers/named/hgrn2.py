@@ -1,0 +1,97 @@
+"""HGRN2: linear attention with a decay per key channel, whose keys are what the decay lacks to 1 (arXiv 2404.07904).
+
+    S_t = Diag(f_t) S_(t-1) + (1 - f_t) i_t^T,    o_t = S_t^T q_t / sqrt(K)
+
+S is (K, V) per head. f_t = sigmoid(W_f x_t) in (0, 1)^K, i_t = W_i x_t, and q_t = SiLU(W_q x_t). The output is
+W_o RMSNorm(o_t), with one norm over all heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class HGRN2(Operator):
+    """See the docstring of this module. ``Dims.key`` is the expansion ratio."""
+
+    name: ClassVar = "HGRN2"
+    title: ClassVar = "HGRN2"
+    equation: ClassVar = "S_t = Diag(f_t) S_(t-1) + (1 - f_t) i_t^T"
+    source: ClassVar = "Qin et al. 2024, arXiv 2404.07904"
+    library: ClassVar = "HGRN2Attention"
+    differs: ClassVar = (
+        "The decay has no lower bound, as in the library's layer by itself. The library's language model adds bounds "
+        "of f that grow with the layer and are parameters of the model."
+    )
+    parameters: ClassVar = "2*d*H*K + 2*d*H*V + H*V"
+    state: ClassVar = "H*K*V"
+    has_mirror: ClassVar = False
+    has_channel_decay: ClassVar = True
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        width = max(1, d // heads)
+        return [Dims(d, heads, key, width) for key in width_steps(d, 2 * d // heads)]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        return {
+            "q_proj": Linear(d, keys),
+            "f_proj": Linear(d, keys),
+            "i_proj": Linear(d, values),
+            "g_norm": Gain(values),
+            "o_proj": Linear(values, d),
+        }
+
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+        from torch.nn.functional import logsigmoid, silu
+
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        q, i = ops.project(x, layer.q_proj, layer.i_proj)
+        dims = layer.dims
+        with without_autocast(x):
+            logits = ops.wide_heads(ops.linear_in_float32(layer.f_proj, x), dims.heads)
+            q, v = ops.wide_heads(silu(q), dims.heads) * dims.key**-0.5, ops.wide_heads(i, dims.heads)
+            return Rows(Dynamics(q, (-logits).sigmoid(), v, logsigmoid(logits), None, None), {})
+
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        with without_autocast(x):
+            normed = ops.norm(y.transpose(1, 2).flatten(-2), layer.g_norm.weight)
+        return layer.o_proj(normed.to(weight_of(layer.o_proj).dtype))
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for x_t in x:
+            q, i = p["q_proj.weight"] @ x_t, p["i_proj.weight"] @ x_t
+            f = torch.sigmoid(p["f_proj.weight"] @ x_t)
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                state[h] = f[of_key, None] * state[h] + torch.outer(1 - f[of_key], i[of_value])
+                query = q[of_key] * torch.sigmoid(q[of_key])
+                outputs.append(query @ state[h] / key**0.5)
+            rows.append(p["o_proj.weight"] @ loops.normed(torch.cat(outputs), p["g_norm.weight"]))
+        return torch.stack(rows)

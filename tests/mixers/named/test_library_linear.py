@@ -1,0 +1,57 @@
+"""GLA and HGRN2 beside flash-linear-attention, whose recurrence they share."""
+
+from __future__ import annotations
+
+import pytest
+import torch.nn.functional as F
+
+from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, normed
+from madbench.mixers import build
+from madbench.mixers.residuals import difference, filled_mixer
+
+pytestmark = NEEDS_LIBRARY
+
+
+def gla(layer):
+    import fla.layers
+
+    dims = layer.dims
+    widths = {"expand_k": dims.key_dim / dims.d, "expand_v": dims.value_dim / dims.d}
+    return fla.layers.GatedLinearAttention(hidden_size=dims.d, num_heads=dims.heads, **widths)
+
+
+def hgrn2(layer):
+    import fla.layers
+
+    other = fla.layers.HGRN2Attention(hidden_size=layer.dims.d, expand_ratio=layer.dims.key)
+    assert (other.num_heads, other.head_i_dim) == (layer.dims.heads, layer.dims.value)
+    return other
+
+
+@pytest.mark.parametrize("label, theirs", [("GLA", gla), ("GLA!", gla), ("HGRN2", hgrn2), ("HGRN2!", hgrn2)])
+def test_a_state_dict_is_loaded_in_both_directions(label, theirs):
+    load_both_ways(label, theirs)
+
+
+@pytest.mark.parametrize("label", ["GLA", "HGRN2"])
+def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
+    from fla.ops.gla import naive
+
+    layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2))
+    p = {name: parameter.T for name, parameter in layer.named_parameters()}
+    if label == "GLA":
+        q, k, v, gate = (x @ p[f"{side}_proj.weight"] for side in "qkvg")
+        g = F.logsigmoid(x @ p["gk_proj.0.weight"] @ p["gk_proj.1.weight"] + p["gk_proj.1.bias"]) / 16
+    else:
+        q, g, v = F.silu(x @ p["q_proj.weight"]), F.logsigmoid(x @ p["f_proj.weight"]), x @ p["i_proj.weight"]
+        k = 1 - g.exp()
+    by_head = (side.unflatten(-1, (layer.dims.heads, -1)) for side in (q, k, v, g))
+    o, state = in_float64(naive, naive.naive_recurrent_gla)(*by_head, output_final_state=True)
+    if label == "GLA":
+        o = normed(o, p["g_norm_swish_gate.weight"]).flatten(-2) * F.silu(gate)
+    else:
+        o = normed(o.flatten(-2), p["g_norm.weight"])
+    y, cache = layer.prefill(x)
+    expected = o @ p["o_proj.weight"]
+    assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
+    assert difference(cache.state, state) < 1e-13
