@@ -169,6 +169,7 @@ LAYERS: Mapping[str, Layer] = {
         "Siems et al. 2025, arXiv 2502.10297",
         lambda d, heads: [{"num_heads": heads, "head_dim": w} for w in _steps(d, min(256, d // heads))],
         defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
+        counterpart="DeltaProduct",
         most_key=256,
     ),
     "rwkv7": Layer(
@@ -201,6 +202,7 @@ LAYERS: Mapping[str, Layer] = {
         defaults=lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
         state=_of_ssm,
         note="The inner width is d.",
+        counterpart="Mamba-3",
         output="out_proj",
         needs="mamba3_siso_combined",
         carried=lambda one: one.num_heads * (one.num_rope_angles + one.ssm_state_size + one.head_dim),

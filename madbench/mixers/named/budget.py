@@ -63,10 +63,13 @@ class NamedAllocation(CountedParameters):
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token. A multiply-add counts as two.
 
-        They are twice the parameters, plus 5 per number of the recurrent state: its decay, what is written, and the
-        read-out. A delta rule adds 4 for what is removed. Gates, activations and norms are not counted.
+        They are twice the parameters, plus work per number of the recurrent state: 1 for its decay, 2 for the read-out,
+        and 2 for what each row writes. A delta rule adds 4 per row for what is removed. Gates, activations and norms
+        are not counted.
         """
-        return 2.0 * self.total + (9 if self.operator.has_mirror else 5) * self.operator.recurrent(self.dims)
+        per_row = 6 if self.operator.has_mirror else 2
+        work = 3 + per_row * self.operator.rows_per_token
+        return 2.0 * self.total + work * self.operator.recurrent(self.dims)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
         """Zero: the state has a fixed size."""

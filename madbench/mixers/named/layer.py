@@ -116,11 +116,12 @@ class NamedLayer(nn.Module):
         d = rows.dynamics
         with without_autocast(x):
             if path == "fla":
-                y = library.combine(d, d.v, dtype, self.operator.has_mirror)
+                y = self._read(library.combine(d, d.v, dtype, self.operator.has_mirror))
             elif path == "chunked":
                 y, _ = forms.chunked(d, self.chunk, d.v, by_halves=self.operator.has_channel_decay)
+                y = self._read(y)
             else:
-                y = forms.scores(d).tril() @ d.v
+                y = self._read(forms.scores(d).tril()) @ d.v
         return self.operator.read_out(self, y, x, rows)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
@@ -139,11 +140,11 @@ class NamedLayer(nn.Module):
         """
         check_sequences(x, self.allocation.label)
         rows = self.operator.rows(self, x, None)
+        d = rows.dynamics
         with without_autocast(x):
-            y, state = forms.chunked(
-                rows.dynamics, min(self.chunk, x.shape[1]), rows.dynamics.v, by_halves=self.operator.has_channel_decay
-            )
-        return self.operator.read_out(self, y, x, rows), Cache(state, rows.carried)
+            size = min(self.chunk, d.q.shape[2])
+            y, state = forms.chunked(d, size, d.v, by_halves=self.operator.has_channel_decay)
+        return self.operator.read_out(self, self._read(y), x, rows), Cache(state, rows.carried)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
@@ -166,7 +167,13 @@ class NamedLayer(nn.Module):
         """The path that :meth:`forward` takes for an input of this shape."""
         if self.path != "auto":
             return self.path
-        return "dense" if is_symbolic(batch, length) or length <= self.chunk else "chunked"
+        rows = length * self.operator.rows_per_token
+        return "dense" if is_symbolic(batch, length) or rows <= self.chunk else "chunked"
+
+    def _read(self, rows: Tensor) -> Tensor:
+        """The last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
+        count = self.operator.rows_per_token
+        return rows if count == 1 else rows[:, :, count - 1 :: count]
 
 
 def _module(part: Part) -> nn.Module:

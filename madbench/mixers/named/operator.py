@@ -32,7 +32,7 @@ class Dims:
 class Rows(NamedTuple):
     """The inputs of the recurrence and of the read-out of some rows.
 
-    A token may take several rows of the recurrence. The state is then read after the last one.
+    A token takes :attr:`Operator.rows_per_token` rows of the recurrence.
     """
 
     dynamics: Dynamics
@@ -111,6 +111,11 @@ class Operator(ABC):
         taps = next((part.taps for part in self.parts(dims).values() if isinstance(part, Taps)), CONV_TAPS)
         sizes = {"d": dims.d, "H": dims.heads, "K": dims.key, "V": dims.value, "W": taps}
         return sizes | {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def rows_per_token(self) -> int:
+        """The rows of the recurrence that a token takes. The state is read after the last one."""
+        return 1
 
     def recurrent(self, dims: Dims) -> int:
         """The numbers of the recurrent state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from madbench.mixers.named.deltanet import DeltaNet
+from madbench.mixers.named.deltaproduct import DeltaProduct
 from madbench.mixers.named.gdn import GDN
 from madbench.mixers.named.gla import GLA
 from madbench.mixers.named.hgrn2 import HGRN2
@@ -17,6 +18,7 @@ _ALL: tuple[type[Operator], ...] = (
     KDA,
     GDN,
     DeltaNet,
+    DeltaProduct,
     Mamba2,
     Mamba3,
     GLA,

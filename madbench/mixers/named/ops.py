@@ -84,12 +84,13 @@ def delta_rule(
 ) -> Dynamics:
     """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
 
-    ``log_alpha`` is None if the state does not decay.
+    ``log_alpha`` is None if the state does not decay. k, v and ``log_alpha`` may have several rows per token.
     """
     dims = layer.dims
     q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
     q, k = unit(q) * dims.key**-0.5, unit(k)
-    beta = linear_in_float32(layer.b_proj, x).transpose(1, 2).sigmoid()
+    q = q.repeat_interleave(k.shape[2] // q.shape[2], dim=2) if k.shape[2] != q.shape[2] else q
+    beta = linear_in_float32(layer.b_proj, x).unflatten(-1, (-1, dims.heads)).flatten(1, 2).transpose(1, 2).sigmoid()
     beta = 2 * beta if neg else beta
     return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta)
 

@@ -82,7 +82,7 @@ def test_a_size_without_a_fitting_width_says_what_would_fit():
 
 @pytest.mark.parametrize("label", LABELS)
 def test_paths_gradients_steps_and_prompts_equal_the_loops(label):
-    layer, x = filled_mixer(lambda: build(label, 8, LENGTH, n_head=2), batch=1)
+    layer, x = filled_mixer(lambda: build(label, 16, LENGTH, n_head=2), batch=1)
     layer.chunk = CHUNK
     expected = evaluate(layer, layer.reference, x, None)
     rows = expected[""]
