@@ -14,7 +14,7 @@ NAMED = {
     "cd:mamba3": "Mamba-3",
     "cd:rwkv7": "fla:rwkv7",
     "cd:rwkv": "fla:rwkv7",
-    "RetNet": "fla:retnet",
+    "cd:RetNet": "RetNet",
     "cd:gated_deltaproduct": "fla:gated-deltaproduct",
     "cd:kda!": "fla:kda!",
     "mamba2-cg": "cd:mamba2-cg",

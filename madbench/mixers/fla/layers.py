@@ -114,6 +114,7 @@ LAYERS: Mapping[str, Layer] = {
         defaults=lambda d, heads: {"num_heads": _retnet_heads(d, heads)},
         note="Keys are half as wide as values, as in the paper. The number of heads is increased if keys would have "
         "more than 256 channels per head, the paper's width and the library's limit.",
+        counterpart="RetNet",
     ),
     "hgrn": Layer(
         "HGRNAttention",

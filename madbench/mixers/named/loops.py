@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -31,3 +33,14 @@ def unit(x: Tensor) -> Tensor:
 def normed(x: Tensor, gain: Tensor) -> Tensor:
     """RMSNorm of one vector, with a gain."""
     return x / torch.sqrt((x * x).mean() + 1e-5) * gain
+
+
+def rotated(x: Tensor, position: int) -> Tensor:
+    """One vector of even width n, with pair (i, i + n/2) rotated by the angle position / 10000^(2i/n)."""
+    half = len(x) // 2
+    turned = [torch.zeros(()) for _ in range(2 * half)]
+    for i in range(half):
+        angle = position / 10000 ** (2 * i / len(x))
+        turned[i] = x[i] * math.cos(angle) - x[i + half] * math.sin(angle)
+        turned[i + half] = x[i] * math.sin(angle) + x[i + half] * math.cos(angle)
+    return torch.stack(turned)

@@ -13,6 +13,7 @@ from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.operator import Operator
+from madbench.mixers.named.retnet import RetNet
 
 _ALL: tuple[type[Operator], ...] = (
     KDA,
@@ -23,6 +24,7 @@ _ALL: tuple[type[Operator], ...] = (
     Mamba3,
     GLA,
     HGRN2,
+    RetNet,
 )
 OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

@@ -13,6 +13,7 @@ from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.parts import softplus, split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project, weight_of
 from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.srg.parts import ROPE_BASE, rotate
 from madbench.mixers.srg.short_conv import causal_convolution, pad_before
 from madbench.mixers.tracing import is_symbolic
 
@@ -111,6 +112,16 @@ def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
     first, second = x[..., 0:count:2], x[..., 1:count:2]
     pairs = torch.stack((first * cos - second * sin, first * sin + second * cos), dim=-1)
     return torch.cat((pairs.flatten(-2), x[..., count:].expand(*pairs.shape[:-2], -1)), dim=-1)
+
+
+def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
+    """Rotary positions: x (B, H, T, N), N even, whose first row is at position ``first`` (B,) of integers."""
+    width, length = x.shape[-1], x.shape[2]
+    frequency = ROPE_BASE ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float64) / width)
+    position = first[:, None] + torch.arange(length, device=x.device)
+    angle = position[:, None, :, None] * frequency
+    angle = torch.cat((angle, angle), dim=-1)
+    return rotate(x, 0, angles=(angle.cos().to(x.dtype), angle.sin().to(x.dtype)))
 
 
 def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:

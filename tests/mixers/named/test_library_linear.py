@@ -1,8 +1,9 @@
-"""GLA and HGRN2 beside flash-linear-attention, whose recurrence they share."""
+"""GLA, HGRN2 and RetNet beside flash-linear-attention."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, normed
@@ -28,9 +29,20 @@ def hgrn2(layer):
     return other
 
 
-@pytest.mark.parametrize("label, theirs", [("GLA", gla), ("GLA!", gla), ("HGRN2", hgrn2), ("HGRN2!", hgrn2)])
-def test_a_state_dict_is_loaded_in_both_directions(label, theirs):
-    load_both_ways(label, theirs)
+def retnet(layer):
+    import fla.layers
+
+    dims = layer.dims
+    widths = {"expand_k": dims.key_dim / dims.d, "expand_v": dims.value_dim / dims.d}
+    return fla.layers.MultiScaleRetention(hidden_size=dims.d, num_heads=dims.heads, **widths)
+
+
+PAIRS = {"GLA": gla, "HGRN2": hgrn2, "RetNet": retnet}
+
+
+@pytest.mark.parametrize("label", [f"{name}{over}" for name in PAIRS for over in ("", "!")])
+def test_a_state_dict_is_loaded_in_both_directions(label):
+    load_both_ways(label, PAIRS[label.removesuffix("!")])
 
 
 @pytest.mark.parametrize("label", ["GLA", "HGRN2"])
@@ -55,3 +67,22 @@ def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
     expected = o @ p["o_proj.weight"]
     assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
     assert difference(cache.state, state) < 1e-13
+
+
+def test_retention_is_the_library_s_with_its_rotary_positions():
+    from fla.modules.rotary import ops
+    from fla.modules.rotary.ops import RotaryEmbedding, rotary_embedding_ref
+    from fla.ops.retention import naive
+
+    layer, x = filled_mixer(lambda: build("RetNet", 32, 65, n_head=2))
+    p = {name: parameter.T for name, parameter in layer.named_parameters()}
+    q, k, v, gate = (x @ p[f"{side}_proj.weight"] for side in "qkvg")
+    q, k, v = (side.unflatten(-1, (2, -1)) for side in (q, k, v))
+    frequency = in_float64(ops, RotaryEmbedding._compute_inv_freq)(RotaryEmbedding(layer.dims.key))
+    angle = torch.outer(torch.arange(65).double(), frequency)
+    q, k = (rotary_embedding_ref(side, angle.cos(), angle.sin()) for side in (q, k))
+    o = in_float64(naive, naive.naive_retention)(*(side.transpose(1, 2) for side in (q, k, v))).transpose(1, 2)
+    o = normed(o, p["g_norm_swish_gate.weight"]).flatten(-2) * F.silu(gate)
+    y, _ = layer.prefill(x)
+    expected = o @ p["o_proj.weight"]
+    assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13

@@ -148,6 +148,16 @@ def test_gla_with_equal_decays_in_a_head_is_linear_attention_with_one_decay():
     assert difference(scores(equal).tril(), expected.tril()) < 1e-14
 
 
+def test_retnet_is_linear_attention_with_the_decays_of_its_heads():
+    retnet, x = filled_mixer(lambda: build("RetNet", 8, 9, n_head=2), batch=1)
+    d = retnet.operator.rows(retnet, x, None).dynamics
+    distance = torch.arange(9).double()[:, None] - torch.arange(9)
+    decays = torch.stack([(1 - 2 ** (-5.0 - h)) ** distance for h in range(2)])
+    assert difference(scores(d).tril(), (d.q @ d.k.mT * decays).tril()) < 1e-14
+    later = retnet.operator.rows(retnet, x, {"position": torch.tensor([7])}).dynamics
+    assert difference(later.q @ later.k.mT, d.q @ d.k.mT) < 1e-14 < difference(later.q, d.q)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_initial_values_are_the_library_s(name):
     torch.manual_seed(0)

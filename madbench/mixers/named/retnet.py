@@ -1,0 +1,104 @@
+"""RetNet: linear attention with a fixed decay per head and rotary positions (Sun et al. 2023, arXiv 2307.08621).
+
+    S_t = gamma S_(t-1) + k_t v_t^T,    o_t = S_t^T q_t / sqrt(K),    gamma = 1 - 2^(-5-h) of head h = 0, 1, ...
+
+S is (K, V) per head. q and k are rotated by angles that are proportional to the position t. Nothing is convolved. The
+output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class RetNet(Operator):
+    """See the docstring of this module."""
+
+    name: ClassVar = "RetNet"
+    title: ClassVar = "RetNet, multi-scale retention"
+    equation: ClassVar = "S_t = (1 - 2^(-5-h)) S_(t-1) + k_t v_t^T"
+    source: ClassVar = "Sun et al. 2023, arXiv 2307.08621"
+    library: ClassVar = "MultiScaleRetention"
+    differs: ClassVar = "The paper scales q and k by position besides rotating them (xPos); the library does not."
+    parameters: ClassVar = "2*d*H*K + 3*d*H*V + V"
+    state: ClassVar = "H*K*V"
+    has_mirror: ClassVar = False
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        """An even number of key channels, and up to twice as many value channels."""
+        step = width_steps(d, 1).step
+        keys = range(max(2, step), max(2, d // heads) + 1, max(2, step))
+        pairs = [(key, value) for key in keys for value in range(2 * key, max(key, 2 * key - 6 * step) - 1, -step)]
+        pairs.sort(key=lambda pair: (2 * pair[0] + 3 * pair[1], pair[1]))
+        return [Dims(d, heads, key, value) for key, value in pairs]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        key = max(2, d // heads // 2 * 2)
+        return Dims(d, heads, key, 2 * key)
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "g_proj": Linear(d, values),
+            "o_proj": Linear(values, d),
+            "g_norm_swish_gate": Gain(dims.value),
+        }
+
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+        import torch
+
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        dims, (batch, length) = layer.dims, x.shape[:2]
+        q, k, v, gate = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj, layer.g_proj)
+        first = carried["position"] if carried else torch.zeros(batch, dtype=torch.long, device=x.device)
+        with without_autocast(x):
+            q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
+            q, k = (ops.rotate_by_position(side, first) for side in (q * dims.key**-0.5, k))
+            lost = 2.0 ** -(5 + torch.arange(dims.heads, dtype=torch.float64, device=x.device))
+            log_gamma = torch.log1p(-lost).to(q.dtype).view(1, -1, 1, 1).expand(1, -1, length, 1)
+            return Rows(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, gate)
+
+    def carried(self, dims: Dims) -> Mapping[str, int]:
+        """The position, which is an integer."""
+        return {}
+
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from torch.nn.functional import silu
+
+        from madbench.mixers.named import ops
+
+        return ops.gated_norm(layer, y, silu(rows.gate), "g_norm_swish_gate")
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for t, x_t in enumerate(x):
+            q, k, v, gates = (p[f"{s}_proj.weight"] @ x_t for s in "qkvg")
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                query, written = loops.rotated(q[of_key], t), loops.rotated(k[of_key], t)
+                state[h] = (1 - 2 ** (-5 - h)) * state[h] + torch.outer(written, v[of_value])
+                read = loops.normed(query @ state[h] / key**0.5, p["g_norm_swish_gate.weight"])
+                outputs.append(read * gates[of_value] * torch.sigmoid(gates[of_value]))
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
