@@ -1,20 +1,21 @@
 """The computed forms of eq. 4: scores s_ij = qbar_i . A_i ... A_(j+1) kbar_j of a sequence, and of its blocks.
 
-With A_t = (I - beta_t w_t w_t^T) diag(lambda_t), c_t = sum_(s<=t) log lambda_s, B = diag(beta) and
-P(a, b)_ts = sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t (P' for s < t), the scores are
+With A_t = (I - beta_t w_t r_t^T) diag(lambda_t), c_t = sum_(s<=t) log lambda_s, B = diag(beta) and
+P(a, b)_ts = sum_i a_ti b_si exp(c_ti - c_si) for s <= t (P' for s < t), the scores are
 
-    S = P(qbar, kbar) - P(qbar, w) B E,     (I + P'(w, w) B) E = P'(w, kbar)
-      = P(qbar, kbar) - R B P'(w, kbar),    R (I + B P'(w, w)) = P(qbar, w)
+    S = P(qbar, kbar) - P(qbar, w) B E,     (I + P'(r, w) B) E = P'(r, kbar)
+      = P(qbar, kbar) - R B P'(r, kbar),    R (I + B P'(r, w)) = P(qbar, w)
 
-or simply R diag(|kbar|) if the mirrors are along the keys, kbar = |kbar| w. An exponent is masked before exp is
-applied. c is only used in differences, which are at most zero for gates below one.
+or simply R diag(|kbar|) if what is removed is along the keys, kbar = |kbar| w. A mirror has r = w. If r reads the state
+before its decay, A_t = diag(lambda_t) - beta_t w_t r_t^T, then P' has c_(t-1) in place of c_t. An exponent is masked
+before exp is applied. c is only used in differences, which are at most zero for gates below one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
@@ -34,12 +35,19 @@ class Dynamics:
     k: Tensor  # (B, H, T, n) kbar
     v: Tensor  # (B, H, T, V)
     log_gate: Tensor | None  # (B or 1, H or 1, T, 1 or n) log lambda
-    w: Tensor | None  # (B, H, T, n) directions of the mirrors, of length 1
+    w: Tensor | None  # (B, H, T, n) directions along which the state is reduced, of length 1 if they are mirrors
     beta: Tensor | None  # (B, H, T) strengths of the mirrors
     length: Tensor | None = None  # (B, H, T) length of kbar, if w is its direction
     row_log: Tensor | None = None  # (B, H, T) the scores of a row lack a factor e^row_log
     log_norm: Tensor | None = None  # (B, H, T) log eta of wx and pow
     own: Tensor | None = None  # (B, H, T) score of a row with its own key, if it is not q . k; without mirrors only
+    read: Tensor | None = None  # (B, H, T, n) directions that read what is removed, if they are not w
+    reads_before_decay: bool = False  # True if they read the state before the decay of their row
+
+    @property
+    def reading(self) -> Tensor | None:
+        """The directions that read what is removed, or None without mirrors."""
+        return self.w if self.read is None else self.read
 
 
 @dataclass(frozen=True)
@@ -122,10 +130,11 @@ def scores(d: Dynamics) -> Tensor:
     decay = Decay(d.log_gate, d.q)
     if d.w is None:
         return _with_own(decay.products(d.q, d.k), d.own)
-    mirrored = _past_mirrors(decay, d.w, d.beta, decay.products(d.q, d.w))
+    past = PastReads(decay, d.reading, d.reads_before_decay)
+    mirrored = past.apply_mirrors(decay.products(d.q, d.w), d.w, d.beta)
     if d.length is not None:
         return mirrored * d.length[..., None, :]
-    written = decay.products(d.w, d.k, is_strict=True)
+    written = past.products(d.k)
     return decay.products(d.q, d.k) - mirrored * d.beta[..., None, :] @ written
 
 
@@ -134,10 +143,30 @@ def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
     return square if own is None else square.diagonal_scatter(own, dim1=-2, dim2=-1)
 
 
-def _past_mirrors(decay: Decay | HalvedDecay, w: Tensor, beta: Tensor, rows: Tensor) -> Tensor:
-    """rows (I + B P'(w, w))^-1 of rows (..., M, T): applies to each direction all mirrors after it."""
-    system = beta[..., None] * decay.products(w, w)
-    return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
+@dataclass(frozen=True)
+class PastReads:
+    """What the mirrors of rows (..., T, n) read of what earlier rows have written."""
+
+    decay: Decay | HalvedDecay
+    reading: Tensor  # (..., T, n)
+    is_before_decay: bool  # of its row
+
+    def products(self, written: Tensor, is_strict: bool = True) -> Tensor:
+        """P'(reading, written) (..., T, T). If it is not strict, the diagonal may have any numbers."""
+        if not self.is_before_decay:
+            return self.decay.products(self.reading, written, is_strict)
+        of_row_before = self.decay.products(F.pad(self.reading[..., 1:, :], (0, 0, 0, 1)), written)
+        return F.pad(of_row_before[..., :-1, :], (0, 0, 1, 0))
+
+    def apply_mirrors(self, rows: Tensor, w: Tensor, beta: Tensor) -> Tensor:
+        """rows (I + B P'(reading, w))^-1 of rows (..., M, T): applies to each direction all mirrors after it."""
+        system = beta[..., None] * self.products(w, is_strict=False)
+        return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
+
+    def entering(self, decay: Tensor) -> Tensor:
+        """The directions that read a state from before the rows, which ``decay`` (..., T, 1 or n) has reached."""
+        decay = F.pad(decay[..., :-1, :], (0, 0, 1, 0), value=1.0) if self.is_before_decay else decay
+        return self.reading * decay
 
 
 def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
@@ -160,15 +189,16 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
         own = None if d.own is None else split_rows(d.own[..., None], size).squeeze(-1)
         return Blocks(_with_own(decay.products(q, k), own), queries, keys, log_decay, None)
     w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size)
-    entering_w, leaving_w = (w, w) if log_gate is None else (w * entering, w * leaving)
+    past = PastReads(decay, w if d.read is None else split_rows(d.read, size), d.reads_before_decay)
+    entering_read, leaving_w = (past.reading, w) if log_gate is None else (past.entering(entering), w * leaving)
     rows = torch.cat((decay.products(q, w), leaving_w.mT), dim=-2)
-    mirrored = _past_mirrors(decay, w, beta.squeeze(-1), rows)  # first the scores, then the state at the end
-    removed = mirrored @ (beta * entering_w)
+    mirrored = past.apply_mirrors(rows, w, beta.squeeze(-1))  # first the scores, then the state at the end
+    removed = mirrored @ (beta * entering_read)
     if d.length is not None:
         written = mirrored * split_rows(d.length[..., None], size).mT
     else:
         written = torch.cat((decay.products(q, k), keys.mT), dim=-2)
-        written = written - mirrored @ (beta * decay.products(w, k, is_strict=True))
+        written = written - mirrored @ (beta * past.products(k))
     survives = (
         torch.ones_like(q[..., 0, :]) if log_decay is None else log_decay.to(q.dtype).exp().expand_as(q[..., 0, :])
     )
@@ -242,13 +272,14 @@ def each_row(d: Dynamics) -> Iterator[Dynamics]:
     """The single rows of ``d``, in order."""
     for row in range(d.q.shape[2]):
         parts = {field.name: getattr(d, field.name) for field in fields(d)}
-        yield Dynamics(**{name: None if part is None else part[:, :, row : row + 1] for name, part in parts.items()})
+        tensors = {name: part[:, :, row : row + 1] for name, part in parts.items() if isinstance(part, Tensor)}
+        yield replace(d, **tensors)
 
 
 def evolve(state: Tensor, d: Dynamics) -> Tensor:
     """Applies A_t of the single row of ``d`` to the columns of a state (B, H, n, V)."""
-    if d.log_gate is not None:
-        state = state * d.log_gate.exp().mT
-    if d.w is not None:
-        state = state - (d.beta[..., None] * d.w).mT @ (d.w @ state)
-    return state
+    decayed = state if d.log_gate is None else state * d.log_gate.exp().mT
+    if d.w is None:
+        return decayed
+    read = d.reading @ (state if d.reads_before_decay else decayed)
+    return decayed - (d.beta[..., None] * d.w).mT @ read

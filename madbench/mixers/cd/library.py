@@ -62,15 +62,16 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
     is_diagonal = gate is not None and gate.shape[-1] > 1
     if d.w is None:
         name, inputs = ("chunk_gla", (gate,)) if is_diagonal else ("chunk_simple_gla", (_scalar(gate),))
-    elif is_delta_rule:
+    elif is_delta_rule and d.read is None:
         w, beta = _by_row(d.w), _by_row(d.beta)
         k, v = w.to(dtype), v * (_by_row(d.length) / beta.clamp(min=torch.finfo(beta.dtype).tiny))[..., None]
         gate = torch.zeros_like(beta)[..., None] if gate is None else gate
         name, inputs = ("chunk_kda", (gate, beta)) if is_diagonal else ("chunk_gated_delta_rule", (_scalar(gate), beta))
-    else:  # A = diag(lambda) - beta w (lambda w)^T
-        w, beta = _by_row(d.w), _by_row(d.beta)[..., None]
+    else:  # A = diag(lambda) - beta w r^T, where r includes the decay
+        w, read, beta = _by_row(d.w), _by_row(d.reading), _by_row(d.beta)[..., None]
         gate = torch.zeros_like(w) if gate is None else gate.expand_as(w)
-        name, inputs = "chunk_dplr_delta_rule", ((gate.exp() * w).to(dtype), (-beta * w).to(dtype), gate.contiguous())
+        read = read if d.reads_before_decay else gate.exp() * read
+        name, inputs = "chunk_dplr_delta_rule", (read.to(dtype), (-beta * w).to(dtype), gate.contiguous())
     arguments = (q, k, v.to(dtype), *inputs)
     refuse_second("fla", arguments, is_always=True)
     return _by_row(operator(name)(*arguments, scale=1.0)[0])

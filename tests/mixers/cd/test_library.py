@@ -9,6 +9,7 @@ from coefficient_labels import random_label
 from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.cd import library
+from madbench.mixers.cd.forms import Dynamics, scores
 from madbench.mixers.checks import run_checks
 from refused import skipping_refused
 
@@ -97,6 +98,16 @@ def test_random_labels_give_what_dense_gives(used):
     for label in labels:
         assert_same(str(label))
     assert len(used) == len(labels)
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_removal_that_reads_elsewhere_gives_what_dense_gives(is_before, used):
+    torch.manual_seed(0)
+    q, k, v, w, read = torch.randn(5, 1, 2, 9, 4, dtype=torch.float64) / 2
+    d = Dynamics(q, k, v, -torch.rand_like(q), w, torch.rand_like(q[..., 0]), read=read, reads_before_decay=is_before)
+    found = library.combine(d, v, torch.float64, is_delta_rule=True)
+    torch.testing.assert_close(found, scores(d).tril() @ v)
+    assert used == ["chunk_dplr_delta_rule"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of the library, which finds no GPU

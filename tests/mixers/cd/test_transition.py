@@ -1,0 +1,111 @@
+"""The general transition of a state in every computed form, beside loops in float64: outputs and gradients.
+
+A_t = (I - beta_t w_t r_t^T) diag(lambda_t), or diag(lambda_t) - beta_t w_t r_t^T if r reads before the decay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from madbench.mixers.cd import forms
+from madbench.mixers.residuals import difference
+
+DECAYS = torch.tensor([1e-6, 1e-3, 1.0, 30.0, 3000.0], dtype=torch.float64)
+"""-log lambda of the channels, times a random number in (0, 1)."""
+
+
+def sample(length, gate, is_before, is_along_keys):
+    """Random rows whose removal reads along another direction than it writes."""
+    generator = torch.Generator().manual_seed(length)
+    shape = (1, 2, length, len(DECAYS))
+
+    def drawn(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    q, k, w, read = (drawn(*shape) for _ in range(4))
+    w, read = (side / side.norm(dim=-1, keepdim=True) for side in (w, read))
+    size = drawn(*shape[:3]).sigmoid()
+    decays = {"none": None, "head": DECAYS[2:3], "channel": DECAYS}[gate]
+    log_gate = None if decays is None else -torch.rand(shape[:3] + (1,), generator=generator).double() * decays
+    k = w * size[..., None] if is_along_keys else k
+    d = forms.Dynamics(q, k, drawn(*shape[:3], 3), log_gate, w, drawn(*shape[:3]).sigmoid(), read=read)
+    return replace(d, length=size if is_along_keys else None, reads_before_decay=is_before)
+
+
+def loops(d):
+    """Read-outs, by the definition of the transition."""
+    n, rows = d.q.shape[-1], []
+    eye = torch.eye(n, dtype=torch.float64)
+    state = d.q.new_zeros(*d.q.shape[:2], n, d.v.shape[-1])
+    for t in range(d.q.shape[2]):
+        decay = eye if d.log_gate is None else torch.diag_embed(d.log_gate[:, :, t].exp().expand(1, 2, n))
+        removal = d.beta[:, :, t, None, None] * d.w[:, :, t, :, None] * d.read[:, :, t, None]
+        transition = decay - removal if d.reads_before_decay else (eye - removal) @ decay
+        state = transition @ state + d.k[:, :, t, :, None] * d.v[:, :, t, None]
+        rows.append(d.q[:, :, t, None] @ state)
+    return torch.cat(rows, dim=2), state
+
+
+def stepped(d):
+    state, rows = torch.zeros_like(d.k[:, :, 0, :, None] * d.v[:, :, 0, None]), []
+    for row in forms.each_row(d):
+        state = forms.evolve(state, row) + row.k.mT @ row.v
+        rows.append(row.q @ state)
+    return torch.cat(rows, dim=2), state
+
+
+COMPUTED = {
+    "dense": lambda d: (forms.scores(d).tril() @ d.v, None),
+    "chunked": lambda d: forms.chunked(d, 4, d.v),
+    "long chunks": lambda d: forms.chunked(d, 18, d.v),
+    "by halves": lambda d: forms.chunked(d, 7, d.v, by_halves=d.log_gate is not None and d.log_gate.shape[-1] > 1),
+    "steps": stepped,
+}
+
+
+def with_gradients(compute, d):
+    """The rows, the state, and the gradients of both."""
+    names = ["q", "v", "w", "beta", "read", "k" if d.length is None else "length"]
+    names += ["log_gate"] if d.log_gate is not None else []
+    leaves = {name: getattr(d, name).clone().requires_grad_() for name in names}
+    k = leaves["k"] if d.length is None else leaves["w"] * leaves["length"][..., None]
+    rows, state = compute(replace(d, **leaves | {"k": k}))
+    state = rows[:, :, -1:] if state is None else state
+    weights = (
+        torch.randn(each.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+        for each in (rows, state)
+    )
+    total = sum((each * weight).sum() for each, weight in zip((rows, state), weights))
+    gradients = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+    return {"rows": rows.detach(), "state": state.detach(), **dict(zip(names, gradients))}
+
+
+@pytest.mark.parametrize("gate", ["none", "head", "channel"])
+@pytest.mark.parametrize("is_before", [False, True])
+@pytest.mark.parametrize("is_along_keys", [False, True])
+def test_every_form_of_a_general_transition_equals_the_loops(gate, is_before, is_along_keys):
+    for length in (1, 2, 19):
+        d = sample(length, gate, is_before, is_along_keys)
+        expected, without_state = with_gradients(loops, d), with_gradients(lambda d: (loops(d)[0], None), d)
+        for name, compute in COMPUTED.items():
+            wanted = without_state if name == "dense" else expected
+            for part, value in with_gradients(compute, d).items():
+                assert difference(value, wanted[part]) < 1e-12, (name, part, length)
+
+
+def test_a_read_after_the_decay_is_not_one_before():
+    d = sample(9, "channel", False, False)
+    assert difference(loops(d)[0], loops(replace(d, reads_before_decay=True))[0]) > 1e-3
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_float32_state_survives_closed_gates(is_before):
+    d = sample(200, "channel", is_before, False)
+    narrow = {name: getattr(d, name).float() for name in ("q", "k", "v", "log_gate", "w", "beta", "read")}
+    expected, _ = loops(d)
+    for by_halves in (False, True):
+        rows, _ = forms.chunked(replace(d, **narrow), 16, d.v.float(), by_halves)
+        assert difference(rows.double(), expected) < 1e-5
