@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from madbench.errors import BudgetError
 from madbench.mixers import Size
 from madbench.mixers.named.arguments import written
-from madbench.mixers.named.operator import Dims, Operator
+from madbench.mixers.named.operator import Dims, NamedOperator
 from madbench.mixers.named.parts import Taps, count
 from madbench.mixers.ranks import CountedParameters, last_that_fits
 
@@ -18,7 +18,7 @@ from madbench.mixers.ranks import CountedParameters, last_that_fits
 class Label:
     """A named operator with its arguments, at the budget, or with the library's own widths if ``over``."""
 
-    operator: Operator
+    operator: NamedOperator
     over: bool = False
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class NamedAllocation(CountedParameters):
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """Key and value channels of all heads, and the numbers carried from token to token."""
+        """Key and value channels of all heads, and the numbers carried from token to token besides a growing cache."""
         dims, operator = self.dims, self.operator
         return {"qk": dims.key_dim, "vo": dims.value_dim, "state": operator.state_size(dims)}
 
@@ -63,17 +63,13 @@ class NamedAllocation(CountedParameters):
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token. A multiply-add counts as two.
 
-        They are twice the parameters, plus work per number of the recurrent state: 1 for its decay, 2 for the read-out,
-        and 2 for what each row writes. A delta rule adds 4 per row for what is removed. Gates, activations and norms
-        are not counted.
+        They are twice the parameters, and the work of the state or of attention: see the operator's ``flops``.
         """
-        per_row = 6 if self.operator.has_mirror else 2
-        work = 3 + per_row * self.operator.rows_per_token
-        return 2.0 * self.total + work * self.operator.recurrent(self.dims)
+        return 2.0 * self.total + self.operator.flops(self.dims, seq_len)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Zero: the state has a fixed size."""
-        return 0.0
+        """Bytes that each token adds to the cache. Zero if the state has a fixed size."""
+        return float(bytes_per_element * sum(self.operator.cached(self.dims).values()))
 
 
 @functools.cache

@@ -86,7 +86,7 @@ class NamedFamily(ListedFamily):
         what = (
             f"The parameters of {operator.library}, with its names and its initialization. {operator.differs}".strip()
         )
-        rows.append(Explanation("", "library", what, "", "flash-linear-attention 0.6"))
+        rows.append(Explanation("", "library", what, "", operator.origin))
         if operator.counterpart:
             what = f"{operator.counterpart} has a recurrence of the same form, in the parts of coefficient dynamics."
             rows.append(Explanation("", "counterpart", what, "", "madbench"))
@@ -105,9 +105,9 @@ class NamedFamily(ListedFamily):
         return solve(label, size)
 
     def build(self, allocation: NamedAllocation, settings: Any, path: str = "auto") -> NamedLayer:
-        from madbench.mixers.named.layer import NamedLayer
+        from madbench.mixers.named.recurrent_layer import RecurrentLayer
 
-        return NamedLayer(allocation, path)
+        return RecurrentLayer(allocation, path)
 
     def checks(self, label: Label) -> Iterable[Check]:
         from madbench.mixers.checks import general_checks

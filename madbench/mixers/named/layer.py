@@ -1,35 +1,22 @@
-"""The module of every named operator: parameters with the library's names, and the paths that compute them."""
+"""The module of every named operator: parameters with the library's names, their initial values, and loops."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import Allocation
-from madbench.mixers.cd import forms, library
 from madbench.mixers.inputs import check_sequences
+from madbench.mixers.named.operator import NamedOperator
 from madbench.mixers.named.parts import Gain, Init, Linear, Part, Taps, Vector
-from madbench.mixers.precision import without_autocast
 from madbench.mixers.start import redraw_parts
-from madbench.mixers.tracing import is_symbolic
 
 INIT_STD = 0.02
 """Initial standard deviation of linear maps and taps, as in the library's language models."""
-CHUNK_OF_HEADS = 64  # rows per block if the decay is one number per head
-CHUNK_OF_CHANNELS = 16  # rows per block if the decay is a number per channel, which costs a product per pair of rows
-
-
-@dataclass(frozen=True)
-class Cache:
-    """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
-
-    state: Tensor  # (B, H, K, V)
-    carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the state, by name
 
 
 class ConvTaps(nn.Module):
@@ -50,28 +37,24 @@ class NormGain(nn.Module):
 
 
 class NamedLayer(nn.Module):
-    """A layer of a named operator, (B, T, D) -> (B, T, D), causal.
+    """A layer of a named operator, (B, T, D) -> (B, T, D), causal. A subclass computes it and decodes.
 
     Args:
         allocation: label, size and widths, from :func:`madbench.mixers.named.budget.solve`.
-        path: ``auto``, or one of these paths. All compute the same function.
-
-            - ``reference``: loops in float64
-            - ``dense``: all pairs of tokens at once
-            - ``chunked``: blocks of ``chunk`` rows and a state between them, linear in T
-            - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits
+        path: ``auto``, or one of ``paths``. All compute the same function. ``reference`` are loops in float64.
 
     Parameters: exactly ``allocation.total``, named as in the library's layer.
     """
 
-    paths = ("auto", "reference", "dense", "chunked", "fla")
+    paths: tuple[str, ...] = ("auto", "reference")
 
     def __init__(self, allocation: Allocation, path: str = "auto"):
         if path not in self.paths:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")
         super().__init__()
         self.allocation, self.path = allocation, path
-        self.operator, self.dims = allocation.operator, allocation.dims
+        self.operator: NamedOperator = allocation.operator
+        self.dims = allocation.dims
         self._inits: dict[str, Init] = {}
         for name, part in self.operator.parts(self.dims).items():
             if isinstance(part, Vector):
@@ -79,7 +62,6 @@ class NamedLayer(nn.Module):
                 self._inits[name] = part.init
             else:
                 self.add_module(name, _module(part))
-        self.chunk = CHUNK_OF_CHANNELS if self.operator.has_channel_decay else CHUNK_OF_HEADS
         self._draw()
 
     def reset_parameters(self) -> None:
@@ -111,18 +93,15 @@ class NamedLayer(nn.Module):
         path = self.resolve_path(*x.shape[:2])
         if path == "reference":
             return self.reference(x).to(x.dtype)
-        dtype = library.arithmetic(x) if path == "fla" else None
-        rows = self.operator.rows(self, x, None)
-        d = rows.dynamics
-        with without_autocast(x):
-            if path == "fla":
-                y = self._read(library.combine(d, d.v, dtype, self.operator.has_mirror))
-            elif path == "chunked":
-                y, _ = forms.chunked(d, self.chunk, d.v, by_halves=self.operator.has_channel_decay)
-                y = self._read(y)
-            else:
-                y = self._read(forms.scores(d).tril()) @ d.v
-        return self.operator.read_out(self, y, x, rows)
+        return self.compute(x, path)
+
+    def compute(self, x: Tensor, path: str) -> Tensor:
+        """:meth:`forward` on a path other than ``auto`` and ``reference``."""
+        raise NotImplementedError
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """The path that :meth:`forward` takes for an input of this shape."""
+        raise NotImplementedError
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
@@ -133,47 +112,13 @@ class NamedLayer(nn.Module):
         y = torch.stack(outputs) if outputs else x.double()
         return y if rows is None else y[:, list(rows)]
 
-    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
-
-        Equals T calls of :meth:`step`. ``slide`` has no effect: the cache has a fixed size.
-        """
-        check_sequences(x, self.allocation.label)
-        rows = self.operator.rows(self, x, None)
-        d = rows.dynamics
-        with without_autocast(x):
-            size = min(self.chunk, d.q.shape[2])
-            y, state = forms.chunked(d, size, d.v, by_halves=self.operator.has_channel_decay)
-        return self.operator.read_out(self, self._read(y), x, rows), Cache(state, rows.carried)
-
-    def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
+    def check_token(self, x: Tensor) -> None:
+        """Raises ``TrainingError`` unless x is one token of each sequence, (B, D)."""
         if x.dim() != 2:
             shape = tuple(x.shape)
             raise TrainingError(
                 f"{self.allocation.label}: a step takes one token of each sequence, (B, D), not {shape}"
             )
-        row = x[:, None]
-        rows = self.operator.rows(self, row, cache.carried if cache else None)
-        state = cache.state if cache else None
-        with without_autocast(x):
-            for d in forms.each_row(rows.dynamics):
-                written = d.k.mT @ d.v
-                state = written if state is None else forms.evolve(state, d) + written
-            y = d.q @ state
-        return self.operator.read_out(self, y, row, rows)[:, 0], Cache(state, rows.carried)
-
-    def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape."""
-        if self.path != "auto":
-            return self.path
-        rows = length * self.operator.rows_per_token
-        return "dense" if is_symbolic(batch, length) or rows <= self.chunk else "chunked"
-
-    def _read(self, rows: Tensor) -> Tensor:
-        """The last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
-        count = self.operator.rows_per_token
-        return rows if count == 1 else rows[:, :, count - 1 :: count]
 
 
 def _module(part: Part) -> nn.Module:

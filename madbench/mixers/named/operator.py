@@ -1,4 +1,4 @@
-"""The interface of a named operator: its facts, its parameters, its recurrence, and loops over its definition."""
+"""The interface of named operators: facts, parameters and loops over the definition, and the recurrence of most."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Operator(ABC):
-    """A named operator. Its fields are the arguments that a label may have in parentheses.
+class NamedOperator(ABC):
+    """A named operator of any kind. Its fields are the arguments that a label may have in parentheses.
 
     A field is a flag that is False by default, or an :func:`~madbench.mixers.named.arguments.integer`.
 
@@ -54,10 +54,12 @@ class Operator(ABC):
     """The name as people write it, such as ``Mamba-2``. A label may have it in any case."""
     title: ClassVar[str]
     equation: ClassVar[str]
-    """The recurrence in one line. S is (key, value), and q, k are columns."""
+    """The definition in one line. S is (key, value), and q, k are columns."""
     source: ClassVar[str]
     library: ClassVar[str]
-    """The class of flash-linear-attention 0.6 with the same parameters."""
+    """The class of :attr:`origin` with the same parameters."""
+    origin: ClassVar[str] = "flash-linear-attention 0.6"
+    """The library that has this class."""
     differs: ClassVar[str] = ""
     """Differences from the library or from the authors' code. Empty if there are none."""
     counterpart: ClassVar[str] = ""
@@ -70,10 +72,6 @@ class Operator(ABC):
     """The numbers carried from token to token, as an expression in the same symbols."""
     output: ClassVar[str] = "o_proj"
     """The linear map that writes to the residual stream."""
-    has_mirror: ClassVar[bool] = True
-    """True if the state is also multiplied by I - beta k k^T."""
-    has_channel_decay: ClassVar[bool] = False
-    """True if each key channel has a decay of its own."""
 
     @abstractmethod
     def candidates(self, d: int, heads: int) -> list[Dims]:
@@ -88,6 +86,53 @@ class Operator(ABC):
         """The parts of the layer, by the library's names."""
 
     @abstractmethod
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        """The outputs (T, D) of one sequence x (T, D), by loops over the definition, in the precision of x.
+
+        ``p`` has the parameters by name. It shares no code with the layer.
+        """
+
+    @abstractmethod
+    def flops(self, dims: Dims, length: int) -> float:
+        """Approximate forward FLOPs per token of a sequence, besides two per parameter."""
+
+    def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
+        """The symbols of formulas, and the arguments.
+
+        They are d, H (heads), K, V (key and value channels per head), W (taps) and T (tokens of the sequence).
+        """
+        taps = next((part.taps for part in self.parts(dims).values() if isinstance(part, Taps)), CONV_TAPS)
+        sizes = {"d": dims.d, "H": dims.heads, "K": dims.key, "V": dims.value, "W": taps, "T": tokens}
+        return sizes | {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        """The numbers that each token adds to the cache, by name. Empty if the state has a fixed size."""
+        return {}
+
+    def carried(self, dims: Dims) -> Mapping[str, int]:
+        """The numbers of a fixed size that a sequence carries besides a recurrent state, by name.
+
+        ``windows`` are the last inputs of all convolutions. A position is carried as a tensor of integers (B,), and is
+        not counted.
+        """
+        window = sum(part.window for part in self.parts(dims).values() if isinstance(part, Taps))
+        return {"windows": window} if window else {}
+
+    def state_size(self, dims: Dims, tokens: int = 0) -> int:
+        """All numbers that a sequence carries after some tokens."""
+        return sum(self.carried(dims).values()) + tokens * sum(self.cached(dims).values())
+
+
+@dataclass(frozen=True)
+class Operator(NamedOperator):
+    """A named operator with a recurrence, whose state has a fixed size."""
+
+    has_mirror: ClassVar[bool] = True
+    """True if the state is also multiplied by I - beta k k^T."""
+    has_channel_decay: ClassVar[bool] = False
+    """True if each key channel has a decay of its own."""
+
+    @abstractmethod
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         """The rows of x (B, T, D) as inputs of the recurrence.
 
@@ -99,19 +144,6 @@ class Operator(ABC):
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """The output (B, T, D) from the states' read-outs y (B, H, T, V)."""
 
-    @abstractmethod
-    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
-        """The outputs (T, D) of one sequence x (T, D), by loops over the definition, in the precision of x.
-
-        ``p`` has the parameters by name. It shares no code with :meth:`rows` and :meth:`read_out`.
-        """
-
-    def symbols(self, dims: Dims) -> dict[str, int]:
-        """The symbols of formulas: d, H (heads), K, V (key and value channels per head), W (taps) and the arguments."""
-        taps = next((part.taps for part in self.parts(dims).values() if isinstance(part, Taps)), CONV_TAPS)
-        sizes = {"d": dims.d, "H": dims.heads, "K": dims.key, "V": dims.value, "W": taps}
-        return sizes | {each.name: getattr(self, each.name) for each in fields(self)}
-
     @property
     def rows_per_token(self) -> int:
         """The rows of the recurrence that a token takes. The state is read after the last one."""
@@ -121,18 +153,16 @@ class Operator(ABC):
         """The numbers of the recurrent state."""
         return dims.heads * dims.key * dims.value
 
-    def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The numbers that a sequence carries besides the recurrent state, by the names in :attr:`Rows.carried`.
+    def state_size(self, dims: Dims, tokens: int = 0) -> int:
+        return self.recurrent(dims) + super().state_size(dims, tokens)
 
-        ``windows`` are the last inputs of all convolutions. A position is carried as a tensor of integers (B,), and is
-        not counted.
+    def flops(self, dims: Dims, length: int) -> float:
+        """Work per number of the recurrent state: 1 for its decay, 2 for the read-out, and 2 for what each row writes.
+
+        A delta rule adds 4 per row for what is removed. Gates, activations and norms are not counted.
         """
-        window = sum(part.window for part in self.parts(dims).values() if isinstance(part, Taps))
-        return {"windows": window} if window else {}
-
-    def state_size(self, dims: Dims) -> int:
-        """All numbers that a sequence carries from token to token."""
-        return self.recurrent(dims) + sum(self.carried(dims).values())
+        per_row = 6 if self.has_mirror else 2
+        return (3 + per_row * self.rows_per_token) * self.recurrent(dims)
 
 
 def width_steps(d: int, most: int) -> range:

@@ -12,10 +12,10 @@ from madbench.mixers.named.hgrn2 import HGRN2
 from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
-from madbench.mixers.named.operator import Operator
+from madbench.mixers.named.operator import NamedOperator
 from madbench.mixers.named.retnet import RetNet
 
-_ALL: tuple[type[Operator], ...] = (
+_ALL: tuple[type[NamedOperator], ...] = (
     KDA,
     GDN,
     DeltaNet,
@@ -26,5 +26,5 @@ _ALL: tuple[type[Operator], ...] = (
     HGRN2,
     RetNet,
 )
-OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in _ALL}
+OPERATORS: Mapping[str, type[NamedOperator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

@@ -1,0 +1,95 @@
+"""The module of every named operator with a recurrence, and the paths that compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from madbench.mixers import Allocation
+from madbench.mixers.cd import forms, library
+from madbench.mixers.inputs import check_sequences
+from madbench.mixers.named.layer import NamedLayer
+from madbench.mixers.named.operator import Operator
+from madbench.mixers.precision import without_autocast
+from madbench.mixers.tracing import is_symbolic
+
+CHUNK_OF_HEADS = 64  # rows per block if the decay is one number per head
+CHUNK_OF_CHANNELS = 16  # rows per block if the decay is a number per channel, which costs a product per pair of rows
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
+
+    state: Tensor  # (B, H, K, V)
+    carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the state, by name
+
+
+class RecurrentLayer(NamedLayer):
+    """A layer whose state has a fixed size. Besides ``reference`` it has these paths.
+
+    - ``dense``: all pairs of tokens at once
+    - ``chunked``: blocks of ``chunk`` rows and a state between them, linear in T
+    - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits
+    """
+
+    paths = ("auto", "reference", "dense", "chunked", "fla")
+    operator: Operator
+
+    def __init__(self, allocation: Allocation, path: str = "auto"):
+        super().__init__(allocation, path)
+        self.chunk = CHUNK_OF_CHANNELS if self.operator.has_channel_decay else CHUNK_OF_HEADS
+
+    def compute(self, x: Tensor, path: str) -> Tensor:
+        dtype = library.arithmetic(x) if path == "fla" else None
+        rows = self.operator.rows(self, x, None)
+        d = rows.dynamics
+        with without_autocast(x):
+            if path == "fla":
+                y = self._read(library.combine(d, d.v, dtype, self.operator.has_mirror))
+            elif path == "chunked":
+                y, _ = forms.chunked(d, self.chunk, d.v, by_halves=self.operator.has_channel_decay)
+                y = self._read(y)
+            else:
+                y = self._read(forms.scores(d).tril()) @ d.v
+        return self.operator.read_out(self, y, x, rows)
+
+    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
+
+        Equals T calls of :meth:`step`. ``slide`` has no effect: the cache has a fixed size.
+        """
+        check_sequences(x, self.allocation.label)
+        rows = self.operator.rows(self, x, None)
+        d = rows.dynamics
+        with without_autocast(x):
+            size = min(self.chunk, d.q.shape[2])
+            y, state = forms.chunked(d, size, d.v, by_halves=self.operator.has_channel_decay)
+        return self.operator.read_out(self, self._read(y), x, rows), Cache(state, rows.carried)
+
+    def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
+        self.check_token(x)
+        row = x[:, None]
+        rows = self.operator.rows(self, row, cache.carried if cache else None)
+        state = cache.state if cache else None
+        with without_autocast(x):
+            for d in forms.each_row(rows.dynamics):
+                written = d.k.mT @ d.v
+                state = written if state is None else forms.evolve(state, d) + written
+            y = d.q @ state
+        return self.operator.read_out(self, y, row, rows)[:, 0], Cache(state, rows.carried)
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """The path that :meth:`forward` takes for an input of this shape."""
+        if self.path != "auto":
+            return self.path
+        rows = length * self.operator.rows_per_token
+        return "dense" if is_symbolic(batch, length) or rows <= self.chunk else "chunked"
+
+    def _read(self, rows: Tensor) -> Tensor:
+        """The last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
+        count = self.operator.rows_per_token
+        return rows if count == 1 else rows[:, :, count - 1 :: count]
