@@ -20,10 +20,10 @@ def turned(row, position):
     return np.concatenate((pairs.real, pairs.imag))
 
 
-def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", place="first", last=None):
+def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", place="first", last=None, window=0):
     """A row of x (T, D) that sees all of it: every slot a pair of a key and a value, every R(j) an explicit matrix.
 
-    It is the last one unless ``last`` says which.
+    It is the last one unless ``last`` says which. With a window it sees the tokens that are nearer than that.
     """
     last = len(x) - 1 if last is None else last
     now = x[last]
@@ -41,12 +41,19 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
 
     def mixed(row, name, head):
         """row R of one head."""
-        a, b, p = (w[f"{name}.{table}"][head, : len(row)] for table in "ABp")
+        a, b, p = (w[f"{name}.{table}"][head, places] for table in "ABp")
         part = slice(head * a.shape[1], (head + 1) * a.shape[1])
         s = sigmoid(w[f"{name}.gate.weight"][part] @ now + w[f"{name}.gate.bias"][part])
         return row * (1 + p) + ((row @ a) * s) @ b.T
 
     tokens = [*range(last, -1, -1), *range(len(x) - 1, last, -1)] if variant.layout == "lag" else range(len(x))
+    k, count = len(w.get("registers", ())), len(tokens)
+    tokens = {slot: i for slot, i in enumerate(tokens) if not window or abs(last - i) < window}
+    if place == "first":
+        places = [*range(k), *(slot + k for slot in tokens)]
+    else:
+        places = [*tokens, *range(count, count + k)]
+    tokens = tokens.values()
     gate = np.ones(len(w["q.weight"]))
     if "qk_gate.weight" in w:
         gate = sigmoid(w["qk_gate.weight"] @ now + w["qk_gate.bias"])

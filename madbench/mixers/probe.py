@@ -15,7 +15,7 @@ class Probe:
     """Intermediate values of a mixer for one input, and its learned tables. A missing field is None or empty.
 
     The last axis L of row-wise fields counts back from the row: [..., t, l] is the slot or token l steps before row t,
-    and is zero or False for l > t. Any floating dtype, without gradients.
+    and is zero or False for l > t and outside a window. Any floating dtype, without gradients.
     """
 
     weights: Tensor | None = None

@@ -22,8 +22,6 @@ from madbench.mixers.sequence import solve_blocks
 if TYPE_CHECKING:
     from torch import nn
 
-WORDS = {True: "full_attention", False: "linear_attention"}
-"""The words of transformers' ``layer_types``: True if the cache grows with every token."""
 MEASURED = Size(d_model=64, n_head=2, max_len=64, budget="paper")  # size at which the growth of a cache is measured
 
 
@@ -107,7 +105,7 @@ class HybridFamily:
             Explanation(str(label), "hybrid", f"A pattern of {length} layers that repeats. {what}", "", "this label")
         ]
         for kind in label.kinds:
-            word = "" if _names_code(kind) else f": {WORDS[_grows(kind)]}"
+            word = "" if _names_code(kind) else f": {_layer_type(kind)}"
             rows.append(Explanation(str(kind), f"{label.numbers(kind)} of {length}{word}", "", "", ""))
             rows += family_of(kind).explain(kind)
         return rows
@@ -187,16 +185,30 @@ def _ordered(kinds: Iterable[Label]) -> list[Label]:
     return sorted(kinds, key=lambda kind: (_grows(kind), str(kind)))
 
 
-@functools.cache
 def _grows(label: Label) -> bool:
-    """True if the decoding cache of a label's mixer grows with every token. False if its code is not to be imported."""
+    """True if a label's mixer caches keys and values of tokens. False if its code is not to be imported."""
+    return _cache_bytes(label, MEASURED.max_len) > 0
+
+
+def _layer_type(label: Label) -> str:
+    """The word of transformers' ``layer_types`` for a label's mixer."""
+    if not _grows(label):
+        return "linear_attention"
+    is_limited = _cache_bytes(label, 2 * MEASURED.max_len) == _cache_bytes(label, MEASURED.max_len)
+    return "sliding_attention" if is_limited else "full_attention"
+
+
+@functools.cache
+def _cache_bytes(label: Label, length: int) -> float:
+    """The size of the decoding cache after so many tokens. Zero if the label's code is not to be imported."""
     family = family_of(label)
     if _names_code(label):
-        return False
+        return 0.0
     try:
-        return family.solve(label, MEASURED, family.Settings()).state_bytes_per_token() > 0
+        allocation = family.solve(label, dataclasses.replace(MEASURED, max_len=length), family.Settings())
+        return length * allocation.state_bytes_per_token()
     except MadbenchError:
-        return False
+        return 0.0
 
 
 FAMILY = HybridFamily()

@@ -83,6 +83,7 @@ class MlpAllocation:
     registers: int = 0  # k, number of registers
     adapter_rank: int = 0  # r_a, rank of the adapters of V and O
     gates: str = "both"  # sides that a label with g gates: ``qk``, ``vo`` or both
+    window: int = 0  # w, number of tokens that a row sees; 0 if it sees all earlier tokens
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
@@ -94,7 +95,8 @@ class MlpAllocation:
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
         """Formula and tensors of each term, for display."""
-        slots = "(L + k)" if self.registers else "L"
+        slots = "w" if self.slots < self.length + self.registers else "L"
+        slots = f"({slots} + k)" if self.registers else slots
         return {name: (TERMS[name].formula.replace("L", slots), TERMS[name].tensors) for name in self.terms}
 
     @property
@@ -110,7 +112,10 @@ class MlpAllocation:
 
     d = property(lambda self: self.size.d_model)
     length = property(lambda self: self.size.max_len)
-    slots = property(lambda self: self.length + self.registers, doc="Rows of the mixing tables.")
+    has_slots_of_window = property(
+        lambda self: self.window > 0 and self.label.layout == "lag", doc="True if only tokens of the window have slots."
+    )
+    slots = property(lambda self: self.tokens(self.length) + self.registers, doc="Rows of the mixing tables.")
     r_qk = property(lambda self: self.ranks["qk"])
     r_vo = property(lambda self: self.ranks["vo"])
     r = property(lambda self: self.ranks["mix"])
@@ -134,18 +139,36 @@ class MlpAllocation:
     vo_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_vo, the width of one value head.")
     widths = property(lambda self: {"qk": self.qk_width, "vo": self.vo_width}, doc="Widths of one head, by side.")
 
-    def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
+    def tokens(self, length: int) -> int:
+        """The number of tokens of a sequence of this length for which a row has slots."""
+        return min(length, self.window) if self.has_slots_of_window else length
+
+    @property
+    def most_tokens(self) -> float:
+        """The length of the longest sequence that the mixing tables have rows for. Infinite without tables."""
+        is_limited = self.label.has_mixing and self.tokens(self.length + 1) > self.tokens(self.length)
+        return self.length if is_limited else math.inf
+
+    def pairs_per_token(self, length: int, causal: bool = True) -> float:
+        """The mean number of slots of a row: visible tokens, and registers."""
+        seen = min(length, self.window) if self.window else length
+        earlier = seen - seen * (seen - 1) / (2 * length)  # the first rows see fewer
+        return (earlier if causal else 2 * earlier - 1) + self.registers
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
         """Bytes that each token adds to the decoding cache: one key and one value per head.
 
-        The inputs kept for the convolution and the rows of the registers do not grow, and are not counted.
+        The inputs kept for the convolution and the rows of the registers do not grow, and are not counted. A cache of
+        w tokens is spread over ``max_len``.
         """
-        return (self.r_qk + self.r_vo) * bytes_per_element
+        share = min(1, self.window / self.length) if self.window else 1
+        return (self.r_qk + self.r_vo) * bytes_per_element * share
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        P is the mean number of visible tokens: (seq_len + 1) / 2 if causal, else seq_len. h is the number of mixing
-        heads: H_q for mixing 1 plus H for mixing 2.
+        P is the mean number of visible tokens: (seq_len + 1) / 2 if causal, else seq_len; fewer with a window. h is the
+        number of mixing heads: H_q for mixing 1 plus H for mixing 2.
 
         - projections 4 d r_qk + 4 d r_vo; convolutions 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the gated sides
         - mixing gates 2 d h r; gates of heads 2 d H
@@ -158,8 +181,8 @@ class MlpAllocation:
         ``max_len`` for a label with mixing.
         """
         variant, d = self.label, self.d
-        if seq_len < 1 or (variant.has_mixing and seq_len > self.length):
-            limit = f" to max_len {self.length}" if variant.has_mixing else ""
+        if not 1 <= seq_len <= self.most_tokens:
+            limit = f" to max_len {self.length}" if self.most_tokens < math.inf else ""
             raise BudgetError(f"{variant}: seq_len must be from 1{limit}, got {seq_len}")
         widths = self.r_qk + self.r_vo
         mixing_heads = self.query_heads * variant.mix1 + self.size.n_head * variant.mix2
@@ -168,7 +191,7 @@ class MlpAllocation:
         per_token += 2 * d * (mixing_heads * self.r + self.size.n_head * variant.head_gate)
         per_token += 4 * self.adapter_rank * (d + self.r_vo)
         per_pair = 2 * widths + mixing_heads * (4 * self.r + 2)
-        return per_token + per_pair * ((seq_len + 1) / 2 + self.registers if causal else seq_len + self.registers)
+        return per_token + per_pair * self.pairs_per_token(seq_len, causal)
 
 
 def solve(

@@ -45,7 +45,12 @@ def _operator_checks(of_label: Statements) -> Iterable[Check]:
     what = "With gates=qk or gates=vo, the mixer equals that with two gates, the other of which is open."
     yield check("one gate", what, "Appendix H.7, eq. 84", choices.one_gate, unless=no_gates, make=lambda *of: of)
     what = "If rows see all tokens, the last row equals that of the causal mixer."
-    yield check("all tokens", what, "eq. 7-11", choices.of_all_tokens, make=lambda *of: of)
+    is_causal = "mixing tables of a window in lag order have no rows for later tokens"
+    is_causal = is_causal if label.window and label.layout == "lag" else ""
+    yield check("all tokens", what, "eq. 7-11", choices.of_all_tokens, unless=is_causal, make=lambda *of: of)
+    if label.window:
+        what = "Windows of any size give the results of the loops, and a window of all tokens is no window."
+        yield check("window", what, "Beltagy et al. 2020, Section 3.1", choices.windows, make=lambda *of: of)
     if label.registers and label.has_mixing:
         what = "With register_place=last, registers are the slots behind the tokens. Without mixing, the place is moot."
         source = "Proposition 2.6 (iv), Remark H.6"

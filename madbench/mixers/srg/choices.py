@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from madbench.mixers import Size
 from madbench.mixers.checks import SMALL
-from madbench.mixers.residuals import Residual, difference, filled_mixer
+from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer
 from madbench.mixers.srg.grammar import Variant
 
 TOKENS = 17
@@ -58,6 +59,29 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
         each_mixer.mix1 = each_mixer.mix2 = None
     each["without mixing"] = difference(mixer(x), mixers["first"](x))
     return _largest(each, "with register_place=last")
+
+
+def windows(family: Any, label: Variant) -> Residual:
+    """Compares every path and the steps with the loops for small and large windows, and the largest with no window."""
+    each = {}
+    for window in (2, 3, LONGER.max_len):
+        settings = family.Settings(window=window)
+        allocation = family.solve(label, LONGER, settings)
+        mixer, x = filled_mixer(partial(family.build, allocation, settings))
+        mixer.chunk, x = BLOCK, x[:, :TOKENS]
+        expected = mixer.reference(x)
+        for path in ("dense", "chunked", "sdpa") if mixer.uses_sdpa else ("dense", "chunked"):
+            mixer.path = path
+            each[f"{path} with window={window}"] = difference(mixer(x), expected)
+        each[f"steps with window={window}"] = difference(decode_tokens(mixer, x), expected)
+        rows, cache = mixer.prefill(x[:, :BLOCK])
+        rows = torch.cat((rows, decode_tokens(mixer, x[:, BLOCK:], cache)), dim=1)
+        each[f"steps after a prompt with window={window}"] = difference(rows, expected)
+    allocation = family.solve(replace(label, window=False), LONGER, settings)
+    unlimited, _ = filled_mixer(partial(family.build, allocation, settings))
+    unlimited.load_state_dict(mixer.state_dict())
+    each["largest window"] = difference(mixer(x), unlimited(x))
+    return _largest(each, "of sliding windows")
 
 
 def of_all_tokens(family: Any, label: Variant) -> Residual:

@@ -39,6 +39,8 @@ class Decodable(Protocol):
     variant: Variant
     allocation: MlpAllocation
     max_len: int
+    window: int
+    has_slots_of_window: bool
     causal: bool
     q: nn.Linear
     k_conv: nn.Module | None
@@ -80,7 +82,8 @@ class Cache:
     storage: Storage
     rows: slice  # rows of the storage
     inputs: Tensor | None  # (B, 3, D), the newest inputs, for a convolution; zeros before the first token
-    position: int  # number of tokens decoded so far; exceeds the number of rows if the window slides
+    position: int  # number of tokens decoded so far; exceeds the number of rows with w, or if the cache slides
+    left: int = 0  # number of tokens before the rows that have left the window of w, and that mixing tables still count
     angles: tuple[Tensor, Tensor] | None = None  # (ANGLES, K) each, for the positions around the newest, for RoPE
 
     @property
@@ -118,7 +121,10 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
     angles = cache.angles and tuple(each[at : at + 1] for each in cache.angles)
     projected = mixer.project(row, cache.position, cache.inputs, angles)
     cache = _extend(cache, mixer, row, projected, slide)
-    seen = replace(projected, k=cache.k, v=cache.v)
+    k, v = cache.k, cache.v
+    if cache.left and mixer.variant.has_mixing and not mixer.has_slots_of_window:
+        k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # slots by position count the tokens that have left
+    seen = replace(projected, k=k, v=v)
     if mixer.uses_sdpa and not mixer.contrast:
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
     else:
@@ -148,17 +154,25 @@ def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
 
 
 def _extend(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bool) -> Cache:
-    """Adds the tokens x (B, M, D), projected to ``new``, to the cache. A sliding window drops its oldest tokens."""
-    count, storage, end = x.shape[1], cache.storage, cache.rows.stop
-    kept = end - cache.rows.start
-    kept = min(kept, mixer.max_len - count) if slide else kept
-    mixer.check_length(kept + count)
+    """Adds the tokens x (B, M, D), projected to ``new``, to the cache.
+
+    A cache that slides drops its oldest tokens, and so does that of a label with w.
+    """
+    storage, end = cache.storage, cache.rows.stop
+    kept, total = end - cache.rows.start, cache.left + end - cache.rows.start + x.shape[1]
+    total = min(total, mixer.max_len) if slide else total
+    mixer.check_length(total)
+    if mixer.window:
+        new = replace(new, k=new.k[:, :, -mixer.window :], v=new.v[:, :, -mixer.window :])
+    count, most = new.k.shape[2], mixer.window or total
+    kept = min(kept, total - count, most - count)
     # rows are written in place only if no other cache and no gradient uses them
     is_writable = torch.is_inference_mode_enabled() or not (torch.is_grad_enabled() or storage.k.is_inference())
     is_free = storage.used == end and storage.k.shape[2] - end >= count
     if not (is_free and is_writable and storage.k.dtype == new.k.dtype):
         # twice the kept rows, so that moving costs O(1) rows per token; with gradients every step moves them
-        room = kept + count if torch.is_grad_enabled() else max(mixer.max_len, kept + count, 2 * kept)
+        usual = min(mixer.max_len, 2 * most) if mixer.window else mixer.max_len
+        room = kept + count if torch.is_grad_enabled() else max(usual, kept + count, 2 * kept)
         k, v = (t.new_empty(*t.shape[:2], room, t.shape[3]) for t in (new.k, new.v))
         k[:, :, :kept], v[:, :, :kept] = (t[:, :, end - kept : end] for t in (storage.k, storage.v))
         storage, end = Storage(k, v, kept), kept
@@ -167,4 +181,5 @@ def _extend(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bo
     inputs = cache.inputs
     if inputs is not None:
         inputs = torch.cat((inputs, x), dim=1)[:, -inputs.shape[1] :]
-    return Cache(storage, slice(end - kept, storage.used), inputs, cache.position + count, cache.angles)
+    rows, position = slice(end - kept, storage.used), cache.position + x.shape[1]
+    return Cache(storage, rows, inputs, position, total - kept - count, cache.angles)

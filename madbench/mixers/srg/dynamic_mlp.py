@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,11 +25,13 @@ from madbench.mixers.srg.kernels import fused, proof
 from madbench.mixers.srg.parts import (
     Contrast,
     Projected,
+    Seen,
     SequenceMixing,
     ShortConv,
     activate,
     append_slots,
     exclude,
+    in_window,
     lag_readout,
     lag_scores,
     mask_slots,
@@ -87,6 +90,8 @@ class DynamicMLP(nn.Module):
       position (H.5).
     - a: W_v and W_o are each the sum of a matrix and a product of two thin matrices, which starts at zero
       (Proposition 2.6).
+    - w: ``l`` runs over the last w tokens of the prefix and the registers. Tokens before them have no slot: R(1) and
+      R(2) keep the rows and columns of the others.
     - h: what a head reads out, after everything else, is scaled by ``sigmoid(x_t w_h)``. There is no bias, and w_h
       starts as the weights of the other gates do, so that a gate starts near 1/2, as in the authors' models
       (Qiu et al. 2025). Marin's models take 2 sigmoid and start at zero, so that a gate starts at one.
@@ -104,17 +109,17 @@ class DynamicMLP(nn.Module):
         register_place: for k with mixing: ``first``, or ``last``, behind a row's last token.
         causal: True if a row sees the tokens up to its own, False if it sees all tokens. By lag, slot l of row t of T
             is then the token (t - l) mod T, so that the last row equals that of the causal mixer. A convolution still
-            reads earlier tokens only.
+            reads earlier tokens only. With w, a row sees the tokens at a distance below w.
         path: ``auto``, or one of these paths. All compute the same function.
 
             - ``reference``: loops in float64
             - ``dense``: all rows at once
             - ``chunked``: blocks of ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of
               B H T T
-            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal S, R, G without registers, and
-              D without registers and mixing
+            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal S, R, G without registers and
+              w, and D without registers, w and mixing
             - ``sdpa``: torch's scaled dot product attention; S and D without mixing and registers
-            - ``fused``: Triton kernels on a GPU; causal S, R and G without registers, S only with mixing
+            - ``fused``: Triton kernels on a GPU; causal S, R and G without registers and w, S only with mixing
         chunk: rows per block.
 
     Parameters: exactly ``allocation.total``.
@@ -146,7 +151,11 @@ class DynamicMLP(nn.Module):
         self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
         self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
         is_tiled = self.uses_sdpa or (variant.base in tiled.TILED_BASES and not variant.registers)
-        self.has_tiles = is_tiled and causal
+        self.window, self.has_slots_of_window = allocation.window, allocation.has_slots_of_window
+        self.has_tiles = is_tiled and causal and not variant.window
+        if self.has_slots_of_window and not causal:
+            why = "its mixing tables have rows for a token and those before it, and none for later tokens"
+            raise TrainingError(f"{variant}: {why}; build it with causal=True, or use a label without w or without o")
         if path == "sdpa" and not self.uses_sdpa:
             what = "softmax attention without mixing and registers"
             raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
@@ -156,7 +165,7 @@ class DynamicMLP(nn.Module):
             raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
         if path == "tiled" and not self.has_tiles:
             what = f"{variant}{'' if causal else ' of all tokens'}"
-            what = f"causal S, R, G and D without registers, D without mixing, not {what}"
+            what = f"causal S, R, G and D without registers and w, D without mixing, not {what}"
             raise TrainingError(f"path 'tiled' computes {what}; use 'auto'")
         self.path = path
         self.kernel_problem = ""  # reason why path auto does not use the kernels, once it is known
@@ -225,7 +234,7 @@ class DynamicMLP(nn.Module):
                 operator = _tiled_attention
             else:
                 refuse_second(path, (projected.q, projected.k, v))
-                operator = _causal_attention if self.causal else _full_attention
+                operator = self._torch_attention(x.shape[1])
             o = self._by_head(operator, projected.q, projected.k, v, None, None)
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
@@ -240,12 +249,17 @@ class DynamicMLP(nn.Module):
             o = self._attend_in_chunks(projected)
         return self.read_out(self.exclude(o, projected), x)
 
+    def _torch_attention(self, length: int) -> Callable[..., Tensor]:
+        if self.window and (is_symbolic(length) or length > self.window):
+            return functools.partial(_attention_in_window, self.window, self.causal)
+        return _causal_attention if self.causal else _full_attention
+
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
         check_weights(self, "q", "k", "v", "o")
-        settings = (self.rope, self.rope_order, self.lambda_init, self.position_rows)
-        place = (self.register_place, self.causal)
-        return reference(dict(self.named_parameters()), self.variant, self.n_head, x, *settings, rows, *place)
+        names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place", "causal", "window")
+        settings = {name: getattr(self, name) for name in names}
+        return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows=rows, **settings)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
@@ -280,12 +294,12 @@ class DynamicMLP(nn.Module):
         return self._maps(p)
 
     def _maps(self, p: Projected) -> Maps:
-        last = self._last_token(0, p) + self.register_slots
+        seen = self._seen(0, p)
         p = self._ordered(p)
         z = self._scores(p, 0)
-        h, a, w, norm = self._weights(z, p, last)
+        h, a, w, norm = self._weights(z, p, seen)
         norm = 1 if norm is None else norm
-        return Maps(z.tril(last), h.tril(last), a / norm, w / norm)
+        return Maps(mask_slots(z, seen), mask_slots(h, seen), a / norm, w / norm)
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
@@ -303,6 +317,8 @@ class DynamicMLP(nn.Module):
         h, w = (self._split(slots, 0)[0] for slots in (maps.hidden[:, : self.n_head], maps.weights))
         if not self.by_lag:
             h, w = by_lag(h), by_lag(w)
+        elif self.window:
+            h, w = (F.pad(slots, (0, x.shape[1] - slots.shape[-1])) for slots in (h, w))
         gates = {"QK": self.qk_gate, "VO": self.vo_gate}
         values = {name: torch.sigmoid(gate(x)) for name, gate in gates.items() if gate}
         kernels = {}
@@ -356,7 +372,7 @@ class DynamicMLP(nn.Module):
 
     def check_length(self, length: int) -> None:
         """Raises ``TrainingError`` if the length exceeds the mixing tables."""
-        if self.variant.has_mixing and length > self.max_len:
+        if length > self.allocation.most_tokens:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
 
@@ -408,11 +424,28 @@ class DynamicMLP(nn.Module):
         """The last token that the first row of a block sees. Without causality this is the last token of all."""
         return first_row if self.causal else p.k.shape[2] - 1
 
+    def _seen(self, first_row: int, p: Projected, is_step: bool = False) -> Seen:
+        """The slots that the rows of a block see. The keys of a step are those that it sees, or all by position."""
+        rows, tokens = p.q.shape[2], p.k.shape[2]
+        if not self.window or self.has_slots_of_window:
+            return None if is_step else self._last_token(first_row, p) + self.register_slots
+        if is_step and tokens <= self.window:
+            return None
+        visible = in_window(rows, tokens, first_row, self.window, self.causal, p.q.device)
+        if not self.register_slots:
+            return visible
+        registers = visible.new_ones(rows, self.register_slots)
+        if self.register_place == "first":
+            return torch.cat((registers, visible), dim=-1)
+        last = self._last_token(first_row, p)
+        return append_slots(visible, registers, last).tril(last + self.register_slots)
+
     def _scores(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
-        """Scores (B, H_q, M, W + registers). Values in slots that a row cannot see are undefined."""
+        """Scores (B, H_q, M, W + registers), of at most w tokens by lag. Undefined in slots that a row cannot see."""
         q = p.q * self.scale if self.variant.has_softmax else p.q
         if self.by_lag and self.causal and not is_step:
             z = lag_scores(q, p.k)
+            z = z[..., : self.window] if self.window else z
         else:
             z = self._by_slot(q @ p.k.transpose(-1, -2), first_row, is_step)
         if p.to_registers is None:
@@ -434,14 +467,11 @@ class DynamicMLP(nn.Module):
             return w[..., self.register_slots :], w[..., : self.register_slots]
         return split_slots(w, self.register_slots, last)
 
-    def _weights(self, z: Tensor, p: Projected, last: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """h, a and w of :class:`Maps`, and the norm, from scores. The first row sees the slots up to ``last``, or all.
-
-        a and w must still be divided by the norm.
-        """
-        h = self.mix1.right(mask_slots(z, last), p.s1) if self.mix1 else z
-        a, norm = activate(self.variant.base, h, last, self.contrast and self.contrast())
-        return h, a, mask_slots(self.mix2.right_transposed(a, p.s2), last) if self.mix2 else a, norm
+    def _weights(self, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """h, a and w of :class:`Maps`, and the norm, from scores. a and w must still be divided by the norm."""
+        h = self.mix1.right(mask_slots(z, seen), p.s1) if self.mix1 else z
+        a, norm = activate(self.variant.base, h, seen, self.contrast and self.contrast())
+        return h, a, mask_slots(self.mix2.right_transposed(a, p.s2), seen) if self.mix2 else a, norm
 
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
         """Attends from rows ``first_row, ...`` to all keys up to the last of them: (B, H, M, V).
@@ -453,11 +483,13 @@ class DynamicMLP(nn.Module):
         if self._exceeds_float16(p):
             with without_autocast(p.q):
                 return self.attend(p.in_float32(), first_row, is_step).to(p.q.dtype)
+        seen = self._seen(first_row, p, is_step)
+        *_, w, norm = self._weights(self._scores(p, first_row, is_step), p, seen)
         last = self._last_token(first_row, p)
-        last_slot = None if is_step else last + self.register_slots
-        *_, w, norm = self._weights(self._scores(p, first_row, is_step), p, last_slot)
         of_tokens, of_registers = self._split(w, last) if self.register_slots else (w, None)
         if self.by_lag and self.causal and not is_step:
+            slots = p.v.shape[2] - 1
+            of_tokens = F.pad(of_tokens, (0, slots - of_tokens.shape[-1])) if self.window else of_tokens
             o = lag_readout(of_tokens, p.v)
         else:
             o = self._by_slot(of_tokens, first_row, is_step) @ p.v
@@ -483,11 +515,20 @@ class DynamicMLP(nn.Module):
             end = min(start + self.chunk, length)
             of_rows = (p.q, p.s1, p.s2, p.to_registers)
             q, s1, s2, to_registers = (None if t is None else t[:, :, start:end] for t in of_rows)
-            seen = slice(0, end if self.causal and not self.is_from_end else length)
-            seen = slice(length - end, None) if self.by_lag and self.causal else seen
+            seen = self._keys_of_rows(start, end, length)
+            first_row = start - seen.start
+            if self.by_lag and self.causal:
+                seen = slice(length - end, length + 1 - seen.start)  # a row more, as in newest_first
             block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, to_registers)
-            blocks.append(recompute(self._attend_block, start, *block, module=self))
+            blocks.append(recompute(self._attend_block, first_row, *block, module=self))
         return torch.cat(blocks, dim=2)
+
+    def _keys_of_rows(self, start: int, end: int, length: int) -> slice:
+        """The keys that the rows of a block are computed from: those that they see, or more."""
+        first, last = 0, end if self.causal and not self.is_from_end else length
+        if self.window and (self.has_slots_of_window or not self.variant.has_mixing):
+            first, last = max(0, start - self.window + 1), min(last, end + self.window - 1)
+        return slice(first, last)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:
         return self.attend(Projected(*block), first_row)
@@ -514,6 +555,14 @@ def _causal_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, 
 
 def _full_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v)
+
+
+def _attention_in_window(
+    window: int, causal: bool, base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None
+) -> Tensor:
+    length = q.shape[2]
+    visible = in_window(length, length, 0, window, causal, q.device)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
 
 
 def _tiled_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:

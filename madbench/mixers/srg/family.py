@@ -55,11 +55,13 @@ class Settings:
     """Labels with k and mixing: registers are the first slots, or the slots behind a row's last token (X || R)."""
     adapter_rank: int = field(default=4, metadata=NOT_AT_DEFAULT)
     """Labels with a: rank of the matrices added to W_v and W_o."""
+    window: int = field(default=16, metadata=NOT_AT_DEFAULT)
+    """Labels with w: number of tokens that a row sees, its own included."""
     lambda_init: float = field(default=0.8, metadata=NOT_AT_DEFAULT)
     """Labels with D: initial factor of the second softmax, which is subtracted; at least 0 and below 1."""
 
     def __post_init__(self):
-        check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank")
+        check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank", "window")
         if not 0 <= self.lambda_init < 1:
             raise ConfigError(f"lambda_init must be at least 0 and below 1, got {self.lambda_init}")
 

@@ -120,6 +120,12 @@ LETTERS = (
         " differs is how they are trained.",
         "W_v + A_v B_v, W_o + A_o B_o, of rank r_a", "LoRA on the readout side, Proposition 2.6 (ii) and H.6",
         "features", "adapter", terms=("adapters",), settings=("adapter_rank",), is_in_table1=False),
+    Letter("w", "sliding window",
+        "A row sees the last w tokens only, its own included; w is the setting window. Registers are seen by every row."
+        " With mixing, tokens before the window have no slots: R(1) and R(2) keep the rows and columns of the others,"
+        " and with o, tables have w rows.",
+        "i in {t - w + 1, ..., t}", "sliding window attention, Beltagy et al. 2020 (arXiv 2004.05150), Section 3.1",
+        "features", "window", settings=("window",), is_in_table1=False),
     Letter("h", "gate per head",
         "The current token scales what each head reads out, by one number between 0 and 1 per head.",
         "o_t <- sigmoid(x_t w_h) o_t, w_h in R^d", "headwise gate, Qiu et al. 2025 (arXiv 2505.06708)",
@@ -193,6 +199,7 @@ class Variant:
     over: bool = False  # !: the budget is reported but not enforced
     registers: bool = False  # k: learned rows before the tokens
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
+    window: bool = False  # w: a row sees the last tokens only
     head_gate: bool = False  # h: the current token gates what each head reads out
     exclusive: bool = False  # e: what a head reads out loses its component along the token's own value
 

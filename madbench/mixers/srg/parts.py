@@ -45,38 +45,52 @@ class Projected:
         return Projected(*(None if tensor is None else tensor.float() for tensor in vars(self).values()))
 
 
-def activate(
-    base: str, h: Tensor, first_row: int | None, contrast: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
+Seen = int | Tensor | None
+"""The slots that the rows of a block see: those up to an index in the first row, and one more in each further row; or a
+mask (M, W); or all, if None."""
+
+
+def activate(base: str, h: Tensor, seen: Seen, contrast: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """Hidden scores (B, heads, M, W) -> activations (B, H, M, W) and the norm (B, H, M, 1) still to divide by.
 
     S is softmax, R is ReLU of L2Norm, L is L2Norm, and G is Softplus times ReLU of L2Norm (paper, eq. 11). G has 2H
     heads: the first H are the gate and the last H the scale. D has 2H heads too: the first softmax minus ``contrast``
-    times the second. Slots that a row cannot see become zero; ``first_row`` is None if all slots are visible. L2Norm
+    times the second. Slots that a row cannot see become zero. L2Norm
     divides a row by one positive number, and everything after it is linear. R, L and G therefore return the row
     without division, together with its norm. The caller divides the output row, which is much shorter (paper,
     Lemma B.2).
     """
     if base in ("S", "D"):
-        if first_row is not None and first_row < h.shape[-1] - 1:
-            visible = torch.ones(h.shape[-2:], dtype=torch.bool, device=h.device).tril(first_row)
-            h = h.masked_fill(~visible, float("-inf"))
+        if isinstance(seen, Tensor) or (seen is not None and seen < h.shape[-1] - 1):
+            visible = torch.ones(h.shape[-2:], dtype=torch.bool, device=h.device)
+            h = h.masked_fill(~mask_slots(visible, seen), float("-inf"))
         a = h.softmax(-1)
         if base == "D":
             first, second = a.chunk(2, dim=-3)
             a = first - contrast * second
         return a, None
     if base in ("R", "L"):
-        h = mask_slots(h, first_row)
+        h = mask_slots(h, seen)
         return F.relu(h) if base == "R" else h, _norm(h)
     gate, scale = h.chunk(2, dim=-3)
-    gate = mask_slots(gate, first_row)
+    gate = mask_slots(gate, seen)
     return F.softplus(scale) * F.relu(gate), _norm(gate)
 
 
-def mask_slots(x: Tensor, first_row: int | None) -> Tensor:
-    """Sets the slots of x (..., M, W) that a row cannot see to 0. If ``first_row`` is None, all are visible."""
-    return x if first_row is None else x.tril(first_row)
+def mask_slots(x: Tensor, seen: Seen) -> Tensor:
+    """Sets the slots of x (..., M, W) that a row cannot see to 0."""
+    if isinstance(seen, Tensor):
+        return x.masked_fill(~seen, 0)
+    return x if seen is None else x.tril(seen)
+
+
+def in_window(rows: int, tokens: int, first_row: int, window: int, causal: bool, device: torch.device) -> Tensor:
+    """A mask (rows, tokens), True for the tokens that each row sees. The first row is token ``first_row``.
+
+    A row sees the ``window`` tokens up to its own or, if not causal, all tokens at a distance below ``window``.
+    """
+    visible = torch.ones(rows, tokens, dtype=torch.bool, device=device)
+    return visible.tril(first_row if causal else first_row + window - 1).triu(first_row - window + 1)
 
 
 def _norm(h: Tensor) -> Tensor:

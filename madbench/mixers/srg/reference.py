@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,24 +22,20 @@ def reference(
     n_head: int,
     x: Tensor,
     rope: str,
-    rope_order: str = "before_gate",
-    lambda_init: float = 0.8,
-    position_rows: str = "from_start",
     rows: Sequence[int] | None = None,
-    register_place: str = "first",
-    causal: bool = True,
+    **settings: Any,
 ) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
-    ``parameters`` is the state dict of a ``DynamicMLP``, in any floating dtype. ``rope`` is ``rotation`` or
-    ``mispaired``, ``position_rows`` is ``from_start`` or ``from_end``, and ``register_place`` is ``first`` or ``last``.
+    ``parameters`` is the state dict of a ``DynamicMLP``, in any floating dtype. ``rope`` and ``settings`` are its
+    arguments.
     ``rows`` are the rows to compute; None means all. A row sees the tokens up to its own, or all of them if ``causal``
-    is false. In the lag layout the tokens behind it then follow, the last token first.
+    is false. In the lag layout the tokens behind it then follow, the last token first. With ``window``, it sees those
+    at a distance below it.
     """
     w = {name: value.double() for name, value in parameters.items()}
     rows = range(x.shape[1]) if rows is None else rows
-    settings = (rope, rope_order, lambda_init, position_rows, rows, register_place, causal)
-    return torch.stack([_sequence(w, variant, n_head, sequence, *settings) for sequence in x.double()])
+    return torch.stack([_sequence(w, variant, n_head, sequence, rope, rows, **settings) for sequence in x.double()])
 
 
 def _sequence(
@@ -47,12 +44,14 @@ def _sequence(
     n_head: int,
     x: Tensor,
     rope: str,
-    rope_order: str,
-    lambda_init: float,
-    position_rows: str,
     rows: Sequence[int],
-    register_place: str,
-    causal: bool,
+    *,
+    rope_order: str = "before_gate",
+    lambda_init: float = 0.8,
+    position_rows: str = "from_start",
+    register_place: str = "first",
+    causal: bool = True,
+    window: int = 0,
 ) -> Tensor:
     query_heads = 2 * n_head if variant.base in "GD" else n_head
     k_in = convolve(x, w["k_conv.weight"]) if variant.conv else x
@@ -85,8 +84,15 @@ def _sequence(
     for t in rows:
         # row(l): the registers, then the tokens in the order of their slots; or the registers after the tokens
         seen = t + 1 if causal else len(x)
+        seen = min(seen, window) if window and variant.layout == "lag" else seen
         order = [(t - lag) % len(x) for lag in range(seen)] if variant.layout == "lag" else list(range(seen))
         slots = len(register_keys) + seen
+        visible = [slot for slot, i in enumerate(order) if not window or abs(t - i) < window]
+        order = [order[slot] for slot in visible]
+        is_first = register_place == "first"  # the registers have the first slots, or those behind the tokens
+        of_registers = [slot + seen * (not is_first) for slot in range(len(register_keys))]
+        of_tokens = [slot + len(register_keys) * is_first for slot in visible]
+        visible = of_registers + of_tokens if is_first else of_tokens + of_registers
         hidden = []
         for head in range(query_heads):
             columns = slice(head * d_qk, (head + 1) * d_qk)
@@ -94,7 +100,9 @@ def _sequence(
             z = torch.cat(z if register_place == "first" else z[::-1])
             if variant.has_softmax:
                 z = z / d_qk**0.5
-            hidden.append(z @ mixing_matrix(w, "mix1", head, x[t], slots, longer) if variant.mix1 else z)
+            if variant.mix1:
+                z = z @ mixing_matrix(w, "mix1", head, x[t], slots, longer)[visible][:, visible]
+            hidden.append(z)
         outputs = []
         for head in range(n_head):
             columns = slice(head * d_vo, (head + 1) * d_vo)
@@ -108,7 +116,7 @@ def _sequence(
             if variant.base == "D":
                 a = a - contrast * torch.softmax(hidden[n_head + head], dim=0)
             if variant.mix2:
-                a = a @ mixing_matrix(w, "mix2", head, x[t], slots, longer).T
+                a = a @ mixing_matrix(w, "mix2", head, x[t], slots, longer)[visible][:, visible].T
             values = [register_values[:, columns], v[order, columns]]
             o = a @ torch.cat(values if register_place == "first" else values[::-1])
             if variant.exclusive and v[t, columns].any():

@@ -96,6 +96,7 @@ def test_the_pattern_is_repeated_over_the_depth_or_refused_with_the_nearest_dept
 def test_layers_are_explained_by_number_and_by_the_words_of_transformers():
     names = [row.name for row in explain(parse("3xGDN/S-p"))]
     assert "layers 1 to 3 of 4: linear_attention" in names and "layer 4 of 4: full_attention" in names
+    assert "layers 1 to 3 of 4: sliding_attention" in [row.name for row in explain(parse("3xS-pw/S-p"))]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ BATCH, LENGTH, WIDTH, MODELS = 2, 7, 16, 3
     [
         ("S-p", "sdpa"),
         ("D-p", "sdpa"),
+        ("D-pw", "sdpa"),
         ("S-p", "tiled"),
         ("D-p", "tiled"),
         ("S-12!", "tiled"),
@@ -31,7 +32,7 @@ BATCH, LENGTH, WIDTH, MODELS = 2, 7, 16, 3
 )
 def test_outputs_and_gradients_of_stacked_models_are_those_of_each(label, path):
     torch.manual_seed(0)
-    how = {"n_head": 2, "path": path, "mix_rank": 2}
+    how = {"n_head": 2, "path": path, "mix_rank": 2} | ({"window": 3} if "w" in label else {})
     models = [mixers.build(label, WIDTH, LENGTH, **how).double() for _ in range(MODELS)]
     for parameter in (parameter for model in models for parameter in model.parameters()):
         torch.nn.init.normal_(parameter, std=0.5)

@@ -1,0 +1,142 @@
+"""w, which acts on the scores of a row: identities, sizes, counts, decoding, and the code of others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.errors import ConfigError, TrainingError
+from madbench.labels import diff, explain, parse
+from madbench.mixers import build, solve
+from madbench.mixers.checks import run_checks
+from madbench.suites.mad.suite import MAD
+from srg_rows import by_loops, decode, fast_paths
+
+LABELS = ("S-w", "D-pw", "R-pcgkw-q-12o", "G-kw-q-12", "L-w-v-2o", "R-w-q-1")
+TOKENS = 7
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize(
+    "window", [1, 3, pytest.param(6, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)]
+)
+def test_a_window_is_what_slots_in_it_give(label, window, make, randn):
+    mixer, x = make(label, max_len=TOKENS, window=window), randn(1, TOKENS, 16)
+    expected = by_loops(mixer, x, window=window)
+    for path in ("reference", *fast_paths(mixer)):
+        mixer.path = path
+        torch.testing.assert_close(mixer(x), expected)
+    torch.testing.assert_close(decode(mixer, x), expected)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_window_of_all_tokens_is_no_window(label, make, randn):
+    mixer, x = make(label, window=6), randn(2, 6, 16)
+    plain = make(label.replace("w", "").replace("--", "-").removesuffix("-"))
+    plain.load_state_dict(mixer.state_dict())
+    assert torch.equal(mixer(x), plain(x))
+
+
+@pytest.mark.parametrize("label", ["S-pw", "R-kw-q-12"])
+def test_a_window_of_all_tokens_has_two_sides(label, make, randn):
+    mixer, x = make(label, max_len=TOKENS, window=3, causal=False), randn(1, TOKENS, 16)
+    for path in ("reference", "dense", "chunked", *["sdpa"] * mixer.uses_sdpa):
+        mixer.path = path
+        y = mixer(x)
+        changed = x.clone()
+        changed[:, 5] += 1
+        moved = (mixer(changed) - y).abs().amax(-1)[0] > 1e-9
+        assert moved.tolist() == [False] * 3 + [True] * 4
+
+
+def test_the_cache_holds_the_window_and_slides_with_the_context(make, randn):
+    mixer, x = make("S-pw", max_len=8, window=3), randn(2, 20, 16)
+    with torch.no_grad():
+        y, cache = mixer.prefill(x[:, :9])
+        assert cache.k.shape[2] == 3 and cache.position == 9 and cache.storage.k.shape[2] <= 6
+        for t in range(9, 20):
+            row, cache = mixer.step(x[:, t], cache)
+            torch.testing.assert_close(row, mixer(x)[:, t])
+        assert cache.k.shape[2] == 3 and cache.storage.k.shape[2] <= 8
+    for label in ("R-w-q-12", "R-kw-q-12o"):
+        mixer = make(label, max_len=8, window=3)
+        torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -8:])[:, -1])
+
+
+def test_with_lags_tables_have_the_rows_of_the_window_and_any_length_can_be_read(make, randn):
+    mixer, x = make("R-w-q-12o", max_len=8, window=3), randn(1, 20, 16)
+    assert mixer.mix1.p.shape == (2, 3)
+    torch.testing.assert_close(mixer(x)[:, -4:], mixer(x[:, -6:])[:, -4:])
+    mixer = make("R-w-q-12", max_len=8, window=3)
+    assert mixer.mix1.p.shape == (2, 8)
+    with pytest.raises(TrainingError, match="20 tokens, but .* max_len = 8"):
+        mixer(x)
+
+
+def test_rows_of_other_tokens_have_no_slots_when_all_tokens_are_seen():
+    with pytest.raises(TrainingError, match="without w or without o"):
+        build("R-w-q-12o", 16, 8, causal=False)
+
+
+def test_paths_without_windows_are_not_chosen():
+    mixer = build("R-w", 16, 8)
+    assert not mixer.has_tiles and not mixer.has_kernel
+    with pytest.raises(TrainingError, match="registers and w"):
+        build("S-w", 16, 8, path="tiled")
+
+
+def test_counts_of_a_window_by_hand():
+    """d 64: 4 d^2 parameters, and 2 * 2 d FLOPs for each of the (1 + ... + 16 + 112 * 16) / 128 tokens of a row."""
+    windowed, plain = solve("S-pw", 64, 2, 128), solve("S-p", 64, 2, 128)
+    assert windowed.terms == plain.terms and windowed.ratio == 1
+    seen = (16 * 17 / 2 + 112 * 16) / 128
+    assert plain.flops_per_token(128) - windowed.flops_per_token(128) == 4 * 64 * (64.5 - seen)
+    assert windowed.state_bytes_per_token() * 128 == plain.state_bytes_per_token() * 16
+    assert windowed.flops_per_token(16) == plain.flops_per_token(16)
+    both = windowed.flops_per_token(128, causal=False) - windowed.flops_per_token(128)
+    assert both == 4 * 64 * (seen - 1)  # as many later tokens as earlier ones
+    assert solve("R-w-q-1o", 64, 2, 128, mix_rank=2).terms["mix1_tables"] == 2 * 16 * 5
+    assert "H_q (w + k) (2 r + 1)" in solve("R-kw-q-1o", 64, 2, 128).formulas["mix1_tables"]
+
+
+@pytest.mark.slow
+def test_window_is_a_setting_of_w_alone():
+    def ids(label, *changes):
+        return [job.id for job in MAD.jobs([label], MAD.Profile.load("quick", changes), tasks=["compression"])]
+
+    assert ids("S-pw") == ids("S-pw", "model.window=16") != ids("S-pw", "model.window=8")
+    with pytest.raises(ConfigError, match="window has no effect on 'S-p'"):
+        build("S-p", 16, 8, window=4)
+    with pytest.raises(ConfigError, match="window"):
+        build("S-w", 16, 8, window=0)
+    assert diff(parse("S-pw"), parse("S-p")) == ("window",)
+    assert any("window" in row.what for row in explain(parse("S-pw")))
+
+
+@pytest.mark.parametrize("label", ["S-w", "R-w-q-12", "R-kw-q-12o"])
+def test_a_probe_has_no_weights_outside_the_window(label, make, randn):
+    mixer, x = make(label, max_len=TOKENS, window=3), randn(1, TOKENS, 16)
+    with torch.no_grad():
+        weights = mixer.probe(x).weights
+    assert weights.shape == (1, 2, TOKENS, TOKENS) and not weights[..., 3:].any() and weights[0, 0, -1, :3].all()
+
+
+@pytest.mark.parametrize("label", ["S-w", pytest.param("R-w-q-12o", marks=pytest.mark.slow)])
+def test_a_wrong_window_fails_its_check(label, monkeypatch):
+    assert [outcome.verdict for outcome in run_checks(label, names=["window"])] == ["pass"]
+    name = "madbench.mixers.srg.dynamic_mlp.in_window"
+    wrong = lambda rows, tokens, first_row, *_: torch.ones(rows, tokens, dtype=torch.bool).tril(first_row)  # noqa: E731
+    if label == "S-w":
+        monkeypatch.setattr(name, wrong)
+    else:
+        monkeypatch.setattr("madbench.mixers.srg.dynamic_mlp.lag_scores", lambda q, k: q @ k[..., :-1, :].mT)
+    assert [outcome.verdict for outcome in run_checks(label, names=["window"])] == ["fail"]
+
+
+@pytest.mark.parametrize("window", [1, 5, 40])
+def test_windows_are_those_of_flash_linear_attention(window, make, randn):
+    naive = pytest.importorskip("fla.ops.attn.naive", exc_type=ImportError)
+    mixer, x = make("S-pw", max_len=33, window=window), randn(2, 33, 16)
+    p = mixer.project(x, 0)
+    o, _ = naive.naive_parallel_attn(*(t.transpose(1, 2) for t in (p.q, p.k, p.v)), window_size=window)
+    torch.testing.assert_close(mixer.o(o.flatten(2)), mixer(x))
