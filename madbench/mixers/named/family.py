@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PARTS_BY_GROUP = {
     "mixer conv": ("q_conv1d", "k_conv1d", "v_conv1d", "conv1d"),
-    "mixer gates": ("g_proj", "f_proj", "a_proj", "b_proj", "gk_proj"),
+    "mixer gates": ("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj"),
     "norms": ("o_norm", "norm", "B_norm", "C_norm", "g_norm", "g_norm_swish_gate"),
 }
 GROUPS = {part: group for group, parts in _PARTS_BY_GROUP.items() for part in parts}

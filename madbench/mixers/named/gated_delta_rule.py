@@ -18,6 +18,8 @@ from madbench.mixers.named.operator import Operator, Rows
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from madbench.mixers.cd.forms import Dynamics
+
 
 @dataclass(frozen=True)
 class GatedDeltaRule(Operator):
@@ -43,7 +45,13 @@ class GatedDeltaRule(Operator):
         q, k, v, carried = ops.convolved_qkv(layer, x, carried)
         with without_autocast(x):
             log_alpha, _ = ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
-            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg), carried)
+            return Rows(self.recurrence(layer, x, q, k, v, log_alpha), carried)
+
+    def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+        """The recurrence, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K)."""
+        from madbench.mixers.named import ops
+
+        return ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg)
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from madbench.mixers.named import ops

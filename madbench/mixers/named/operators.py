@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from madbench.mixers.named.deltanet import DeltaNet
 from madbench.mixers.named.deltaproduct import DeltaProduct
 from madbench.mixers.named.gdn import GDN
+from madbench.mixers.named.gdn2 import GDN2
 from madbench.mixers.named.gla import GLA
 from madbench.mixers.named.hgrn2 import HGRN2
 from madbench.mixers.named.kda import KDA
@@ -18,6 +19,7 @@ from madbench.mixers.named.retnet import RetNet
 _ALL: tuple[type[NamedOperator], ...] = (
     KDA,
     GDN,
+    GDN2,
     DeltaNet,
     DeltaProduct,
     Mamba2,

@@ -1,0 +1,85 @@
+"""Gated DeltaNet 2: separate gates per channel for what is removed and what is written (NVIDIA, arXiv 2605.22791).
+
+    S_t = (I - k_t (b_t * k_t)^T) Diag(alpha_t) S_(t-1) + k_t (w_t * v_t)^T,    o_t = S_t^T q_t / sqrt(K)
+
+S is (K, V) per head, and * is a product per channel. q, k, v are convolved, SiLU is applied, and q and k are scaled to
+length 1. b_t = sigmoid(W_b x_t) in (0, 1)^K is doubled by ``neg``, and w_t = sigmoid(W_w x_t) in (0, 1)^V.
+alpha_t = exp(-e^A softplus(W_f2 W_f1 x_t + c)) in (0, 1)^K, with A per head, as in KDA. The output is
+W_o (RMSNorm(o_t) * sigmoid(W_g2 W_g1 x_t + b)), with a norm per head. With b = w = beta it is KDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.kda import KDA
+from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.parts import Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from madbench.mixers.cd.forms import Dynamics
+
+
+@dataclass(frozen=True)
+class GDN2(KDA):
+    """See the docstring of this module."""
+
+    name: ClassVar = "GDN-2"
+    title: ClassVar = "Gated DeltaNet 2"
+    equation: ClassVar = "S_t = (I - k_t (b_t * k_t)^T) Diag(alpha_t) S_(t-1) + k_t (w_t * v_t)^T"
+    source: ClassVar = "NVIDIA, arXiv 2605.22791"
+    library: ClassVar = "GatedDeltaNet2"
+    differs: ClassVar = "PhysicsLM4's GDN2 is another layer: GDN with an output gate of low rank."
+    counterpart: ClassVar = ""
+    meanings: ClassVar = {"neg": "b in (0, 2), so that a transition may have negative eigenvalues"}
+    parameters: ClassVar = "d*(3*H*K + 3*H*V) + d*V + V*H*K + d*V + V*H*V + H*V + H + H*K + V + W*(2*H*K + H*V)"
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        parts = {}
+        for name, part in super().parts(dims).items():
+            parts[name] = part
+            if name == "b_proj":
+                parts |= {name: Linear(dims.d, dims.key_dim), "w_proj": Linear(dims.d, dims.value_dim)}
+        return parts
+
+    def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.named import ops
+
+        heads = layer.dims.heads
+        q, k, v = (ops.wide_heads(side, heads) for side in (q, k, v))
+        q, k = ops.unit(q) * layer.dims.key**-0.5, ops.unit(k)
+        b, w = (
+            ops.wide_heads(ops.linear_in_float32(gate, x), heads).sigmoid() for gate in (layer.b_proj, layer.w_proj)
+        )
+        ones = k.new_ones(k.shape[:-1])
+        return Dynamics(q, k, w * v, log_alpha, k, ones, length=ones, read=(2 * b if self.neg else b) * k)
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for t, x_t in enumerate(x):
+            logits = p["f_proj.1.weight"] @ (p["f_proj.0.weight"] @ x_t) + p["dt_bias"]
+            erase = torch.sigmoid(p["b_proj.weight"] @ x_t) * (2 if self.neg else 1)
+            write = torch.sigmoid(p["w_proj.weight"] @ x_t)
+            gates = torch.sigmoid(p["g_proj.1.weight"] @ (p["g_proj.0.weight"] @ x_t) + p["g_proj.1.bias"])
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                alpha = torch.exp(-torch.exp(p["A_log"][h]) * loops.softplus(logits[of_key]))
+                query, written = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
+                decayed = alpha[:, None] * state[h]
+                error = write[of_value] * v[t, of_value] - (erase[of_key] * written) @ decayed
+                state[h] = decayed + torch.outer(written, error)
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
