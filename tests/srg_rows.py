@@ -28,10 +28,12 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
     last = len(x) - 1 if last is None else last
     now = x[last]
     maps = n_head * (2 if variant.base in "GD" else 1)
-    d_qk, d_vo = len(w["q.weight"]) // maps, len(w["v.weight"]) // n_head
+    d_qk, d_vo = len(w["q.weight"]) // maps, w["o.weight"].shape[1] // n_head
     w_v, w_o = w["v.weight"], w["o.weight"]
     if variant.adapter:
         w_v, w_o = (w[f"{n}.weight"] + w[f"{n}_up.weight"] @ w[f"{n}_down.weight"] for n in "vo")
+
+    group = n_head * d_vo // len(w["v.weight"])  # heads that share keys and values
 
     def seen(name, i):
         """What the K or the V projection of token i reads."""
@@ -61,9 +63,10 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
     for m in range(maps):
         part = slice(m * d_qk, (m + 1) * d_qk)
         q, z = w["q.weight"][part] @ now, []
-        of_registers = [(q * gate[part]) @ (w["k.weight"][part] @ register) for register in w.get("registers", ())]
+        w_k = w["k.weight"][m // group * d_qk :][:d_qk]
+        of_registers = [(q * gate[part]) @ (w_k @ register) for register in w.get("registers", ())]
         for i in tokens:
-            k = w["k.weight"][part] @ seen("k_conv.weight", i)
+            k = w_k @ seen("k_conv.weight", i)
             if not variant.rope:
                 z.append((q * gate[part]) @ k)
             elif rope_order == "before_gate":
@@ -92,7 +95,7 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
             swapped = {f"mix2.{new}": w[f"mix2.{old}"] for new, old in zip("ABp", "BAp")}
             w, kept = w | swapped, w
             a, w = mixed(a, "mix2", head), kept
-        part = slice(head * d_vo, (head + 1) * d_vo)
+        part = slice(head // group * d_vo, (head // group + 1) * d_vo)
         of_registers = [w_v[part] @ register for register in w.get("registers", ())]
         values = [w_v[part] @ seen("v_conv.weight", i) for i in tokens]
         values = of_registers + values if place == "first" else values + of_registers

@@ -17,7 +17,7 @@ CONTEXT = 12
 CASES = [
     ("S-p", {}),
     ("D-p", {}),
-    ("S-phe", {}),
+    ("S-pmhe", {"kv_heads": 2}),
     ("R-cg-q-12o", {}),
     ("G-cgk-q-12o", {}),  # registers
     ("R-q-12", {"position_rows": "from_end"}),  # rows depend on the length of the input

@@ -15,8 +15,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from madbench.errors import BudgetError
@@ -51,15 +53,15 @@ class Term:
 
 
 TERMS = {
-    "qk": Term("2 d r_qk", "W_q, W_k", lambda a: 2 * a.d * a.r_qk),
-    "vo": Term("2 d r_vo", "W_v, W_o", lambda a: 2 * a.d * a.r_vo),
+    "qk": Term("2 d r_qk", "W_q, W_k", lambda a: a.d * (a.r_qk + a.r_k)),
+    "vo": Term("2 d r_vo", "W_v, W_o", lambda a: a.d * (a.r_v + a.r_vo)),
     "conv": Term("2 * 4 d", "taps of K and of V", lambda a: 2 * CONV_TAPS * a.d),
     "qk_gate": Term("(d + 1) r_qk", "W_M1 and its bias", lambda a: (a.d + 1) * a.r_qk),
     "vo_gate": Term("(d + 1) r_vo", "W_M2 and its bias", lambda a: (a.d + 1) * a.r_vo),
     "contrast": Term("4 d_qk", "lambda_q1, k1, q2, k2", lambda a: 4 * a.qk_width),
     "head_norm": Term("d_vo", "gain of the heads' norm", lambda a: a.vo_width),
     "registers": Term("k d", "register rows", lambda a: a.registers * a.d),
-    "adapters": Term("2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: 2 * a.adapter_rank * (a.d + a.r_vo)),
+    "adapters": Term("2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: a.adapter_rank * (2 * a.d + a.r_v + a.r_vo)),
     "head_gate": Term("d H", "W_h", lambda a: a.d * a.size.n_head),
     "mix1": Term("H_q r (d + 1)", "W_S1 and its bias", lambda a: a.query_heads * a.r * (a.d + 1)),
     "mix1_tables": Term("H_q L (2 r + 1)", "A1, B1, p1", lambda a: a.query_heads * a.slots * (2 * a.r + 1), True),
@@ -67,6 +69,8 @@ TERMS = {
     "mix2_tables": Term("H L (2 r + 1)", "A2, B2, p2", lambda a: a.size.n_head * a.slots * (2 * a.r + 1), True),
 }
 """All terms of :attr:`MlpAllocation.terms`. A letter of a label lists the terms that it adds to ``qk`` and ``vo``."""
+SHARED_FORMULAS = {"qk": "d (r_qk + r_k)", "vo": "d (r_v + r_vo)", "adapters": "r_a (2 d + r_v + r_vo)"}
+"""Formulas of terms if heads share keys and values: their ranks are r_k and r_v, summed over the shared heads."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class MlpAllocation:
     adapter_rank: int = 0  # r_a, rank of the adapters of V and O
     gates: str = "both"  # sides that a label with g gates: ``qk``, ``vo`` or both
     window: int = 0  # w, number of tokens that a row sees; 0 if it sees all earlier tokens
+    kv_heads: int = 0  # m, heads of keys and values; 0 if each head has its own
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
@@ -97,7 +102,9 @@ class MlpAllocation:
         """Formula and tensors of each term, for display."""
         slots = "w" if self.slots < self.length + self.registers else "L"
         slots = f"({slots} + k)" if self.registers else slots
-        return {name: (TERMS[name].formula.replace("L", slots), TERMS[name].tensors) for name in self.terms}
+        shared = SHARED_FORMULAS if self.kv_heads else {}
+        formulas = {name: shared.get(name, TERMS[name].formula).replace("L", slots) for name in self.terms}
+        return {name: (formula, TERMS[name].tensors) for name, formula in formulas.items()}
 
     @property
     def target(self) -> int:
@@ -119,6 +126,22 @@ class MlpAllocation:
     r_qk = property(lambda self: self.ranks["qk"])
     r_vo = property(lambda self: self.ranks["vo"])
     r = property(lambda self: self.ranks["mix"])
+    value_heads = property(lambda self: self.kv_heads or self.size.n_head, doc="Heads of values.")
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys. Each of the two sets of query heads of G and D has its own."""
+        return self.query_heads // self.size.n_head * self.value_heads
+
+    @property
+    def r_k(self) -> Any:
+        """The rank of the keys, summed over their heads."""
+        return _share(self.r_qk, self.key_heads, self.query_heads)
+
+    @property
+    def r_v(self) -> Any:
+        """The rank of the values, summed over their heads."""
+        return _share(self.r_vo, self.value_heads, self.size.n_head)
 
     @property
     def total(self) -> int:
@@ -156,13 +179,13 @@ class MlpAllocation:
         return (earlier if causal else 2 * earlier - 1) + self.registers
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes that each token adds to the decoding cache: one key and one value per head.
+        """Bytes that each token adds to the decoding cache: one key and one value per head of keys and values.
 
         The inputs kept for the convolution and the rows of the registers do not grow, and are not counted. A cache of
         w tokens is spread over ``max_len``.
         """
         share = min(1, self.window / self.length) if self.window else 1
-        return (self.r_qk + self.r_vo) * bytes_per_element * share
+        return (self.r_k + self.r_v) * bytes_per_element * share
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
@@ -170,9 +193,10 @@ class MlpAllocation:
         P is the mean number of visible tokens: (seq_len + 1) / 2 if causal, else seq_len; fewer with a window. h is the
         number of mixing heads: H_q for mixing 1 plus H for mixing 2.
 
-        - projections 4 d r_qk + 4 d r_vo; convolutions 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the gated sides
+        - projections 4 d r_qk + 4 d r_vo, or 2 d (r_qk + r_k + r_v + r_vo) with m
+        - convolutions 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the gated sides
         - mixing gates 2 d h r; gates of heads 2 d H
-        - adapters 4 r_a (d + r_vo)
+        - adapters 4 r_a (d + r_vo), or 2 r_a (2 d + r_v + r_vo) with m
         - pairs (P + k) (2 r_qk + 2 r_vo): scores and readout, including registers
         - mixing (P + k) h (4 r + 2): the products with A and B, and the diagonal I + Diag(p)
 
@@ -187,11 +211,17 @@ class MlpAllocation:
         widths = self.r_qk + self.r_vo
         mixing_heads = self.query_heads * variant.mix1 + self.size.n_head * variant.mix2
         gated = self.r_qk * ("qk_gate" in self.terms) + self.r_vo * ("vo_gate" in self.terms)
-        per_token = 4 * d * widths + 4 * CONV_TAPS * d * variant.conv + 2 * d * gated
+        per_token = 2 * d * (widths + self.r_k + self.r_v) + 4 * CONV_TAPS * d * variant.conv + 2 * d * gated
         per_token += 2 * d * (mixing_heads * self.r + self.size.n_head * variant.head_gate)
-        per_token += 4 * self.adapter_rank * (d + self.r_vo)
+        per_token += 2 * self.adapter_rank * (2 * d + self.r_v + self.r_vo)
         per_pair = 2 * widths + mixing_heads * (4 * self.r + 2)
         return per_token + per_pair * self.pairs_per_token(seq_len, causal)
+
+
+def _share(rank: int, heads: int, of_heads: int) -> int | Fraction:
+    """The rank of ``heads`` heads, if that of ``of_heads`` heads is ``rank``. Exact between admissible ranks too."""
+    share = Fraction(rank * heads, of_heads)
+    return share if share.denominator > 1 else operator.index(share.numerator)
 
 
 def solve(
@@ -208,7 +238,8 @@ def solve(
     Strict budget of a label with ``q`` (``v`` exchanges the sides): the ranks start at r_qk = d/4, r_vo = d and
     r = ``mix_rank``. If over budget, they are reduced in this order, each only as far as needed: r_qk down to d/8, r
     down to 1, r_vo down to d/2, r_qk below d/8. Parameters left over go to r_vo. A label without ``q``, ``v`` and
-    ``!`` starts at r_qk = r_vo = d. A label with ``!`` keeps these ranks.
+    ``!`` starts at r_qk = r_vo = d. A label with ``!`` keeps these ranks. With ``m``, a label without ``q`` and ``v``
+    gives what is left over to r_qk first, and what then remains to r_vo.
 
     A rank is admissible if its width per head is a multiple of ``rank_multiple`` and of 1 (2 for d_qk with p, 8 for
     d_vo from d_model 256 up). The full rank d is admissible too if the heads divide it.
@@ -251,6 +282,13 @@ class _Solver:
 
     def check(self) -> None:
         """Raises ``BudgetError`` for a size that no mixer of this label can have."""
+        n_head, kv_heads = self.size.n_head, self.own.get("kv_heads") or 1
+        if n_head % kv_heads:
+            divisors = ", ".join(str(n) for n in range(1, n_head + 1) if n_head % n == 0)
+            raise BudgetError(
+                f"{self.variant}: {kv_heads} heads of keys and values cannot be shared evenly by {n_head} heads;"
+                f" use kv_heads of {divisors}"
+            )
         if self.rank_multiple > self.d:
             raise BudgetError(f"{self.variant}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
         if not self.has_room_for_heads():
@@ -313,7 +351,10 @@ class _Solver:
         if self.variant.has_mixing:
             payments.append(Payment(mix, least[mix]))
         payments += [Payment(keeps, least[keeps]), Payment(pays, least[pays])]
-        ranks = match_budget(self.room, self.start(4 if self.variant.rank else 1), self.sides, payments, keeps)
+        start = self.start(4 if self.variant.rank else 1)
+        if self.variant.shared_kv and not self.variant.rank:
+            start = match_budget(self.room, start, self.sides, [], grows=pays)
+        ranks = match_budget(self.room, start, self.sides, payments, keeps)
         if self.room(ranks) < 0:
             raise BudgetError(self.why_infeasible())
         return ranks

@@ -59,6 +59,8 @@ class Decodable(Protocol):
         angles: tuple[Tensor, Tensor] | None = None,
     ) -> Projected: ...
 
+    def for_each_head(self, p: Projected) -> Projected: ...
+
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor: ...
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor: ...
@@ -70,8 +72,8 @@ class Decodable(Protocol):
 class Storage:
     """Memory for keys and values of C tokens. A row is written once, so that caches that share it stay valid."""
 
-    k: Tensor  # (B, H_q, C, K)
-    v: Tensor  # (B, H, C, V)
+    k: Tensor  # (B, H_q, C, K), or once per group of heads that share keys and values
+    v: Tensor  # (B, H, C, V), likewise
     used: int  # number of used rows; the rows after them are free
 
 
@@ -124,12 +126,12 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
     k, v = cache.k, cache.v
     if cache.left and mixer.variant.has_mixing and not mixer.has_slots_of_window:
         k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # slots by position count the tokens that have left
-    seen = replace(projected, k=k, v=v)
+    seen = mixer.for_each_head(replace(projected, k=k, v=v))
     if mixer.uses_sdpa and not mixer.contrast:
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
     else:
         o = mixer.attend(seen, seen.k.shape[2] - 1, is_step=True)
-    return mixer.read_out(mixer.exclude(o, projected), row)[:, 0], cache
+    return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row)[:, 0], cache
 
 
 def _check_causal(mixer: Decodable) -> None:

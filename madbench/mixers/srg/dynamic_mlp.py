@@ -92,6 +92,9 @@ class DynamicMLP(nn.Module):
       (Proposition 2.6).
     - w: ``l`` runs over the last w tokens of the prefix and the registers. Tokens before them have no slot: R(1) and
       R(2) keep the rows and columns of the others.
+    - m: groups of heads share keys and values. They are projected and cached once per group, and repeated for every
+      head before anything else, so that each path computes them. The two sets of query heads of G and D have keys of
+      their own.
     - h: what a head reads out, after everything else, is scaled by ``sigmoid(x_t w_h)``. There is no bias, and w_h
       starts as the weights of the other gates do, so that a gate starts near 1/2, as in the authors' models
       (Qiu et al. 2025). Marin's models take 2 sigmoid and start at zero, so that a gate starts at one.
@@ -173,8 +176,8 @@ class DynamicMLP(nn.Module):
         """True if the mixer is called under ``vmap``. Operators that work head by head then treat models as heads."""
 
         self.q = nn.Linear(d_model, r_qk, bias=False)
-        self.k = nn.Linear(d_model, r_qk, bias=False)
-        self.v = nn.Linear(d_model, r_vo, bias=False)
+        self.k = nn.Linear(d_model, allocation.r_k, bias=False)
+        self.v = nn.Linear(d_model, allocation.r_v, bias=False)
         self.o = nn.Linear(r_vo, d_model, bias=False)
         self.k_conv = ShortConv(d_model) if variant.conv else None
         self.v_conv = ShortConv(d_model) if variant.conv else None
@@ -183,7 +186,7 @@ class DynamicMLP(nn.Module):
         self.head_gate = nn.Linear(d_model, self.n_head, bias=False) if variant.head_gate else None
         self.registers = nn.Parameter(torch.empty(allocation.registers, d_model)) if variant.registers else None
         thin = allocation.adapter_rank
-        self.v_down, self.v_up = self._adapter(d_model, thin, r_vo) if variant.adapter else (None, None)
+        self.v_down, self.v_up = self._adapter(d_model, thin, allocation.r_v) if variant.adapter else (None, None)
         self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if variant.adapter else (None, None)
         self.contrast = Contrast(allocation.qk_width, lambda_init) if variant.base == "D" else None
         self.head_norm = nn.RMSNorm(allocation.vo_width, eps=HEAD_NORM_EPS) if variant.base == "D" else None
@@ -225,7 +228,7 @@ class DynamicMLP(nn.Module):
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":
             return self.reference(x).to(x.dtype)
-        projected = self.project(x, 0) if projected is None else projected
+        projected = self.for_each_head(self.project(x, 0) if projected is None else projected)
         if path in ("tiled", "fused") and is_transformed() and not self.is_stacked:
             raise TrainingError(f"path {path!r} has no rules for the transforms of torch.func; use 'auto'")
         if path == "sdpa" or (path == "tiled" and self.uses_sdpa):
@@ -287,7 +290,7 @@ class DynamicMLP(nn.Module):
         """Scores, activations and weights (T x T each) of x (B, T, D), whose first row is at ``position``."""
         check_sequences(x, self.variant)
         self.check_length(x.shape[1])
-        p = self.project(x, position)
+        p = self.for_each_head(self.project(x, position))
         if self._exceeds_float16(p):
             with without_autocast(p.q):
                 return self._maps(p.in_float32())
@@ -385,6 +388,7 @@ class DynamicMLP(nn.Module):
     ) -> Projected:
         """Projects the tokens x (B, T, D) to queries, keys, values and strengths. The first token is at ``position``.
 
+        With m there is one key and value per group of heads (:meth:`for_each_head` repeats them).
         ``before`` are the preceding inputs (B, taps - 1, D), for a convolution. ``angles`` are those of the positions,
         for RoPE, if already computed.
         """
@@ -397,12 +401,14 @@ class DynamicMLP(nn.Module):
             q, k, v = project(x, self.q, self.k, self.v)
         if self.v_down:
             v = v + self.v_up(self.v_down(v_in))
-        q, k, v = _split_heads(q, self.query_heads), _split_heads(k, self.query_heads), _split_heads(v, self.n_head)
+        q, k = _split_heads(q, self.query_heads), _split_heads(k, self.allocation.key_heads)
+        v = _split_heads(v, self.allocation.value_heads)
         gate = torch.sigmoid(_split_heads(self.qk_gate(x), self.query_heads)) if self.qk_gate else None
         unturned = q if gate is None else q * gate
         to_registers = None
         if self.registers is not None:
-            to_registers = unturned @ _split_heads(self.k(self.registers)[None], self.query_heads).transpose(-1, -2)
+            keys = _split_heads(self.k(self.registers)[None], self.allocation.key_heads)
+            to_registers = unturned @ _repeat_heads(keys, self.query_heads).transpose(-1, -2)
         if not self.variant.rope:
             q = unturned
         else:
@@ -413,6 +419,12 @@ class DynamicMLP(nn.Module):
         s1 = self.mix1.strengths(x) if self.mix1 else None
         s2 = self.mix2.strengths(x) if self.mix2 else None
         return Projected(q, k, v, s1, s2, to_registers)
+
+    def for_each_head(self, p: Projected) -> Projected:
+        """Repeats shared keys and values for all heads: k (B, H_q, S, K), v (B, H, S, V)."""
+        if not self.variant.shared_kv:
+            return p
+        return replace(p, k=_repeat_heads(p.k, self.query_heads), v=_repeat_heads(p.v, self.n_head))
 
     def _exceeds_float16(self, p: Projected) -> bool:
         return p.q.dtype == torch.float16 and not self.variant.has_softmax
@@ -501,7 +513,7 @@ class DynamicMLP(nn.Module):
         """The values of the registers, (1, H, registers, V)."""
         v = self.v(self.registers)
         v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
-        return _split_heads(v[None], self.n_head)
+        return _repeat_heads(_split_heads(v[None], self.allocation.value_heads), self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
         """Applies ``operator`` to the projected rows of the heads. Handles an axis of models under ``vmap``."""
@@ -572,3 +584,8 @@ def _tiled_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *
 def _split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, heads * C) -> (B, heads, T, C)."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, shared heads, T, C) -> (B, heads, T, C): consecutive heads share one."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)

@@ -23,6 +23,7 @@ from madbench.mixers.srg.grammar import (
     NO_POSITIONS,
     POSITION_LAYOUT,
     SYNTAX,
+    WIDENED,
     Variant,
     every_label,
     from_letters,
@@ -57,11 +58,13 @@ class Settings:
     """Labels with a: rank of the matrices added to W_v and W_o."""
     window: int = field(default=16, metadata=NOT_AT_DEFAULT)
     """Labels with w: number of tokens that a row sees, its own included."""
+    kv_heads: int = field(default=1, metadata=NOT_AT_DEFAULT)
+    """Labels with m: number of heads of keys and values, a divisor of n_head. 1 is MQA, n_head is a label without m."""
     lambda_init: float = field(default=0.8, metadata=NOT_AT_DEFAULT)
     """Labels with D: initial factor of the second softmax, which is subtracted; at least 0 and below 1."""
 
     def __post_init__(self):
-        check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank", "window")
+        check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank", "window", "kv_heads")
         if not 0 <= self.lambda_init < 1:
             raise ConfigError(f"lambda_init must be at least 0 and below 1, got {self.lambda_init}")
 
@@ -129,7 +132,7 @@ class SRGFamily:
         if not (label.rope or label.conv or label.has_mixing):
             rows.append(NO_POSITIONS)
         if not (label.rank or label.over):
-            rows.append(MATCHED)
+            rows.append(WIDENED if label.shared_kv else MATCHED)
         return rows
 
     def effective(self, allocation: MlpAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -126,6 +126,12 @@ LETTERS = (
         " and with o, tables have w rows.",
         "i in {t - w + 1, ..., t}", "sliding window attention, Beltagy et al. 2020 (arXiv 2004.05150), Section 3.1",
         "features", "window", settings=("window",), is_in_table1=False),
+    Letter("m", "shared keys and values",
+        "Groups of heads share one head of keys and values. There are kv_heads of them; 1 is multi-query attention."
+        " A label without q and v widens QK by what this saves.",
+        "h_t of head j reads k_g(j), o_t reads v_g(j), g(j) = floor(j kv_heads / H)",
+        "MQA, Shazeer 2019 (arXiv 1911.02150); GQA, Ainslie et al. 2023 (arXiv 2305.13245)",
+        "features", "shared_kv", settings=("kv_heads",), is_in_table1=False),
     Letter("h", "gate per head",
         "The current token scales what each head reads out, by one number between 0 and 1 per head.",
         "o_t <- sigmoid(x_t w_h) o_t, w_h in R^d", "headwise gate, Qiu et al. 2025 (arXiv 2505.06708)",
@@ -182,6 +188,10 @@ MATCHED = Explanation("", "no rank reduced",
     "The label adds no parameters, so no rank is reduced.",
     "r_qk = r_vo = d", "parameter allocation, Section 2.6",
 )  # fmt: skip
+WIDENED = Explanation("", "QK widened",
+    "Shared keys and values save parameters, and QK takes them: its heads are wider.",
+    "r_qk > r_vo = d", "",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -200,6 +210,7 @@ class Variant:
     registers: bool = False  # k: learned rows before the tokens
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
     window: bool = False  # w: a row sees the last tokens only
+    shared_kv: bool = False  # m: groups of heads share keys and values
     head_gate: bool = False  # h: the current token gates what each head reads out
     exclusive: bool = False  # e: what a head reads out loses its component along the token's own value
 

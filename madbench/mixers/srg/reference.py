@@ -61,7 +61,7 @@ def _sequence(
         w_v = w_v + w["v_up.weight"] @ w["v_down.weight"]
         w_o = w_o + w["o_up.weight"] @ w["o_down.weight"]
     q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w_v.T
-    d_qk, d_vo = q.shape[1] // query_heads, v.shape[1] // n_head
+    d_qk, d_vo = q.shape[1] // query_heads, w_o.shape[1] // n_head
     gate = torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"]) if "qk_gate.weight" in w else torch.ones_like(q)
     unturned = q * gate
     if variant.rope:
@@ -74,6 +74,8 @@ def _sequence(
     register_keys, register_values = k[:0], v[:0]
     if variant.registers:
         register_keys, register_values = w["registers"] @ w["k.weight"].T, w["registers"] @ w_v.T
+    k, register_keys = (for_each_head(each, d_qk, query_heads) for each in (k, register_keys))
+    v, register_values = (for_each_head(each, d_vo, n_head) for each in (v, register_values))
     if variant.base == "D":
         first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
         contrast = torch.exp(first) - torch.exp(second) + lambda_init
@@ -132,6 +134,12 @@ def _sequence(
             o = o * torch.sigmoid(w["vo_gate.weight"] @ x[t] + w["vo_gate.bias"])
         rows_of_output.append(w_o @ o)
     return torch.stack(rows_of_output)
+
+
+def for_each_head(x: Tensor, width: int, heads: int) -> Tensor:
+    """Keys or values of shared heads, (T, shared heads * width) -> (T, heads * width). Consecutive heads share one."""
+    group = heads * width // x.shape[1]
+    return torch.cat([x[:, head // group * width :][:, :width] for head in range(heads)], dim=1)
 
 
 def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int, first: int = 0) -> Tensor:

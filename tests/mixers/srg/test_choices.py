@@ -29,6 +29,8 @@ SEES_ALL = [
     ("L-q-12", {}),
     ("D-p", {}),
     ("D-phe", {}),
+    ("S-pme", {}),
+    ("G-ckm-q-12o", {}),
     ("R-che-q-12o", {}),
     ("R-k-q-1o", {"register_place": "last"}),
 ]

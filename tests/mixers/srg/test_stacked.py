@@ -27,6 +27,8 @@ BATCH, LENGTH, WIDTH, MODELS = 2, 7, 16, 3
         ("G-1!", "tiled"),
         ("R-2o!", "tiled"),
         ("S-phe", "sdpa"),
+        ("D-pm", "tiled"),
+        ("G-m-q-1o", "tiled"),
         ("R-he", "tiled"),
     ],
 )

@@ -273,7 +273,7 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
     """The error of the norm of each row's hidden scores under bfloat16 autocast, relative to float64."""
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
-        p = mixer._ordered(mixer.project(x, 0))
+        p = mixer._ordered(mixer.for_each_head(mixer.project(x, 0)))
         h, _, _, norm = mixer._weights(mixer._scores(p, 0), p, mixer.register_slots)
     gate = h[:, : mixer.n_head].double().tril(mixer.register_slots)
     return difference(norm.double(), gate.square().sum(-1, keepdim=True).add(EPS).sqrt())
