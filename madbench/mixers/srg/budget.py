@@ -242,7 +242,8 @@ def solve(
     gives what is left over to r_qk first, and what then remains to r_vo.
 
     A rank is admissible if its width per head is a multiple of ``rank_multiple`` and of 1 (2 for d_qk with p, 8 for
-    d_vo from d_model 256 up). The full rank d is admissible too if the heads divide it.
+    d_vo from d_model 256 up), and with e if d_vo is at least 2. The full rank d is admissible too if the heads divide
+    it.
 
     Paper's budget: r = ``mix_rank``. The compressed rank is d/4, or d/8 if the mixer with d/4, including tables,
     exceeds the budget; the other rank is d. Section 2.6 derives d/4 for labels with g, whose VO gate uses the d^2 that
@@ -293,7 +294,7 @@ class _Solver:
             raise BudgetError(f"{self.variant}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
         if not self.has_room_for_heads():
             n_head = self.size.n_head
-            unit = self.variant.query_heads(n_head) * self.qk_step
+            unit = max(self.variant.query_heads(n_head) * self.qk_step, self.vo.least)
             fewer = (n for n in range(min(n_head, self.d), 0, -1) if self.at(n_head=n).has_room_for_heads())
             fitting = next(fewer, None)
             raise BudgetError(
@@ -313,7 +314,8 @@ class _Solver:
     @property
     def vo(self) -> Side:
         step = WIDE_VO_STEP if self.d >= WIDE_MODEL else 1
-        return Side.of_heads(self.d, self.size.n_head, step=step, multiple=self.rank_multiple)
+        least = 2 if self.variant.exclusive else 1  # a head of one channel has no direction besides its own value
+        return Side.of_heads(self.d, self.size.n_head, step=step, multiple=self.rank_multiple, least=least)
 
     @property
     def sides(self) -> dict[str, Side]:

@@ -190,7 +190,7 @@ MATCHED = Explanation("", "no rank reduced",
 )  # fmt: skip
 WIDENED = Explanation("", "QK widened",
     "Shared keys and values save parameters, and QK takes them: its heads are wider.",
-    "r_qk > r_vo = d", "",
+    "r_qk > r_vo = d", "what shared keys and values leave of 4 d^2",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from madbench.errors import BudgetError
 from madbench.labels import diff, parse
 from madbench.mixers import build, solve
 from madbench.mixers.srg.parts import exclude
@@ -83,3 +84,11 @@ def test_e_adds_no_parameters():
     allocation, plain = solve("S-pe", 64, 4, 32), solve("S-p", 64, 4, 32)
     assert (allocation.ranks, allocation.total, allocation.ratio) == (plain.ranks, plain.total, 1)
     assert diff(parse("S-pe"), parse("S-p")) == ("exclusive",)
+
+
+def test_exclusive_heads_have_at_least_two_channels():
+    """A head of one channel would read nothing."""
+    assert (solve("S-v", 16, 2, 8, "paper").vo_width, solve("S-e-v", 16, 2, 8, "paper").vo_width) == (2, 2)
+    assert solve("S-v-1", 16, 2, 40, "paper").vo_width == 1 and solve("S-e-v-1", 16, 2, 40, "paper").vo_width == 2
+    with pytest.raises(BudgetError, match="use n_head 1 or d_model 8"):
+        solve("S-e", 3, 4, 8)
