@@ -61,8 +61,13 @@ class Size:
 class Allocation(Protocol):
     """The ranks and the cost of a mixer. Every count is exact for the built module.
 
-    Optional members for ``madbench explain --cost``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width
-    of one head}, and ``paper_total``, the number of parameters that the family's paper counts.
+    Optional members:
+
+    - ``state(seq_len)``: the numbers that decoding carries from token to token after ``seq_len`` tokens. It counts
+      recurrent matrices, windows of convolutions, shifted tokens, last keys and values, and caches. Integers such as a
+      position do not count. Without it the state is unknown (:func:`madbench.mixers.state_size`).
+    - for ``madbench explain --cost``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head},
+      and ``paper_total``, the number of parameters that the family's paper counts.
     """
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import from_mapping, plain_values
-from madbench.errors import ConfigError, FamilyError, did_you_mean
+from madbench.errors import BudgetError, ConfigError, FamilyError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, Label, as_label, family_of, loaded_families, trust
 from madbench.labels.family import Allocation, Check, Family, Layer, ListedFamily, LoadedFamily, Size, one_factor_apart
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Allocation", "Check", "Explanation", "Family", "Layer", "ListedFamily", "LoadedFamily", "Size", "Traits", "build",
-    "families_that_see_all", "label_traits", "one_factor_apart", "own_settings", "solve",
+    "families_that_see_all", "label_traits", "one_factor_apart", "own_settings", "solve", "state_size",
 ]  # fmt: skip
 
 
@@ -135,6 +135,20 @@ def _parts(label: Label, family: LoadedFamily) -> tuple[Label, ...]:
     """The different labels that a label combines. Empty if its family does not combine labels."""
     blocks, period = getattr(family, "blocks", None), getattr(family, "block_period", lambda _: 1)
     return tuple(dict.fromkeys(blocks(label, period(label)))) if blocks else ()
+
+
+def state_size(allocation: Allocation, seq_len: int) -> int:
+    """The numbers that decoding carries from token to token after ``seq_len`` tokens.
+
+    Raises ``BudgetError`` with the reason if the label's family or the user's module does not state it.
+    """
+    stated: Callable[[int], int] | None = getattr(allocation, "state", None)
+    if stated is None:
+        raise BudgetError(
+            f"{allocation.label}: its family does not state what decoding carries from token to token; the family's "
+            "allocation can have a method state(seq_len)"
+        )
+    return stated(seq_len)
 
 
 def effective_settings(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.errors import FamilyError
 from madbench.jobs import Budget
 from madbench.labels import Label, as_label, family_of
-from madbench.mixers import Allocation, Layer, build, solve, used_settings
+from madbench.mixers import Allocation, Layer, build, solve, state_size, used_settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,6 +67,10 @@ class MixerSequence:
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
         """Bytes that each token adds to the decoding cache of all mixers."""
         return sum(count * block.state_bytes_per_token(bytes_per_element) for block, count in self.kinds)
+
+    def state(self, seq_len: int) -> int:
+        """The numbers that decoding carries after ``seq_len`` tokens. Raises ``BudgetError`` if that is unknown."""
+        return sum(count * state_size(block, seq_len) for block, count in self.kinds)
 
 
 def block_labels(label: str | Label, count: int) -> tuple[Label, ...]:

@@ -127,6 +127,7 @@ def test_all_blocks_of_a_plain_label_share_one_allocation():
     assert (sequence.total, sequence.target, sequence.ratio) == (3 * one.total, 3 * one.target, one.ratio)
     assert sequence.flops_per_token(16) == 3 * one.flops_per_token(16)
     assert sequence.state_bytes_per_token(4) == 3 * one.state_bytes_per_token(4)
+    assert sequence.state(9) == 3 * one.state(9) > 0
     assert sequence.ranks == one.ranks
 
 
@@ -138,6 +139,7 @@ def test_costs_of_different_mixers_are_sums_over_the_blocks(turn):
     assert sequence.total == 2 * plain.total + mixing.total
     assert sequence.ratio == sequence.total / (2 * plain.target + mixing.target)
     assert sequence.flops_per_token(9) == 2 * plain.flops_per_token(9) + mixing.flops_per_token(9)
+    assert sequence.state(9) == 2 * plain.state(9) + mixing.state(9)
     assert sequence.ranks == [plain.ranks, mixing.ranks, plain.ranks]
 
 

@@ -64,6 +64,10 @@ class Allocation:
         """The state has one size at every length."""
         return 0.0
 
+    def state(self, seq_len: int) -> int:
+        """The sums of k v^T and of k, of every head."""
+        return self.ranks["r"] * (self.ranks["r"] // self.size.n_head + 1)
+
 
 class LinearAttention(ListedFamily):
     """See :class:`madbench.mixers.Family`."""

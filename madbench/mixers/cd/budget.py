@@ -31,6 +31,10 @@ class CdAllocation(RankAllocation):
 
     key_width = property(lambda self: self.r_qk // self.size.n_head, doc="n, the key width of one head.")
     value_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_v, the value width of one head.")
+    columns = property(
+        lambda self: self.value_width + (self.label.norm in ("sum", "max")),
+        doc="Columns of the state of a recurrent head: its values, and a sum if one is kept.",
+    )
 
     def payment(self) -> tuple[int, int]:
         return self.size.d_model, -(-self.size.d_model // 4)
@@ -84,6 +88,18 @@ class CdAllocation(RankAllocation):
         wide = max(bytes_per_element, 4)
         return self.r_qk * wide + self.r_vo * (bytes_per_element if self.label.is_softmax else wide)
 
+    def state(self, seq_len: int) -> int:
+        """The numbers that decoding carries after ``seq_len`` tokens.
+
+        A recurrent label carries Z, n (d_v + 1) numbers per head if a sum is kept, and a running maximum per head.
+        Other labels keep all keys and values. Convolutions keep their last three inputs.
+        """
+        label, heads = self.label, self.size.n_head
+        windows = (CONV_TAPS - 1) * (2 * self.r_qk + self.r_vo) * label.conv
+        if not label.is_recurrent:
+            return windows + (self.r_qk + self.r_vo) * seq_len
+        return windows + self.r_qk * self.columns + heads * label.has_maximum
+
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
@@ -94,8 +110,7 @@ class CdAllocation(RankAllocation):
         """
         label, n, m = self.label, self.r_qk, self.r_vo
         if label.is_recurrent:
-            columns = self.value_width + (label.norm in ("sum", "max"))
-            return 2 * self.total + (4 + bool(label.gate) + 4 * bool(label.mirror)) * n * columns
+            return 2 * self.total + (4 + bool(label.gate) + 4 * bool(label.mirror)) * n * self.columns
         return 2 * self.total + (n + m) * (seq_len + 1) + 2 * n * bool(label.mirror) * (seq_len - 1)
 
 

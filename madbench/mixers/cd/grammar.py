@@ -99,6 +99,16 @@ class Label:
         return self.is_kernel or self.readout == "id"
 
     @property
+    def has_log_scale(self) -> bool:
+        """True if the scale b_j is kept as a logarithm, because it may be huge."""
+        return self.scaling.startswith("bi") and self.readout == "id"
+
+    @property
+    def has_maximum(self) -> bool:
+        """True if the state is kept relative to a running maximum."""
+        return self.is_recurrent and (self.gate == "se" or self.has_log_scale)
+
+    @property
     def is_softmax(self) -> bool:
         """True if its coefficients are those of softmax attention."""
         return (self.readout, self.gate, self.mirror, self.norm) == ("exp", "", "", "sum")

@@ -43,8 +43,6 @@ class Projections(nn.Module):
         self.allocation, self.variant, self.n_head, self.init_std = allocation, label, heads, init_std
         # phi(s c) = c phi(s) for c > 0, so powers of lambda may move from the gate to the keys
         self.is_homogeneous = label.is_recurrent or label.readout == "relu"
-        self.has_log_scale = label.scaling.startswith("bi") and label.readout == "id"
-        self.has_maximum = label.is_recurrent and (label.gate == "se" or self.has_log_scale)
 
         def linear(out: int, bias: bool = False) -> nn.Linear:
             return nn.Linear(d_model, out, bias=bias)
@@ -107,7 +105,7 @@ class Projections(nn.Module):
                 log_scale, d = inverse if log_scale is None else log_scale + inverse, replace(d, log_gate=None)
             elif self.variant.norm == "pow":
                 d = replace(d, log_norm=self.log_pow(x.shape[1], position, d.q))
-            if self.has_maximum:
+            if self.variant.has_maximum:
                 log_inputs = torch.zeros_like(d.q[..., 0]) if log_scale is None else log_scale
                 m, m_before = parts.running_maximum(d.log_gate, log_inputs, maximum)
                 maximum = m[..., -1]
@@ -207,7 +205,7 @@ class Projections(nn.Module):
             b = -torch.expm1(log_gate)
         else:
             b = call_in_dtype_of_input(self.scale, x).transpose(1, 2)[..., None]
-            if self.has_log_scale:
+            if self.variant.has_log_scale:
                 return norm, b.squeeze(-1)
             b = b.exp() if kind == "i" else b.sigmoid()
         return b * norm, None

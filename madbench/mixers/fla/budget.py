@@ -60,6 +60,10 @@ class LayerAllocation(CountedParameters):
         """Bytes that each token adds to the decoding cache. Zero for layers with a state of fixed size."""
         return float(self.cache * bytes_per_element)
 
+    def state(self, seq_len: int) -> int:
+        """The numbers carried from token to token: state, windows of convolutions, last tokens and cache."""
+        return self.ranks["state"] + self.cache * seq_len
+
 
 @functools.cache
 def solve(label: Label, size: Size) -> LayerAllocation:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -14,7 +16,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import BudgetError, MadbenchError
 from madbench.mixers import Size, Traits
-from madbench.mixers.my.operator import ModuleMixer, asks_for, make, takes_steps, wrap_user_errors, wrong_output
+from madbench.mixers.my.arguments import dotted
+from madbench.mixers.my.operator import (
+    ModuleMixer,
+    asks_for,
+    make,
+    states_cost,
+    takes_steps,
+    wrap_user_errors,
+    wrong_output,
+)
 from madbench.mixers.my.sources import working_folder_on_path
 from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.traits import output_names
@@ -60,6 +71,18 @@ class ModuleAllocation:
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
         """Bytes by which the state of the module's own step grows, or else of its inputs, which decoding keeps."""
         return kept_per_token(self.label.path, self.size) * bytes_per_element
+
+    def state(self, seq_len: int) -> int:
+        """The numbers carried from token to token, as its ``state(seq_len)`` states. ``BudgetError`` without one."""
+        found = stated(self.label.path, self.size, "state", seq_len)
+        if found is None:
+            raise BudgetError(
+                f"{self.label} does not state what decoding carries from token to token; give the module a method "
+                "state(seq_len) that returns the number of numbers"
+            )
+        if found != int(found):
+            raise BudgetError(f"{self.label}: its state({seq_len}) must be a whole number, got {found!r}")
+        return int(found)
 
 
 @functools.lru_cache(maxsize=1000)
@@ -165,20 +188,44 @@ def flops(path: str, size: Size, seq_len: int) -> float:
 
 
 @functools.lru_cache(maxsize=1000)
-def kept_per_token(path: str, size: Size) -> float:
-    """Numbers that decoding keeps per token: measured on the module's own step, or else its inputs."""
+def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
+    """The number that a module's own method ``name(seq_len)`` returns. None if there is no such method.
+
+    Raises ``BudgetError`` if it fails, or returns no finite number of at least 0.
+    """
+    with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
+        module = make(path, size)
+        if not states_cost(module, name):
+            return None
+        with wrap_user_errors(f"my:{dotted(path)}: its {name}"):
+            found = getattr(module, name)(seq_len=seq_len)
+    is_number = isinstance(found, Real) and not isinstance(found, bool)
+    if not is_number or not math.isfinite(found) or found < 0:
+        raise BudgetError(f"my:{dotted(path)}: its {name}({seq_len}) must be a finite number >= 0, got {found!r:.100}")
+    return float(found)
+
+
+@functools.lru_cache(maxsize=1000)
+def kept_numbers(path: str, size: Size) -> list[int] | None:
+    """The numbers in the state of a module's own step after each of some tokens. None without a working step."""
     with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
         module = make(path, size).eval()
         if not takes_steps(module):
-            return float(size.d_model)
+            return None
         state, kept = None, []
         try:
             for _ in range(2 * STEPS):
                 _, state = module.step(torch.zeros(1, size.d_model), state)
                 kept.append(_numbers(state))
         except Exception:  # a wrong step, of which verify says what is wrong
-            return float(size.d_model)
-    return (kept[-1] - kept[STEPS - 1]) / STEPS
+            return None
+    return kept
+
+
+def kept_per_token(path: str, size: Size) -> float:
+    """Numbers that decoding keeps per token: measured on the module's own step, or else its inputs."""
+    kept = kept_numbers(path, size)
+    return float(size.d_model) if kept is None else (kept[-1] - kept[STEPS - 1]) / STEPS
 
 
 def _numbers(state: Any) -> int:

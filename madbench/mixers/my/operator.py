@@ -200,6 +200,17 @@ def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
     return False
 
 
+def states_cost(module: nn.Module, name: str) -> bool:
+    """True if a module has a method of this name with the argument ``seq_len``, not a property or another method."""
+    method = inspect.getattr_static(module, name, None)
+    if not isinstance(method, FunctionType | MethodType | classmethod | staticmethod):
+        return False
+    with suppress(TypeError, ValueError):
+        inspect.signature(getattr(module, name)).bind(seq_len=1)
+        return True
+    return False
+
+
 def takes_layer(path: str) -> bool:
     """True if a class or function requires its place in the model."""
     return bool(_layer_arguments(path))

@@ -71,6 +71,10 @@ class NamedAllocation(CountedParameters):
         """Bytes that each token adds to the cache. Zero if the state has a fixed size."""
         return float(bytes_per_element * sum(self.operator.cached(self.dims).values()))
 
+    def state(self, seq_len: int) -> int:
+        """The numbers that decoding carries after ``seq_len`` tokens."""
+        return self.operator.state_size(self.dims, seq_len)
+
 
 @functools.cache
 def solve(label: Label, size: Size) -> NamedAllocation:

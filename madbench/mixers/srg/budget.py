@@ -187,6 +187,14 @@ class MlpAllocation:
         share = min(1, self.window / self.length) if self.window else 1
         return (self.r_k + self.r_v) * bytes_per_element * share
 
+    def state(self, seq_len: int) -> int:
+        """The numbers that decoding carries after ``seq_len`` tokens: keys, values, and three inputs of convolutions.
+
+        Keys and values of registers are parameters, and are not counted.
+        """
+        windows = (CONV_TAPS - 1) * self.d * self.label.conv
+        return windows + self.state_bytes_per_token(bytes_per_element=1) * seq_len
+
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 

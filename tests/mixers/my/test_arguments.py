@@ -8,9 +8,10 @@ import torch
 from madbench.errors import BudgetError, LabelError, TrainingError
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
-from madbench.labels import diff, expand, explain, parse, trust
+from madbench.labels import diff, expand, explain, family_of, parse, trust
 from madbench.labels.parsing import label_identity
 from madbench.mixers import build, label_traits, solve
+from madbench.mixers.my.measures import stated
 from madbench.mixers.my.sources import importable
 from madbench.mixers.residuals import decode_tokens, difference
 
@@ -102,6 +103,26 @@ class Keeps(Odd):
 class Sums(Odd):
     def step(self, x, state):
         return x, x if state is None else x + state
+
+
+class States(Sums):
+    def state(self, seq_len):
+        return self.out.in_features
+
+    def flops_per_token(self, seq_len):
+        return {4: 10, 5: -1, 6: float("nan"), 7: True, 8: "9"}.get(seq_len, 1 / 0 if seq_len == 9 else 0.5)
+
+
+class OtherStates(Sums):
+    state = 3
+
+    def flops_per_token(self):
+        raise RuntimeError
+
+
+class HalfStates(Sums):
+    def state(self, seq_len):
+        return seq_len / 2
 
 
 class Unnamed(Odd):
@@ -245,3 +266,39 @@ def test_a_run_says_before_training_that_a_module_is_not_matched(module):
 def test_workers_are_sent_the_modules_in_hybrids():
     labels = ["2xKDA/my:madbench.mixers.my.sample.GatedMean", "S"]
     assert importable(labels) == ("my:madbench.mixers.my.sample.GatedMean",)
+
+
+def test_a_module_states_its_state_in_whole_numbers(odd):
+    trust.allow([f"{odd}{cls}" for cls in ("States", "OtherStates", "HalfStates")])
+    assert solve(f"{odd}States", 8, 2, 4).state(100) == 8
+    assert solve(f"{odd}HalfStates", 8, 2, 4).state(6) == 3
+    with pytest.raises(BudgetError, match=r"its state\(5\) must be a whole number, got 2.5"):
+        solve(f"{odd}HalfStates", 8, 2, 4).state(5)
+    with pytest.raises(BudgetError, match=r"OtherStates does not state what decoding carries .*state\(seq_len\)"):
+        solve(f"{odd}OtherStates", 8, 2, 4).state(4)
+
+
+def test_a_stated_number_is_checked(odd):
+    trust.allow([f"{odd}States"])
+    size = solve(f"{odd}States", 8, 2, 4).size
+    path = f"{odd}States".removeprefix("my:")
+    assert [stated(path, size, "flops_per_token", length) for length in (4, 10)] == [10, 0.5]
+    for length, got in ((5, "-1"), (6, "nan"), (7, "True"), (8, "'9'")):
+        with pytest.raises(
+            BudgetError, match=rf"its flops_per_token\({length}\) must be a finite number >= 0, got {got}"
+        ):
+            stated(path, size, "flops_per_token", length)
+    with pytest.raises(BudgetError, match="States: its flops_per_token: ZeroDivisionError"):
+        stated(path, size, "flops_per_token", 9)
+
+
+def test_verify_compares_a_stated_state_with_the_step(odd):
+    trust.allow([f"{odd}{cls}" for cls in ("States", "HalfStates", "Sums")])
+
+    def residual(cls):
+        label = parse(f"{odd}{cls}")
+        (check,) = (check for check in family_of(label).checks(label) if check.name == "state")
+        return check.reason or check.run()
+
+    assert residual("States") == 0 and residual("HalfStates") > 0
+    assert "state(seq_len)" in residual("Sums")

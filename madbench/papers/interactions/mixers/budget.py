@@ -36,6 +36,8 @@ class InteractionAllocation(RankAllocation):
     """(seq_len, causal) -> FLOPs per token of the effects and values of visible tuples, over all heads."""
     flops_of_sums: Callable[[], float]
     """FLOPs per token of the running sums of base ``L``, over all heads."""
+    numbers_of_sums: Callable[[], int]
+    """The numbers of these sums."""
 
     @property
     def ranks(self) -> dict[str, int]:
@@ -52,6 +54,14 @@ class InteractionAllocation(RankAllocation):
         if self.label.base == "L":
             return 0
         return self.slots * sum(self.widths.values()) * max(bytes_per_element, 4)
+
+    def state(self, seq_len: int) -> int:
+        """The numbers that decoding carries after ``seq_len`` tokens. A complex number counts as two."""
+        if self.label.base == "C":
+            return self.size.d_model * seq_len
+        if self.label.base == "L":
+            return self.numbers_of_sums()
+        return self.slots * sum(self.widths.values()) * seq_len
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.

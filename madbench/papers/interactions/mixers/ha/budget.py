@@ -83,10 +83,18 @@ class HaAllocation(InteractionAllocation):
 
     def flops_of_sums(self) -> float:
         """FLOPs per token. A head has d_qk d_vo numbers, which are built, multiplied, added to sums, and read."""
-        return sum(map(self._numbers_of_sums, self.degrees)) * self.widths["qk"] * self.widths["vo"]
+        return sum(map(self._operations, self.degrees)) * self.widths["qk"] * self.widths["vo"]
 
-    def _numbers_of_sums(self, n: int) -> int:
-        """The number of operations on each of these numbers, for a head of degree n."""
-        slots, turns = self._slots(n), self.label.rope
-        sums = 1 if slots == 1 and self.label.tuples == ALL else n - 1
-        return (slots + sums + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)
+    def numbers_of_sums(self) -> int:
+        """The numbers of the running sums of all heads. With RoPE they are complex."""
+        each = self.widths["qk"] * self.widths["vo"] * (1 + self.label.rope)
+        return sum(map(self._sums, self.degrees)) * each
+
+    def _sums(self, n: int) -> int:
+        """The running sums of a head of degree n: one per slot, or one if all slots have the same sum."""
+        return 1 if self._slots(n) == 1 and self.label.tuples == ALL else n - 1
+
+    def _operations(self, n: int) -> int:
+        """The number of operations on each number of a head's d_qk d_vo, for a head of degree n."""
+        turns = self.label.rope
+        return (self._slots(n) + self._sums(n) + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)

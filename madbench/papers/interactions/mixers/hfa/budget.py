@@ -48,8 +48,12 @@ class HfaAllocation(InteractionAllocation):
 
     def flops_of_sums(self) -> float:
         """FLOPs per token: 4 d_vo prod_a e_a per head, to write a token and to read."""
+        return 4 * self.numbers_of_sums()
+
+    def numbers_of_sums(self) -> int:
+        """The numbers of the running sums of all heads, d_vo prod_a e_a per head."""
         widths = (factor_widths(self.widths["qk"], order, self.label.rope) for order in self.orders)
-        return 4 * self.widths["vo"] * sum(map(math.prod, widths))
+        return self.widths["vo"] * sum(map(math.prod, widths))
 
 
 def factor_widths(d_qk: int, order: int, rope: bool) -> list[int]:
