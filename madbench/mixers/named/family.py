@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
 
 _PARTS_BY_GROUP = {
-    "mixer conv": ("q_conv1d", "k_conv1d", "v_conv1d", "conv1d"),
+    "mixer conv": ("q_conv1d", "k_conv1d", "v_conv1d", "conv1d", "conv"),
     "mixer gates": ("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj"),
     "norms": ("o_norm", "norm", "B_norm", "C_norm", "g_norm", "g_norm_swish_gate"),
 }
@@ -81,7 +81,7 @@ class NamedFamily(ListedFamily):
                 text = name if level == name else f"{name}={level}"
                 rows.append(Explanation(f"({text})", name, meaning, "", operator.source))
         if label.over:
-            what = "The library's own widths, which exceed the budget. An upper bound."
+            what = "The library's own widths, whatever they cost. An upper bound."
             rows.append(Explanation("!", "budget", what, "", "this label"))
         what = (
             f"The parameters of {operator.library}, with its names and its initialization. {operator.differs}".strip()
@@ -97,6 +97,7 @@ class NamedFamily(ListedFamily):
         return Traits(
             outputs=(f"{label.operator.output}.weight",),
             stacked_path="dense",
+            has_heads=label.operator.has_heads,
             is_replayable=True,
             groups=GROUPS,
         )
@@ -105,9 +106,7 @@ class NamedFamily(ListedFamily):
         return solve(label, size)
 
     def build(self, allocation: NamedAllocation, settings: Any, path: str = "auto") -> NamedLayer:
-        from madbench.mixers.named.recurrent_layer import RecurrentLayer
-
-        return RecurrentLayer(allocation, path)
+        return allocation.operator.layer_class()(allocation, path)
 
     def checks(self, label: Label) -> Iterable[Check]:
         from madbench.mixers.checks import general_checks

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from madbench.mixers.cd.forms import Dynamics
+    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,12 @@ class NamedOperator(ABC):
     """The numbers carried from token to token, as an expression in the same symbols."""
     output: ClassVar[str] = "o_proj"
     """The linear map that writes to the residual stream."""
+    has_heads: ClassVar[bool] = True
+    """True if the number of heads changes the layer."""
+
+    @abstractmethod
+    def layer_class(self) -> type[NamedLayer]:
+        """The module of the layer. Only this imports torch."""
 
     @abstractmethod
     def candidates(self, d: int, heads: int) -> list[Dims]:
@@ -131,6 +138,11 @@ class Operator(NamedOperator):
     """True if the state is also multiplied by I - beta k k^T."""
     has_channel_decay: ClassVar[bool] = False
     """True if each key channel has a decay of its own."""
+
+    def layer_class(self) -> type[NamedLayer]:
+        from madbench.mixers.named.recurrent_layer import RecurrentLayer
+
+        return RecurrentLayer
 
     @abstractmethod
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

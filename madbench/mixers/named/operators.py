@@ -15,6 +15,7 @@ from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.operator import NamedOperator
 from madbench.mixers.named.retnet import RetNet
+from madbench.mixers.named.shortconv import ShortConv
 
 _ALL: tuple[type[NamedOperator], ...] = (
     KDA,
@@ -27,6 +28,7 @@ _ALL: tuple[type[NamedOperator], ...] = (
     GLA,
     HGRN2,
     RetNet,
+    ShortConv,
 )
 OPERATORS: Mapping[str, type[NamedOperator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

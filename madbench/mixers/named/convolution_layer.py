@@ -1,0 +1,48 @@
+"""The module of a named operator that carries nothing but the windows of its convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from madbench.mixers.inputs import check_sequences
+from madbench.mixers.named.layer import NamedLayer
+
+if TYPE_CHECKING:
+    from madbench.mixers.named.shortconv import ShortConv
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
+
+    carried: Mapping[str, Tensor]  # ``windows`` (B, taps - 1, channels): the last inputs of the convolutions
+
+
+class ConvolutionLayer(NamedLayer):
+    """A layer without a recurrence. Besides ``reference`` it has one path, ``dense``."""
+
+    paths = ("auto", "reference", "dense")
+    operator: ShortConv
+
+    def compute(self, x: Tensor, path: str) -> Tensor:
+        return self.operator.outputs(self, x, None)[0]
+
+    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token."""
+        check_sequences(x, self.allocation.label)
+        y, carried = self.operator.outputs(self, x, None)
+        return y, Cache(carried)
+
+    def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
+        self.check_token(x)
+        y, carried = self.operator.outputs(self, x[:, None], cache.carried if cache else None)
+        return y[:, 0], Cache(carried)
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """The path that :meth:`forward` takes for an input of this shape."""
+        return "dense" if self.path == "auto" else self.path
