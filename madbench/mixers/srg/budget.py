@@ -190,10 +190,10 @@ class MlpAllocation:
     def state(self, seq_len: int) -> int:
         """The numbers that decoding carries after ``seq_len`` tokens: keys, values, and three inputs of convolutions.
 
-        Keys and values of registers are parameters, and are not counted.
+        A window keeps its newest tokens. Keys and values of registers are parameters, and are not counted.
         """
-        windows = (CONV_TAPS - 1) * self.d * self.label.conv
-        return windows + self.state_bytes_per_token(bytes_per_element=1) * seq_len
+        inputs = (CONV_TAPS - 1) * self.d * self.label.conv
+        return inputs + (self.r_k + self.r_v) * min(seq_len, self.window or seq_len)
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
