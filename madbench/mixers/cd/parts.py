@@ -74,18 +74,17 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
     """m_t = max(f_t + m_(t-1), i_t), and m_(t-1). If ``before`` is None, m_0 is such that the first row is unchanged.
 
     f is the logarithm of the gate (..., T, C), or its largest coordinate if it has several. i (..., T) is the logarithm
-    of the key's scale. Any m gives the same coefficients, so it carries no gradient.
+    of the key's scale. Any m gives the same coefficients, so its gradient is not needed for them.
     """
-    with torch.no_grad():
-        i = log_scale.double()
-        f = torch.zeros_like(i) if log_gate is None else log_gate.double().amax(-1).expand_as(i)
-        total = f.cumsum(-1)
-        highest = (i - total).cummax(-1).values
-        if before is not None:
-            highest = highest.maximum(before[..., None].double())
-        m = total + highest
-        first = m[..., 0] - f[..., 0] if before is None else before.double()
-        return m, torch.cat((first[..., None], m), dim=-1)[..., :-1]
+    i = log_scale.double()
+    f = torch.zeros_like(i) if log_gate is None else log_gate.double().amax(-1).expand_as(i)
+    total = f.cumsum(-1)
+    highest = (i - total).cummax(-1).values
+    if before is not None:
+        highest = highest.maximum(before[..., None].double())
+    m = total + highest
+    first = m[..., 0] - f[..., 0] if before is None else before.double()
+    return m, torch.cat((first[..., None], m), dim=-1)[..., :-1]
 
 
 def activate(

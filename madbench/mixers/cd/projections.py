@@ -107,7 +107,8 @@ class Projections(nn.Module):
                 d = replace(d, log_norm=self.log_pow(x.shape[1], position, d.q))
             if self.variant.has_maximum:
                 log_inputs = torch.zeros_like(d.q[..., 0]) if log_scale is None else log_scale
-                m, m_before = parts.running_maximum(d.log_gate, log_inputs, maximum)
+                with torch.no_grad():
+                    m, m_before = parts.running_maximum(d.log_gate, log_inputs, maximum)
                 maximum = m[..., -1]
                 shift, log_scale = (m_before - m).to(log_inputs.dtype)[..., None], log_inputs - m.to(log_inputs.dtype)
                 row_log = m.to(log_inputs.dtype) if d.row_log is None else m.to(log_inputs.dtype) + d.row_log

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 _PARTS_BY_GROUP = {
     "mixer conv": ("q_conv1d", "k_conv1d", "v_conv1d", "conv1d", "conv"),
-    "mixer gates": ("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj"),
-    "norms": ("o_norm", "norm", "B_norm", "C_norm", "g_norm", "g_norm_swish_gate"),
+    "mixer gates": (
+        *("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj"),
+        *("ogate_preact", "igate_preact", "fgate_preact"),
+    ),
+    "norms": ("o_norm", "norm", "B_norm", "C_norm", "g_norm", "g_norm_swish_gate", "multihead_norm"),
 }
 GROUPS = {part: group for group, parts in _PARTS_BY_GROUP.items() for part in parts}
 """Groups of parameters, by part."""

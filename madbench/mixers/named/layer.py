@@ -12,7 +12,7 @@ from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import Allocation
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.operator import NamedOperator
-from madbench.mixers.named.parts import Gain, Init, Linear, Part, Taps, Vector
+from madbench.mixers.named.parts import Gain, Init, Linear, LinearInit, Part, Taps, Vector
 from madbench.mixers.start import redraw_parts
 
 INIT_STD = 0.02
@@ -55,19 +55,23 @@ class NamedLayer(nn.Module):
         self.allocation, self.path = allocation, path
         self.operator: NamedOperator = allocation.operator
         self.dims = allocation.dims
-        self._inits: dict[str, Init] = {}
+        self._inits: dict[str, Init | LinearInit | tuple[float, float]] = {}
         for name, part in self.operator.parts(self.dims).items():
             if isinstance(part, Vector):
                 self.register_parameter(name, nn.Parameter(torch.empty(part.shape)))
                 self._inits[name] = part.init
             else:
                 self.add_module(name, _module(part))
+            if isinstance(part, Linear):
+                self._inits[f"{name}.weight"] = part.init
+                if isinstance(part.bias, tuple):
+                    self._inits[f"{name}.bias"] = part.bias
         self._draw()
 
     def reset_parameters(self) -> None:
         """Initializes the parameters as the library's language models do. With one seed they equal a new layer's.
 
-        Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1. Vectors: see :func:`draw`.
+        Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1. Others: see :func:`draw`.
         """
         redraw_parts(self)
         self._draw()
@@ -76,7 +80,7 @@ class NamedLayer(nn.Module):
     def _draw(self) -> None:
         for name, parameter in self.named_parameters():
             if name in self._inits:
-                draw(parameter, self._inits[name])
+                draw(parameter, self._inits[name], self.allocation.size.layer.count)
             elif name.endswith(".bias"):
                 parameter.zero_()
             elif parameter.ndim == 1:
@@ -125,19 +129,28 @@ def _module(part: Part) -> nn.Module:
     if isinstance(part, tuple):
         return nn.Sequential(*map(_module, part))
     if isinstance(part, Linear):
-        return nn.Linear(part.inputs, part.outputs, bias=part.bias)
+        return nn.Linear(part.inputs, part.outputs, bias=bool(part.bias))
     return ConvTaps(part) if isinstance(part, Taps) else NormGain(part)
 
 
 @torch.no_grad()
-def draw(parameter: Tensor, init: Init) -> None:
-    """Initializes a parameter of the layer itself.
+def draw(parameter: Tensor, init: Init | LinearInit | tuple[float, float], blocks: int = 1) -> None:
+    """Initializes a parameter of a layer in a model of so many blocks.
 
     ``rates``: log of U(1, 16). ``rates from zero``: log of U(0, 16). ``steps``: the inverse softplus of numbers that
-    are log-uniform in [0.001, 0.1]. ``ones``: 1.
+    are log-uniform in [0.001, 0.1]. ``ones``: 1. ``zeros``: 0. Two numbers: evenly spaced from the first to the last.
+
+    Weights (outputs, inputs) are normal. ``normal``: of standard deviation 0.02. ``small``: sqrt(2 / (5 inputs)).
+    ``by depth``: 2 / (blocks sqrt(outputs)).
     """
-    if init == "ones":
-        parameter.fill_(1)
+    if isinstance(init, tuple):
+        parameter.copy_(torch.linspace(*init, len(parameter)))
+    elif init in ("normal", "small", "by depth"):
+        outputs, inputs = parameter.shape
+        deviations = {"normal": INIT_STD, "small": math.sqrt(2 / (5 * inputs))}
+        parameter.normal_(std=deviations.get(init, 2 / (blocks * math.sqrt(outputs))))
+    elif init in ("ones", "zeros"):
+        parameter.fill_(init == "ones")
     elif init == "steps":
         step = parameter.uniform_(math.log(0.001), math.log(0.1)).exp()
         parameter.copy_(step + (-(-step).expm1()).log())

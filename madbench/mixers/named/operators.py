@@ -13,6 +13,7 @@ from madbench.mixers.named.hgrn2 import HGRN2
 from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
+from madbench.mixers.named.mlstm import MLSTM
 from madbench.mixers.named.operator import NamedOperator
 from madbench.mixers.named.retnet import RetNet
 from madbench.mixers.named.shortconv import ShortConv
@@ -25,6 +26,7 @@ _ALL: tuple[type[NamedOperator], ...] = (
     DeltaProduct,
     Mamba2,
     Mamba3,
+    MLSTM,
     GLA,
     HGRN2,
     RetNet,

@@ -11,17 +11,24 @@ CONV_TAPS = 4
 
 Init = Literal["rates", "rates from zero", "steps", "ones"]
 """The initial values of a vector, see :func:`madbench.mixers.named.layer.draw`."""
+LinearInit = Literal["normal", "small", "by depth", "zeros"]
+"""The initial weights of a linear map, see :func:`madbench.mixers.named.layer.draw`."""
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear map with a weight (outputs, inputs)."""
+    """A linear map with a weight (outputs, inputs).
+
+    ``bias`` is False if there is none, True if it is initially zero, or its first and last initial value. The values
+    between are evenly spaced.
+    """
 
     inputs: int
     outputs: int
-    bias: bool = False
+    bias: bool | tuple[float, float] = False
+    init: LinearInit = "normal"
 
-    count = property(lambda self: (self.inputs + self.bias) * self.outputs, doc="Number of parameters.")
+    count = property(lambda self: (self.inputs + bool(self.bias)) * self.outputs, doc="Number of parameters.")
 
 
 @dataclass(frozen=True)
