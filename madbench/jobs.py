@@ -24,7 +24,7 @@ NOT_AT_DEFAULT = {"in_id_at_default": False}
 """Metadata of a field that leaves the id unchanged while it has its default, so that ids survive new settings."""
 
 Fidelity = Literal["corrected", "published"]
-Budget = Literal["strict", "paper"]
+Budget = Literal["strict", "paper", "flops"]
 LEAST_MATCHED = 0.9
 """Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
 MOST_MATCHED = 1.01
@@ -50,7 +50,7 @@ class Job:
     training: Any  # settings of the optimizer: the suite's ``Training``
     seed: int = 0  # seed of initialization, data and order, each with its own random stream
     fidelity: Fidelity = "corrected"  # protocol: ours, or the reference implementation's with its quirks
-    budget: Budget = "strict"  # parameters that the budget counts
+    budget: Budget = "strict"  # the quantity in which mixers are matched, and its counting
     task_source: str = ""  # hash of the task's source if an installed package defines the task
 
     @functools.cached_property

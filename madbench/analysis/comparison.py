@@ -94,6 +94,7 @@ def comparison_table(
     protocol: Sequence[str] = (),
     within: float | Mapping[str, float] | None = None,
     has_deviations: bool = False,
+    matched: str = "parameters",
 ) -> Listing:
     """The table of ``labels`` compared with ``baseline``, with one :class:`Comparison` per label and column.
 
@@ -106,6 +107,7 @@ def comparison_table(
         protocol: sentences about the protocols, which begin the notes.
         within: the largest difference that counts as none: by column in its units, or for all columns in points.
         has_deviations: True for means with standard deviations in place of the counts of solved seeds.
+        matched: the quantity in which the budget matches mixers.
 
     Raises ``ConfigError`` for a margin that is not above 0, and for the margin of a column that is not compared here.
     """
@@ -142,7 +144,7 @@ def comparison_table(
     caption = f"{'; '.join(legend)}; p: Holm-corrected."
     if margins:
         caption += f" Margin: {about_margins}."
-    caption += _budget_text(baseline, ratios, differing)
+    caption += _budget_text(baseline, ratios, differing, matched)
     tested = sum(bool(row.difference.test) for row in rows)
     notes = (
         "Each seed is one observation: the settings of a task are averaged per seed. "
@@ -173,7 +175,7 @@ _MARGIN_NOTE = (
 
 
 Ratios = Mapping[str, Mapping[str, float]]
-"""Parameters relative to softmax attention, by suite and label. They depend on the sizes of the suite."""
+"""The matched quantity relative to softmax attention, by suite and label. It depends on the sizes of the suite."""
 
 
 def _budget_ratios(scores: pd.DataFrame) -> Ratios:
@@ -186,8 +188,8 @@ def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, fl
     return {suite: own[label] for suite, own in ratios.items() if _budgets_differ(own.get(label), own.get(baseline))}
 
 
-def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[str, float]]) -> str:
-    """One sentence per suite on labels with more or fewer parameters than the baseline. Empty if there are none."""
+def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[str, float]], matched: str) -> str:
+    """One sentence per suite on labels over or below the budget of the baseline. Empty if there are none."""
     text = ""
     for suite, own in ratios.items():
         if unequal := [
@@ -195,7 +197,7 @@ def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[
         ]:
             where = f" ({suites()[suite].title})" if len(ratios) > 1 else ""
             text += f" Budgets differ{where}: {', '.join(unequal)}, {display_name(baseline)} {own[baseline]:.3f}"
-            text += " times the parameters of softmax attention."
+            text += f" times the {matched} of softmax attention."
     return text
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from madbench.analysis.query import Query, first_labels
 from madbench.errors import StoreError
 from madbench.jobs import Job
+from madbench.labels.budgets import budget_words
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
@@ -35,7 +36,7 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
     hint = f"madbench run LABEL --profile {name} makes some"
     if query.labels:
         words = [*query.labels, *overrides, *(["-t", ",".join(query.tasks_of(suite))] if query.tasks else [])]
-        words += ["--profile", name, *(["--fidelity", fidelity] if has_fidelities else []), "--budget", budget]
+        words += ["--profile", name, *(["--fidelity", fidelity] if has_fidelities else []), *budget_words(budget)]
         command = shlex.join(["madbench", "run", *words, "--results", str(query.results)])
         reason, hint = f"no run of {' or '.join(query.labels)} belongs to {asked}; this trains it:\n  {command}\n", ""
     listed = protocol_list(suite, query.details(stored), query.results)
@@ -80,7 +81,7 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
         others = [change for change in changes if not is_rate_change(change)]
         others += [f"precision={job.training.precision}", "--profile", chosen]
         others += ["--fidelity", job.fidelity] if len(suite.fidelities) > 1 else []
-        words = (*others, "--budget", job.budget, *(["-t", tasks] if suite is not main_suite() else []))
+        words = (*others, *budget_words(job.budget), *(["-t", tasks] if suite is not main_suite() else []))
         for label in {each.label for each in jobs}:
             tried[words][label].add(job, suite.shipped().get(name))
     where = ["--results", str(results)] if results != Path("results") else []

@@ -139,5 +139,5 @@ def p_text(p: float) -> str:
 
 
 def is_over_budget(label: str, budget_ratio: float) -> bool:
-    """True if the label has too many parameters to compete, by its family\'s declaration or by its count."""
+    """True if the label is too far over its budget to compete, by its family\'s declaration or by its count."""
     return budget_ratio > MOST_MATCHED or factors_of_text(label).get("budget") == "over"

@@ -14,6 +14,7 @@ from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import is_average, is_over_budget
 from madbench.experiment import Experiment, PlannedRow
+from madbench.labels.budgets import BUDGETS
 from madbench.labels.names import display_name
 from madbench.store.runs import Store
 from madbench.suites import Suite
@@ -186,7 +187,12 @@ class Results:
         runs = dict.fromkeys((run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite))
         over = {row: ratio for row, label, ratio in runs if ratio and is_over_budget(label, ratio)}
         named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
-        return [f"Over budget (parameters relative to softmax attention): {named}."] if over else []
+        return [f"Over budget ({self.matched} relative to softmax attention): {named}."] if over else []
+
+    @property
+    def matched(self) -> str:
+        """The quantity in which the budget matches mixers, such as ``parameters``."""
+        return BUDGETS[self.experiment.protocol.budget].name
 
 
 def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:

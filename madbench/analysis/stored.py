@@ -80,7 +80,9 @@ class Selection(Query):
         baseline, *others = self.labels
         among = f"{baseline} shares no {{}} with {' or '.join(others)}"
         results = self.select(among.format("protocol"), lambda labels: labels > {baseline})
-        table = comparison_table(baseline, others, results.scores, results.sentences(), within, has_deviations)
+        table = comparison_table(
+            baseline, others, results.scores, results.sentences(), within, has_deviations, results.matched
+        )
         compared = {row.label for row in table.rows}
         begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
         unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]

@@ -17,6 +17,7 @@ from madbench.config import from_mapping, settings_of
 from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import LEAST_MATCHED
 from madbench.labels import expand, family_of
+from madbench.labels.budgets import BUDGETS
 from madbench.labels.names import typed_label
 from madbench.mixers import Allocation, solve, used_settings
 
@@ -78,6 +79,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
     elif solved:
         console = Console(highlight=False)
         _print_summary(console, rows)
+        _print_match(console, rows, BUDGETS[asked.budget].name)
         console.print(
             f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {asked.budget} "
             "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
@@ -85,7 +87,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
             "pass, per token at max_len. B: budget in parameters; left: B - strict.",
             style="dim",
         )
-        ratios = {label: row["ratio"] for label, row in rows.items() if "ratio" in row}
+        ratios = {label: row.get("match", row)["ratio"] for label, row in rows.items() if "ratio" in row}
         if below := [f"{label} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED]:
             console.print(f"Smaller than softmax attention, not matched: {', '.join(below)}.", style="dim")
         for label, allocation in solved.items() if asked.terms or len(rows) == 1 else ():
@@ -102,6 +104,14 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
     size = {name: getattr(allocation.size, name) for name in ("d_model", "n_head", "max_len", "budget")}
     content = size | parts | {"target": target, "total": total, "ratio": allocation.ratio}
     content |= {"slack": target - total, "paper_total": paper_total, "paper_ratio": paper_total / target}
+    rule = allocation.size.rule
+    if rule.quantity != "parameters":
+        amounts = {
+            "amount": rule.amount(allocation),
+            "target": rule.target(allocation),
+            "ratio": rule.ratio(allocation),
+        }
+        content["match"] = {"quantity": rule.quantity} | amounts
     return content | {
         "state_bytes_per_token": allocation.state_bytes_per_token(BYTES_PER_ELEMENT),
         "flops_per_token": allocation.flops_per_token(allocation.size.max_len),
@@ -133,6 +143,19 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
         if i > 0:
             console.print()
         print_lines(console, table_lines(lines, right={name for line in lines for name in line} - {"label"}))
+
+
+def _print_match(console: Console, rows: Mapping[str, dict[str, Any]], name: str) -> None:
+    """Print the matched quantity of each label beside that of softmax attention, if it is not parameters."""
+    lines = [
+        {"label": label, name: f"{match['amount']:,.0f}", "softmax attention": f"{match['target']:,.0f}"}
+        | {"ratio": f"{match['ratio']:.3f}"}
+        for label, row in rows.items()
+        if (match := row.get("match"))
+    ]
+    if lines:
+        console.print()
+        print_lines(console, table_lines(lines, right={name, "softmax attention", "ratio"}))
 
 
 def _breakdown(allocation: Allocation, counts: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -16,7 +16,7 @@ from madbench.cli.parameters import EVERY_VERB, argument, option
 from madbench.cli.printing import in_words, tracked
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
-from madbench.jobs import Budget, Fidelity
+from madbench.jobs import Fidelity
 from madbench.labels import expand
 from madbench.labels.names import with_typed_labels
 from madbench.store.runs import Snapshot
@@ -24,6 +24,10 @@ from madbench.store.runs import Snapshot
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
     from madbench.execute.base import Policy
+
+
+BudgetName = Literal["strict", "parameters", "paper", "flops"]
+"""The names of budgets on the command line."""
 
 
 def parse_group(text: str) -> int | None:
@@ -40,7 +44,10 @@ LABELS_HELP = (
     "neighbours)."
 )
 TASKS_HELP = "Tasks of any suite, or a suite for its default tasks, comma-separated; madbench ls tasks lists them."
-BUDGET_HELP = "strict: every parameter counts. paper: the ranks of the paper; the tables of R(1), R(2) do not count."
+BUDGET_HELP = (
+    "What mixers have in common with softmax attention. strict, or parameters: all parameters. paper: the ranks of the "
+    "paper; the tables of R(1), R(2) do not count. flops: FLOPs per token at the longest input."
+)
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
 StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
@@ -56,7 +63,18 @@ ProfileOption = option(
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: that of the reference implementation, with quirks.", rare=EVERY_VERB
 )
-BudgetOption = option(Budget, BUDGET_HELP)
+
+
+def budget_option(type_: Any, **settings: Any) -> Any:
+    """The type of the option of a budget, which has two names. ``--match parameters`` is ``--budget strict``."""
+
+    def canonical(name: str | None) -> str | None:
+        return "strict" if name == "parameters" else name
+
+    return option(type_, BUDGET_HELP, "--budget", "--match", callback=canonical, **settings)
+
+
+BudgetOption = budget_option(BudgetName)
 SpreadOption = option(
     Literal["interval", "sd"],
     "The number after a mean: half-width of its 95% interval, or standard deviation of the seeds.",
@@ -264,7 +282,7 @@ class StoredOptions:
         completes="TASK,...",
     ) = None
     fidelity: FidelityOption = "corrected"
-    budget: option(Budget | None, BUDGET_HELP, show_default="strict") = None
+    budget: budget_option(BudgetName | None, show_default="strict") = None
     protocol: option(
         str | None,
         "Id of one protocol, as listed if runs of several protocols are stored.",

@@ -19,6 +19,7 @@ from madbench.execute.base import Policy
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
+from madbench.labels.budgets import budget_words
 from madbench.labels.names import with_typed_labels
 from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
@@ -210,7 +211,8 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
         f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
         f"{plan['todo']} to do{left}.{common} time: jobs to do, one after the other, estimated from a few steps; less "
         "if a run stops early. FLOPs: training (forward and backward), without masked positions. params: the whole "
-        f"model; madbench explain --cost --budget {experiment.grid.budget} shows ranks and parameters of the mixer.",
+        f"model; madbench explain --cost {' '.join(budget_words(experiment.grid.budget))} shows ranks and parameters "
+        "of the mixer.",
         markup=False,
     )
 

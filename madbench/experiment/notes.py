@@ -113,18 +113,20 @@ def _notes_on_heads_of(label: Label, job: Job) -> Iterator[str]:
 
 
 def notes_on_budget(rows: Sequence[PlannedRow]) -> list[str]:
-    """A sentence for each label of a user's module whose parameters do not match the budget, and how to match it."""
+    """A sentence for each label of a user's module that does not match its budget, and how to match it."""
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
         modules = [part for part in part_texts(job.label) if getattr(family_of(part), "names_code", False)]
         for mixer, _ in solve_mixers(job, size_of(job).seq_len).kinds if modules else ():
             label = str(mixer.label)
-            is_matched = LEAST_MATCHED <= mixer.ratio <= MOST_MATCHED
+            rule = mixer.size.rule
+            ratio = rule.ratio(mixer)
+            is_matched = LEAST_MATCHED <= ratio <= MOST_MATCHED
             if label in modules and not is_matched:
                 place = label.partition("(")[0]
                 notes[
-                    f"{label} has {mixer.ratio:.2f} times the parameters of softmax attention: to match them, give "
+                    f"{label} has {ratio:.2f} times the {rule.name} of softmax attention: to match them, give "
                     f"arguments, {place}(NAME=VALUE), or a classmethod {place.rpartition('.')[2]}.fit(cls, d_model, "
                     "n_head, max_len, budget) that returns them"
                 ] = None

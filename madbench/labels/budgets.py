@@ -1,4 +1,4 @@
-"""Budgets as values: the limited quantity, its limit, and the way it is counted.
+"""Budgets as values: the quantity that mixers have in common, its limit, and the way it is counted.
 
 Jobs, files and the command line hold a budget's name. The solver and the families use its rule.
 """
@@ -12,14 +12,38 @@ from typing import TYPE_CHECKING, Literal
 from madbench.jobs import Budget
 
 if TYPE_CHECKING:
-    from madbench.labels.family import Allocation
+    from madbench.labels.family import Allocation, Size
 
-Quantity = Literal["parameters"]
-LEFT: Mapping[Quantity, Callable[[Allocation], float]] = {
-    "parameters": lambda allocation: allocation.target - allocation.total,
+Quantity = Literal["parameters", "flops"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity of a mixer. It must be affine in each rank while the others are fixed."""
+
+    name: str  # in a sentence about a mixer
+    amount: Callable[[Allocation], float]
+    target: Callable[[Allocation], float]  # the limit: the quantity of the reference
+
+
+def softmax_flops(size: Size) -> float:
+    """Forward FLOPs per token of softmax attention at the longest input, causal pairs only: 8 d^2 + 2 d (L + 1)."""
+    return 8 * size.d_model**2 + 2 * size.d_model * (size.max_len + 1)
+
+
+def _layers(allocation: Allocation) -> int:
+    """The mixers whose costs an allocation adds up: the layers of a hybrid's pattern, else one."""
+    return len(getattr(allocation, "blocks", ())) or 1
+
+
+MEASURES: Mapping[Quantity, Measure] = {
+    "parameters": Measure("parameters", lambda a: a.total, lambda a: a.target),
+    "flops": Measure(
+        "FLOPs per token", lambda a: a.flops_per_token(a.size.max_len), lambda a: _layers(a) * softmax_flops(a.size)
+    ),
 }
-"""The part of the budget that an allocation leaves, by quantity. It must be affine in each rank while the others are
-fixed."""
+"""The quantities that a budget can limit. Parameters of softmax attention include the label's convolution taps. FLOPs
+are forward FLOPs at the longest input, and include no taps."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +51,7 @@ class BudgetRule:
     """A budget: a quantity of a mixer that may not exceed the quantity of a reference."""
 
     quantity: Quantity
-    reference: Literal["softmax attention"]  # of the same width; it includes the label's convolution taps
+    reference: Literal["softmax attention"]  # of the same width
     counting: Literal["all", "paper"]
     """``all``: everything counts, and the budget chooses the ranks. ``paper``: the family's paper chooses the ranks and
     says what counts."""
@@ -37,13 +61,38 @@ class BudgetRule:
         """True if ranks are reduced until the budget is met, False if a family has the ranks of its paper."""
         return self.counting == "all"
 
+    @property
+    def name(self) -> str:
+        """The quantity in a sentence about a mixer, such as ``FLOPs per token``."""
+        return MEASURES[self.quantity].name
+
+    def amount(self, allocation: Allocation) -> float:
+        """The quantity of an allocation."""
+        return MEASURES[self.quantity].amount(allocation)
+
+    def target(self, allocation: Allocation) -> float:
+        """The quantity of the reference."""
+        return MEASURES[self.quantity].target(allocation)
+
     def room(self, allocation: Allocation) -> float:
         """The part of the budget that an allocation leaves. Negative if it exceeds the budget."""
-        return LEFT[self.quantity](allocation)
+        return self.target(allocation) - self.amount(allocation)
+
+    def ratio(self, allocation: Allocation) -> float:
+        """The quantity of an allocation divided by that of the reference."""
+        return self.amount(allocation) / self.target(allocation)
 
 
 BUDGETS: Mapping[Budget, BudgetRule] = {
     "strict": BudgetRule("parameters", "softmax attention", "all"),
     "paper": BudgetRule("parameters", "softmax attention", "paper"),
+    "flops": BudgetRule("flops", "softmax attention", "all"),
 }
 """The rule of every budget by its name."""
+COUNTINGS: tuple[Budget, ...] = ("strict", "paper")
+"""The budgets in parameters. A run of a paper may be stored under either of them."""
+
+
+def budget_words(budget: Budget) -> list[str]:
+    """The option and its value that choose a budget on the command line."""
+    return ["--budget" if budget in COUNTINGS else "--match", budget]

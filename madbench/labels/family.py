@@ -142,6 +142,8 @@ class Family(Protocol[L, A]):
     - ``levels(label)``: names of the label's factor levels in contrasts. Default: its ``factors``.
     - ``factor_names``: display names of factors, by factor.
     - ``factor_order`` and ``level_order``: the order in which contrasts are listed.
+    - ``matches``: the quantities besides parameters that ``solve`` matches (:mod:`madbench.labels.budgets`), such as
+      ``("flops",)``. A label is refused under other budgets. Default: none.
     - ``names_code``: True if a label names code outside the family. The code is imported when the label is solved or
       built (:mod:`madbench.labels.trust`). Default: False.
     """

@@ -15,6 +15,7 @@ OPTIONAL_NAMES = {
     "mixers": "labels by name",
     "factor_names": "names by name",
     "factor_order": "names",
+    "matches": "names",
     "level_order": "names",
 }
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")

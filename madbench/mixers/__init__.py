@@ -46,7 +46,8 @@ def build(
         d_model: width; the budget is 4 d_model^2.
         max_len: longest sequence; the mixing tables of S/R/G have this many rows.
         n_head: number of heads, 2 in the paper for every label.
-        budget: ``strict`` enforces the budget on every parameter, ``paper`` uses the ranks of the family's paper.
+        budget: ``strict`` enforces the budget on every parameter, ``paper`` uses the ranks of the family's paper, and
+            ``flops`` matches the FLOPs per token at ``max_len``.
         path: computation path; for S/R/G see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`.
         causal: True if a row sees the tokens up to its own, False if it sees all tokens. False requires a family with
             ``is_bidirectional``.
@@ -63,7 +64,7 @@ def build(
         raise ConfigError(
             f"{label} is causal: a row sees no later token; labels that can see all tokens: {families_that_see_all()}"
         )
-    allocation = family.solve(label, _size(d_model, n_head, max_len, budget, layer), own)
+    allocation = _solve(label, family, _size(d_model, n_head, max_len, budget, layer), own)
     build_mixer: Callable[..., nn.Module] = family.build  # only a bidirectional family accepts ``causal``
     mixer = build_mixer(allocation, own, path, **({} if causal else {"causal": False}))
     return attach(mixer, label_traits(label), label)
@@ -87,7 +88,27 @@ def solve(
 ) -> Allocation:
     """Returns the ranks and the cost of the mixer that :func:`build` would build. Raises the same errors."""
     label, family, own = _resolve(label, settings)
-    return family.solve(label, _size(d_model, n_head, max_len, budget, layer), own)
+    return _solve(label, family, _size(d_model, n_head, max_len, budget, layer), own)
+
+
+def _solve(label: Label, family: LoadedFamily, size: Size, settings: Any) -> Allocation:
+    """The allocation of a label. Raises ``BudgetError`` if its family cannot match the quantity of the budget."""
+    rule = size.rule
+    if rule.quantity == "parameters":
+        return family.solve(label, size, settings)
+    if rule.quantity not in getattr(family, "matches", ()):
+        raise BudgetError(
+            f"{label}: its family chooses ranks by parameters, and cannot match {rule.name}; use --match parameters"
+        )
+    allocation = family.solve(label, size, settings)
+    is_checked = not hasattr(family, "blocks") and family.factors(label).get("budget") != "over"
+    if is_checked and rule.room(allocation) < 0:  # the mixers of a hybrid are checked one by one
+        amount, target = rule.amount(allocation), rule.target(allocation)
+        raise BudgetError(
+            f"{label} has {amount:,.0f} {rule.name} at d_model {size.d_model}, max_len {size.max_len}, where softmax "
+            f"attention has {target:,.0f}; use a shorter max_len, or --match parameters"
+        )
+    return allocation
 
 
 def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Traits:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import BudgetError, ConfigError, TrainingError
-from madbench.labels.budgets import BUDGETS
+from madbench.labels.budgets import COUNTINGS
 from madbench.mixers import Check, Family, Size, effective_settings, label_traits, used_settings
 from madbench.mixers.kept_precision import explain_rounding
 from madbench.mixers.lengths import depends_on_length
@@ -134,7 +134,7 @@ def _random_samples(default: Sample) -> list[Sample]:
     The random numbers are seeded by the label.
     """
     samples = [default]
-    for number, budget in enumerate(BUDGETS):
+    for number, budget in enumerate(COUNTINGS):
         size = replace(default.allocation.size, budget=budget)
         others = {name: _other_values(default, name, size) for name in used_settings(default.label, default.family)}
         values = {name: each[number % len(each)] for name, each in others.items() if each}

@@ -106,6 +106,18 @@ def last_that_fits(candidates: Sequence[T], room: Callable[[T], float]) -> T | N
     return candidates[fitting - 1] if fitting else None
 
 
+def over_budget(smallest: Any) -> str:
+    """The message for a label whose smallest allocation exceeds a budget in another quantity than parameters."""
+    rule, size = smallest.size.rule, smallest.size
+    ranks = ", ".join(f"{name} {rank}" for name, rank in smallest.ranks.items())
+    return (
+        f"{smallest.label} cannot match the {rule.name} of softmax attention at d_model {size.d_model}, n_head "
+        f"{size.n_head}, max_len {size.max_len}: with its smallest ranks ({ranks}) it has "
+        f"{rule.amount(smallest):,.0f}, and softmax attention {rule.target(smallest):,.0f}; use another max_len or "
+        "d_model, or --match parameters"
+    )
+
+
 class CountedParameters:
     """The total, the budget and their ratio for an allocation that has its ``size`` and its parameters by term."""
 
@@ -218,6 +230,8 @@ class RankAllocation(CountedParameters):
         allocation = self._closest(sides)
         if allocation.slack >= 0:
             return allocation
+        if self.size.rule.quantity != "parameters":
+            raise BudgetError(over_budget(allocation))
         label, size, terms = self.label, self.size, allocation.terms
         term = max(terms, key=terms.__getitem__)
         other = replace(self, label=replace(label, rank=self.other_rank[label.rank]))._closest(sides)

@@ -51,8 +51,10 @@ class MixerSequence:
 
     @property
     def ratio(self) -> float:
-        """``total / target``."""
-        return self.total / self.target
+        """The matched quantity divided by that of softmax attention: ``total / target`` for a budget in parameters."""
+        amounts = ((count, block.size.rule, block) for block, count in self.kinds)
+        amount, target = map(sum, zip(*((n * rule.amount(each), n * rule.target(each)) for n, rule, each in amounts)))
+        return amount / target
 
     @property
     def ranks(self) -> dict[str, int] | list[dict[str, int]]:

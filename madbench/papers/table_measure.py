@@ -14,7 +14,7 @@ from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget
 from madbench.labels import expand
-from madbench.labels.budgets import BUDGETS
+from madbench.labels.budgets import COUNTINGS
 from madbench.papers.claim_family import judge_item
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of, plots, row_of
 
@@ -42,8 +42,8 @@ class TableMeasure(PlainMeasure):
 
 
 def stored_under_other_budgets(results: Results) -> list[Results]:
-    """The stored results of the same rows under other budgets. Empty if there are none."""
-    others = (_stored_under(results, budget) for budget in BUDGETS if budget != results.experiment.grid.budget)
+    """The stored results of the same rows under the other budget in parameters. Empty if there are none."""
+    others = (_stored_under(results, budget) for budget in COUNTINGS if budget != results.experiment.grid.budget)
     return [stored for stored in others if stored]
 
 

@@ -11,6 +11,7 @@ from madbench.config import seed_list
 from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job, Record
 from madbench.labels import is_shown_as_stored
+from madbench.labels.budgets import budget_words
 from madbench.labels.names import display_name, with_typed_labels
 from madbench.suites.protocol import OWN_PROFILE
 
@@ -85,7 +86,8 @@ def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path)
 def option_words(options: Mapping[str, str | None]) -> list[str]:
     """The words of options whose values are not the defaults."""
     named = {option: value for option, value in options.items() if value is not None and value != _USUAL.get(option)}
-    return [word for pair in named.items() for word in pair]
+    pairs = (budget_words(value) if option == "--budget" else (option, value) for option, value in named.items())
+    return [word for pair in pairs for word in pair]
 
 
 @dataclass(frozen=True)

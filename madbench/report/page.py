@@ -118,7 +118,8 @@ def report_page(
         "findings_note": f"{judged.caption} {judged.notes}",
         "tables": [result_page_table(part) for part in parts],
         "comparison": comparison_page_table(
-            comparison_table(baseline, others, results.scores).of_origin(results.origin()), baseline
+            comparison_table(baseline, others, results.scores, matched=results.matched).of_origin(results.origin()),
+            baseline,
         ),
         "figures": figures,
         "factors": factor_page_table(effects) if effects.rows else None,

@@ -21,6 +21,7 @@ from madbench.analysis.result_table import ResultTable
 from madbench.errors import FamilyError
 from madbench.jobs import Job, Record
 from madbench.labels import is_shown_as_stored
+from madbench.labels.budgets import BUDGETS
 from madbench.labels.names import display_name
 from madbench.mixers import Allocation
 from madbench.mixers.sequence import solve_blocks
@@ -184,7 +185,7 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
             lengths.setdefault((str(mixer.label), d_model, ranks, *counts), []).append(length)
         details = record.details if record else {}
         total, ratio = details.get("mixer_parameters"), details.get("budget_ratio")
-        if total and ratio and not mixers:
+        if total and ratio and not mixers and BUDGETS[job.budget].quantity == "parameters":
             lengths.setdefault((label, d_model, "", total, round(total / ratio), total), []).append(length)
     groups = []
     for (label, d_model, ranks, total, target, paper_total), seq_lens in lengths.items():

@@ -87,6 +87,7 @@ class Suite(abc.ABC):
     """Columns that are means over tasks, by name."""
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
     budgets: ClassVar[tuple[Budget, ...]] = tuple(BUDGETS)
+    """The budgets under which it can train."""
     logged: ClassVar[tuple[str, ...]] = ()
     """Columns that every row of a run's curve must have. A stored run without them is damaged."""
     data_package: ClassVar[str] = "madbench.tasks"

@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from madbench.jobs import LEAST_MATCHED, Job, Record, mapping_text
+from madbench.labels.budgets import BUDGETS
 from madbench.suites.base import Suite
 from madbench.suites.columns import Column
 from madbench.suites.protocol import Protocol
@@ -356,10 +357,17 @@ def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
 
 def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     """Sentences on the Budget column, and on rows whose budget does not match softmax attention."""
+    outcomes = list(outcomes)
     stored = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
     below = [f"{row} {ratio:.2f}" for row, ratio in stored.items() if ratio < LEAST_MATCHED]
-    counted = "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."
-    return [counted, *([f"Not matched to it, and smaller: {', '.join(below)}."] if below else [])]
+    rules = dict.fromkeys(BUDGETS[outcome.job.budget] for outcome in outcomes)
+    counted = [
+        "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."
+        if rule.quantity == "parameters"
+        else f"Budget is a mixer's {rule.name} over softmax attention's, at the longest input of each run."
+        for rule in rules
+    ]
+    return [*counted, *([f"Not matched to it, and smaller: {', '.join(below)}."] if below else [])]
 
 
 def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:

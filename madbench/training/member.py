@@ -233,7 +233,7 @@ class GroupMember:
         if sequence.blocks:
             details |= {
                 "ranks": sequence.ranks,
-                "budget": statistics.mean(block.target for block in sequence.blocks),
+                "budget": statistics.mean(block.size.rule.target(block) for block in sequence.blocks),
                 "budget_ratio": sequence.ratio,
             }
         with self.trial.autocast, as_compiled(is_compiled):

@@ -60,6 +60,17 @@ def test_the_name_of_a_fidelity_is_no_budget(invoke):
     assert result.exit_code == 2 and "'paper'" in result.output
 
 
+@pytest.mark.slow
+def test_explain_shows_the_matched_quantity_and_parameters_are_the_strict_budget(invoke):
+    (row,) = json.loads(invoke(explain, "--cost", "GDN", "--match", "flops", "-f", "json").output)
+    assert row["match"]["quantity"] == "flops" and row["match"]["amount"] == row["flops_per_token"]
+    assert row["match"]["target"] == 8 * 128**2 + 2 * 128 * 129
+    assert f"{row['match']['ratio']:.3f}" in invoke(explain, "--cost", "GDN", "--match", "flops").output
+    words = ("--match", "parameters"), ("--budget", "strict")
+    first, second = (invoke(explain, "--cost", "GDN", *each, "-f", "json").output for each in words)
+    assert first == second and "match" not in json.loads(first)[0]
+
+
 @pytest.mark.parametrize("columns", [80, 100])
 def test_the_papers_labels_fit_the_width_and_nothing_is_cut(invoke, columns):
     text = invoke(explain, "--cost", "@table1", columns=columns).output

@@ -5,8 +5,7 @@ from typing import get_args
 import pytest
 
 from madbench.jobs import Budget
-from madbench.labels import budgets
-from madbench.labels.budgets import BUDGETS, BudgetRule
+from madbench.labels.budgets import BUDGETS, budget_words
 from madbench.mixers import Size, solve
 from madbench.suites import suites
 
@@ -22,16 +21,14 @@ def test_what_is_left_is_the_budget_without_the_parameters():
     assert BUDGETS["paper"].room(allocation) == allocation.target - allocation.total == allocation.slack
 
 
-def flops_left(allocation):
-    """FLOPs per token of softmax attention without those of an allocation, at the longest input."""
-    d, length = allocation.size.d_model, allocation.size.max_len
-    return 8 * d * d + 2 * d * (length + 1) - allocation.flops_per_token(length)
-
-
 @pytest.mark.parametrize("label", ["R-c-q", "G-g-q-12o", "cd:softmax-g", "cd:gdn"])
-def test_a_budget_of_another_quantity_is_a_row_of_each_table(label, monkeypatch):
-    monkeypatch.setattr(budgets, "LEFT", budgets.LEFT | {"flops": flops_left})
-    monkeypatch.setitem(BUDGETS, "flops", BudgetRule("flops", "softmax attention", "all"))
+def test_a_budget_of_another_quantity_is_a_row_of_each_table(label):
     allocation = solve(label, 96, 2, 128, "flops")
-    assert 0 <= flops_left(allocation) == allocation.slack
+    left = 8 * 96**2 + 2 * 96 * 129 - allocation.flops_per_token(128)
+    assert 0 <= left == allocation.slack == BUDGETS["flops"].room(allocation)
     assert allocation.ranks != solve(label, 96, 2, 128).ranks
+
+
+@pytest.mark.parametrize(("budget", "words"), [("strict", "--budget strict"), ("flops", "--match flops")])
+def test_a_budget_in_parameters_is_a_budget_and_others_are_matched(budget, words):
+    assert " ".join(budget_words(budget)) == words

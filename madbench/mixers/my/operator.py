@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FunctionType, MethodType
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import BudgetError, TrainingError
+from madbench.labels.budgets import softmax_flops
 from madbench.mixers import Size
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.inputs import check_sequences
@@ -165,12 +167,26 @@ def _check_names(
 
 
 def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns for the budget in parameters."""
-    fit = own_fit(source(path).make)
+    """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns for the budget in parameters.
+
+    For another quantity its ``fit`` takes an argument ``match``, and ``budget`` is in that quantity.
+    """
+    fit, quantity, budget = own_fit(source(path).make), size.rule.quantity, 4 * size.d_model**2
+    match = {} if quantity == "parameters" else {"match": quantity}
+    if match and (fit is None or "match" not in inspect.signature(fit).parameters):
+        name = dotted(path).rpartition(".")[2]
+        has = "its fit matches parameters only" if fit else "it has no fit"
+        raise BudgetError(
+            f"my:{dotted(path)} cannot match {size.rule.name}: {has}; write a classmethod {name}.fit(cls, d_model, "
+            f"n_head, max_len, budget, match) that returns arguments, where match is {quantity!r} and budget is the "
+            f"{size.rule.name} of softmax attention, or use --match parameters"
+        )
     if not size.rule.chooses_ranks or fit is None:
         return {}
+    if match:
+        budget = math.floor(softmax_flops(size))
     with working_folder_on_path(), wrap_user_errors(f"my:{dotted(path)}: its fit"):
-        fitted = fit(d_model=size.d_model, n_head=size.n_head, max_len=size.max_len, budget=4 * size.d_model**2)
+        fitted = fit(d_model=size.d_model, n_head=size.n_head, max_len=size.max_len, budget=budget, **match)
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     if not isinstance(fitted, Mapping) or not all(
         isinstance(name, str) and (name in parameters or takes_any) for name in fitted

@@ -11,7 +11,10 @@ from madbench.mixers import Size
 from madbench.mixers.named.arguments import written
 from madbench.mixers.named.operator import Dims, NamedOperator
 from madbench.mixers.named.parts import Taps, count
-from madbench.mixers.ranks import CountedParameters, last_that_fits
+from madbench.mixers.ranks import CountedParameters, last_that_fits, over_budget
+
+NEAR = 6
+"""Widths tried on each side, in steps of one channel per head, when another quantity than parameters is matched."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,13 @@ class NamedAllocation(CountedParameters):
 def solve(label: Label, size: Size) -> NamedAllocation:
     """The widest layer with at most 4 d^2 parameters plus taps. With ``!`` or budget ``paper`` the library's widths.
 
-    Raises ``BudgetError`` if no width fits.
+    Other quantities than parameters are matched by :func:`_scaled`. Raises ``BudgetError`` if no width fits.
     """
     operator, d, heads = label.operator, size.d_model, size.n_head
     if label.over or not size.rule.chooses_ranks:
         return NamedAllocation(label, size, operator.library_dims(d, heads))
+    if size.rule.quantity != "parameters":
+        return _scaled(label, size)
     candidates = [NamedAllocation(label, size, dims) for dims in operator.candidates(d, heads)]
     widest = last_that_fits(candidates, size.rule.room)
     if widest is None:
@@ -94,3 +99,37 @@ def solve(label: Label, size: Size) -> NamedAllocation:
             f"of {4 * d * d:,}; use a larger d_model, fewer heads, or {replace(label, over=True)}"
         )
     return widest
+
+
+def _scaled(label: Label, size: Size) -> NamedAllocation:
+    """The layer of this size with the widths of a wider or narrower model, as wide as the budget allows.
+
+    An operator has keys and values in a proportion of its own: at width w, those of its layer with 4 w^2 parameters. w
+    is the largest multiple of the heads at which these keys and values fit here. The layer is the one nearest to the
+    budget among the operator's candidates at w and at the ``NEAR`` next multiples on both sides.
+    """
+    heads, rule = size.n_head, size.rule
+
+    def at(dims: Dims) -> NamedAllocation:
+        return NamedAllocation(label, size, replace(dims, d=size.d_model))
+
+    def proportional(steps: int) -> NamedAllocation:
+        """The layer with the keys and values of a model of width ``steps`` times the heads, or the next that exists."""
+        try:
+            return at(solve(label, replace(size, d_model=steps * heads, budget="strict")).dims)
+        except BudgetError:
+            return proportional(steps + 1)
+
+    smallest = proportional(1)
+    if rule.room(smallest) < 0:
+        raise BudgetError(over_budget(smallest))
+    most = 1
+    while rule.room(proportional(2 * most)) >= 0:
+        most *= 2
+        if most > size.max_len * size.d_model:
+            raise BudgetError(f"{label} has no width that changes its {rule.name}; use --match parameters")
+    steps = last_that_fits(range(most, 2 * most), lambda steps: rule.room(proportional(steps))) or most
+    near = range(max(1, steps - NEAR), steps + NEAR + 1)
+    lists = ([at(dims) for dims in label.operator.candidates(each * heads, heads)] for each in near)
+    fitting = [widest for each in lists if (widest := last_that_fits(each, rule.room))]
+    return max(fitting, key=rule.amount, default=smallest)

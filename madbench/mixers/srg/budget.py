@@ -23,7 +23,7 @@ from typing import Any
 
 from madbench.errors import BudgetError
 from madbench.mixers import Size
-from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, Payment, Side, match_budget
+from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, Payment, Side, match_budget, over_budget
 from madbench.mixers.srg.grammar import Variant
 
 CONV_TAPS = 4
@@ -372,6 +372,8 @@ class _Solver:
     def why_infeasible(self) -> str:
         ranks, n_head, max_len = self.smallest(), self.size.n_head, self.size.max_len
         smallest = self.allocate(ranks)
+        if self.size.rule.quantity != "parameters":
+            return over_budget(smallest)
         term = max(smallest.terms, key=smallest.terms.__getitem__)
         per_position = smallest.slack - self.at(max_len=max_len + 1).room(ranks)
         # candidate widths, from the first at which the tables and the side at d/2 (at least d^2) fit into 4 d^2

@@ -13,6 +13,7 @@ from madbench.config import from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels import family_of, parse
+from madbench.labels.budgets import COUNTINGS
 from madbench.mixers import families_that_see_all
 from madbench.models.shapes import SignalModelConfig
 from madbench.suites.base import Size, Suite
@@ -198,6 +199,7 @@ class SignalSuite(Suite):
     trial = "madbench.suites.signals.trial:SignalTrial"
     scoring = "madbench.suites.signals.scores:SignalScoring"
     sort_order = 3
+    budgets = COUNTINGS  # its rows may see all tokens, and a matched cost counts causal pairs only
     not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is foretold, in percent"
     had_unequal_shares = True

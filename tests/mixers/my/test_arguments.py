@@ -44,6 +44,12 @@ class Ema(nn.Module):
         return torch.stack(rows, 1)
 
 
+class ByFlops(Ema):
+    @classmethod
+    def fit(cls, d_model, n_head, max_len, budget, match="parameters"):
+        return {"hidden": budget // (4 * d_model) if match == "flops" else d_model}
+
+
 class Wide(nn.Module):
     def __init__(self, d_model, width):
         super().__init__()
@@ -242,6 +248,17 @@ def test_fit_chooses_arguments_for_the_budget_unless_the_label_does(module):
     assert solve(label, 64, 2, 8).ratio == build(label, 64, 8).allocation.ratio
     assert build(f"{label}(hidden=5)", 64, 8).module.inner.out_features == 5
     assert build(label, 64, 8, budget="paper").module.inner.out_features == 64
+
+
+@pytest.mark.slow
+def test_fit_matches_flops_if_it_takes_the_quantity(module):
+    mixer = build(f"my:{module}.ByFlops", 64, 32, budget="flops")
+    assert mixer.module.inner.out_features == (8 * 64**2 + 2 * 64 * 33) // (4 * 64)
+    assert 0.99 < mixer.allocation.flops_per_token(32) / (8 * 64**2 + 2 * 64 * 33) <= 1
+    with pytest.raises(BudgetError, match="its fit matches parameters only; write a classmethod Ema.fit"):
+        build(f"my:{module}.Ema", 64, 32, budget="flops")
+    with pytest.raises(BudgetError, match="it has no fit; write a classmethod Wide.fit"):
+        build(f"my:{module}.Wide(width=3)", 64, 32, budget="flops")
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ class InteractionFamily:
 
     name: ClassVar[str]
     version = "1"
+    matches = ("flops",)
     Settings = Settings
     is_bidirectional = True
     Label: ClassVar[type[InteractionLabel]]

@@ -93,6 +93,9 @@ class InteractionAllocation(RankAllocation):
                     f" a multiple of {self.head_multiple}; use n_head {heads + more}"
                 )
             return replace(self, size=replace(self.size, n_head=heads + more)).with_ranks(rank_multiple)
+        if self.size.rule.quantity != "parameters" and label.base in ("C", "L"):
+            why = "it has no ranks" if label.base == "C" else "its sums are counted in the cheaper of two ways"
+            raise BudgetError(f"{label} cannot match {self.size.rule.name}: {why}; use --match parameters")
         if label.base == "C":
             return self
         if rank_multiple > d:

@@ -1,0 +1,113 @@
+"""Budgets in other quantities than parameters: every family matches them or says why not, and no table mixes two."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from madbench.errors import BudgetError, ConfigError
+from madbench.experiment import prepare
+from madbench.grid import Grid, Row
+from madbench.labels import families, family_of
+from madbench.mixers import build, solve
+from madbench.mixers.sequence import solve_blocks
+from madbench.suites import suites
+from madbench.suites.mad.suite import MAD
+from madbench.suites.protocol import by_protocol
+from sample_jobs import mad_job
+
+LABELS = {
+    "": ("S", "S-p", "S-pc", "S-c-q", "R-c-v", "D-pc", "G-cg-q-12o", "R-q-1", "R-cg-12o!"),
+    "cd": ("cd:softmax", "cd:softmax-pcg", "cd:gdn", "cd:mamba2-v", "cd:mlstm", "cd:linear", "cd:gdn!"),
+    "hfa": ("hfa:2", "hfa:3-p-q", "hfa:L2", "hfa:C2w"),
+    "ha": ("ha:2+3", "ha:L2+4s", "ha:C3s"),
+    "fla": ("fla:gla",),
+    "my": ("my:mean",),
+}
+"""Labels of families that have many; of the others, all."""
+SIZES = [(96, 2, 48), (64, 4, 512)]
+
+
+def sample_labels():
+    return [
+        label
+        for name in families()
+        if name != "hybrid"
+        for label in LABELS.get(name) or map(str, itertools.islice(family_of(f"{name}:").labels(), 99))
+    ]
+
+
+def softmax_flops(d, length):
+    """Projections 2 * 4 d^2; scores and readout of d channels, 2 * 2 d, for (length + 1) / 2 visible tokens."""
+    return 8 * d * d + 4 * d * (length + 1) / 2
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_every_label_matches_flops_within_a_step_or_says_why_not(size):
+    d, _, length = size
+    refused = {}
+    for label in sample_labels():
+        try:
+            allocation = solve(label, *size, "flops")
+        except BudgetError as error:
+            refused[label] = str(error)
+            continue
+        ratio = allocation.flops_per_token(length) / softmax_flops(d, length)
+        assert ratio == allocation.size.rule.ratio(allocation), label
+        if not label.endswith("!"):
+            assert 0.93 < ratio <= 1, label
+    assert all("--match parameters" in reason for reason in refused.values())
+    never = {"fla:gla", "my:mean", "hfa:C2w", "ha:C3s", "hfa:L2", "ha:L2+4s"}
+    assert never <= refused.keys() <= never | {"ha:2+3"}
+
+
+@pytest.mark.parametrize("label", ["S-c-q", "R-c-v", "G-cg-q-12o", "cd:gdn", "cd:mamba2-v", "hfa:3-p-q"])
+def test_a_wider_rank_would_exceed_the_flops(label):
+    allocation = solve(label, 96, 2, 48, "flops")
+    grows = "qk" if allocation.label.rank == "v" else "vo"
+    ranks, steps = dict(allocation.ranks), {"qk": 4, "vo": 2}
+    ranks[grows] += steps[grows]
+    by_name = {"ranks": ranks} if hasattr(allocation, "registers") else {f"r_{name}": ranks[name] for name in steps}
+    assert replace(allocation, **by_name).flops_per_token(48) > softmax_flops(96, 48)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "label",
+    ["S-c-q", "G-cg-q-12o", "cd:gdn", "hfa:2", *(each for each in family_of("named:").mixers)],
+)
+def test_a_matched_mixer_is_built_with_the_parameters_of_its_allocation(label):
+    mixer = build(label, 64, 32, budget="flops")
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == mixer.allocation.total
+    assert mixer.allocation.flops_per_token(32) <= softmax_flops(64, 32)
+
+
+def test_the_layers_of_a_hybrid_are_matched_one_by_one():
+    blocks = solve_blocks("3xKDA/S-p", 4, 96, 2, 48, "flops")
+    each = [block.flops_per_token(48) for block in blocks.blocks]
+    assert each[:3] == [solve("KDA", 96, 2, 48, "flops").flops_per_token(48)] * 3
+    assert each[3] == softmax_flops(96, 48)
+    assert blocks.ratio == sum(each) / (4 * softmax_flops(96, 48))
+    assert solve("3xKDA/S-p", 96, 2, 48, "flops").ratio == blocks.ratio
+
+
+def test_a_family_that_knows_parameters_only_is_refused(monkeypatch):
+    monkeypatch.setattr(type(family_of("cd:gdn")), "matches", ())
+    with pytest.raises(BudgetError, match="chooses ranks by parameters, and cannot match FLOPs per token; use --match"):
+        solve("cd:gdn", 64, 2, 32, "flops")
+
+
+def test_no_table_mixes_two_ways_of_matching():
+    jobs = [mad_job(label, budget=budget) for label in ("S-p", "R-c-q") for budget in ("strict", "flops")]
+    assert len({job.id for job in jobs}) == 4
+    groups = by_protocol(MAD, jobs, lambda job: job)
+    assert sorted({job.budget for job in group}.pop() for group in groups.values()) == ["flops", "strict"]
+    assert all(len({job.budget for job in group}) == 1 for group in groups.values())
+
+
+def test_a_suite_whose_rows_see_all_tokens_matches_parameters_only():
+    with pytest.raises(ConfigError, match="budget flops: has no effect on images and series"):
+        prepare(Grid((Row("S"),), ("digits",), budget="flops"), device="cpu")
+    assert suites()["signals"].budgets == ("strict", "paper")
