@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import BudgetError, MadbenchError
 from madbench.mixers import Size, Traits
 from madbench.mixers.my.arguments import dotted
+from madbench.mixers.my.operations import count_flops
 from madbench.mixers.my.operator import (
     ModuleMixer,
     asks_for,
@@ -65,7 +65,10 @@ class ModuleAllocation:
         return self.total / self.target
 
     def flops_per_token(self, seq_len: int) -> float:
-        """FLOPs of matrix products, convolutions and attention, as counted by torch. Other operations are ignored."""
+        """Forward FLOPs per token, as its ``flops_per_token(seq_len)`` states, or else counted over its operations.
+
+        See :mod:`madbench.mixers.my.operations` for what counts.
+        """
         return flops(self.label.path, self.size, seq_len)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
@@ -177,14 +180,16 @@ def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1000)
 def flops(path: str, size: Size, seq_len: int) -> float:
-    """Forward FLOPs per token of the module, counted on tensors without data if possible."""
+    """Forward FLOPs per token of the module: stated by it, or else counted, on tensors without data if possible."""
+    if (found := stated(path, size, "flops_per_token", seq_len)) is not None:
+        return found
     with kept_random_state(), torch.device("cpu"), torch.no_grad():
         module = make(path, size).eval()
         x = torch.zeros(1, seq_len, size.d_model)
         try:
-            return _count_flops(copy.deepcopy(module).to("meta"), x.to("meta")) / seq_len
+            return count_flops(copy.deepcopy(module).to("meta"), x.to("meta")) / seq_len
         except Exception:  # it reads values, or has tensors that are not registered as buffers
-            return _count_flops(module, x) / seq_len
+            return count_flops(module, x) / seq_len
 
 
 @functools.lru_cache(maxsize=1000)
@@ -234,12 +239,6 @@ def _numbers(state: Any) -> int:
         return state.numel()
     parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
     return sum(map(_numbers, parts))
-
-
-def _count_flops(module: nn.Module, x: Tensor) -> int:
-    with FlopCounterMode(display=False) as counter:
-        module(x)
-    return counter.get_total_flops()
 
 
 @functools.lru_cache(maxsize=1000)

@@ -309,6 +309,7 @@ def test_a_stated_number_is_checked(odd):
         stated(path, size, "flops_per_token", 9)
 
 
+@pytest.mark.slow
 def test_verify_compares_a_stated_state_with_the_step(odd):
     trust.allow([f"{odd}{cls}" for cls in ("States", "HalfStates", "Sums")])
 

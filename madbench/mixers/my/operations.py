@@ -1,0 +1,85 @@
+"""FLOPs of a forward pass of any module, counted over the operations that torch executes.
+
+- Matrix products, convolutions and attention count two per multiply-add, as torch's own counter does. Attention counts
+  all pairs of tokens, because this is what its operations compute.
+- Every other operation on floating-point numbers counts one per element of its largest input or output: elementwise
+  operations, reductions, sums along the sequence, softmax and norms. A complex element counts as two.
+- A Fourier transform of n points counts 5 n log2(n), half of it if one side is real.
+- Views, copies, constants, masks of booleans and integers, and the indexing of elements count nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+COPIES = frozenset(
+    """
+    alias arange as_strided_scatter cat clone constant_pad_nd copy detach diag_embed embedding empty empty_like
+    empty_permuted empty_strided expand_copy eye fill flip full full_like gather im2col index index_copy index_put
+    index_select lift_fresh lift_fresh_copy linspace new_empty new_empty_strided new_full new_ones new_zeros
+    ones ones_like permute_copy repeat repeat_interleave resize roll scalar_tensor scatter select_scatter slice_scatter
+    split_copy split_with_sizes_copy stack tril_indices triu_indices unfold_copy zero zeros zeros_like
+    _local_scalar_dense _reshape_copy _to_copy _unsafe_view
+    """.split()
+)
+"""The operations, besides views, that only move or set numbers. An operation in place has the same name."""
+FOURIER = ("_fft_r2c", "_fft_c2r", "_fft_c2c")
+
+
+def count_flops(module: nn.Module, x: Tensor) -> float:
+    """The FLOPs of one forward pass of a module on an input, which may be on the device ``meta``."""
+    products = FlopCounterMode(display=False, custom_mapping=_ATTENTION_ON_CPU)
+    with _OtherOperations(products) as others, products:  # ``products`` splits composite operations for ``others``
+        module(x)
+    return products.get_total_flops() + others.flops
+
+
+class _OtherOperations(TorchDispatchMode):
+    """FLOPs of the operations that the counter of products does not count."""
+
+    def __init__(self, products: FlopCounterMode):
+        super().__init__()
+        self.flops, self._products = 0.0, products.flop_registry
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        packet = getattr(function, "_overloadpacket", function)
+        if packet not in self._products and not _is_copy(function, packet):
+            self.flops += _flops(packet.__name__, args, result)
+        return result
+
+
+def _is_copy(function: Any, packet: Any) -> bool:
+    """True for views, which share the memory of an input and do not write to it, and for :data:`COPIES`."""
+    schema = getattr(function, "_schema", None)  # operations of a higher order have none
+    aliases = [returned.alias_info for returned in schema.returns] if schema else []
+    is_view = any(alias is not None and not alias.is_write for alias in aliases)
+    return is_view or packet.__name__.removesuffix("_") in COPIES
+
+
+def _flops(name: str, args: Any, result: Any) -> float:
+    tensors = [
+        tensor
+        for tensor in tree_leaves((args, result))
+        if isinstance(tensor, Tensor) and (tensor.is_floating_point() or tensor.is_complex())
+    ]
+    numbers = max((tensor.numel() * (1 + tensor.is_complex()) for tensor in tensors), default=0)
+    if name not in FOURIER:
+        return numbers
+    points = max(math.prod(tensor.shape[axis] for axis in args[1]) for tensor in tensors)
+    return 2.5 * numbers * math.log2(max(points, 2))
+
+
+def _attention_flops(q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> int:
+    """Scores and read-out of all pairs, from the shapes (B, H, T, channels)."""
+    return 2 * math.prod(q[:-1]) * k[-2] * (k[-1] + v[-1])
+
+
+_ATTENTION_ON_CPU = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
