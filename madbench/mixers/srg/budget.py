@@ -89,6 +89,7 @@ class MlpAllocation:
     gates: str = "both"  # sides that a label with g gates: ``qk``, ``vo`` or both
     window: int = 0  # w, number of tokens that a row sees; 0 if it sees all earlier tokens
     kv_heads: int = 0  # m, heads of keys and values; 0 if each head has its own
+    rope_share: float = 1.0  # p, share of the channels of a head that are rotated
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
@@ -159,6 +160,12 @@ class MlpAllocation:
         lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G and D."
     )
     qk_width = property(lambda self: self.r_qk // self.query_heads, doc="d_qk, the width of one query head.")
+
+    @property
+    def rotated(self) -> int:
+        """The number of channels of a query head that RoPE rotates, the first ones: whole pairs, and at least one."""
+        return max(2, 2 * math.floor(self.qk_width * self.rope_share / 2 + 1e-9))
+
     vo_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_vo, the width of one value head.")
     widths = property(lambda self: {"qk": self.qk_width, "vo": self.vo_width}, doc="Widths of one head, by side.")
 

@@ -151,7 +151,7 @@ def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
     with torch.inference_mode(False):  # so that autograd can save them
-        rows = weight_of(mixer.q).new_empty(ANGLES, mixer.allocation.qk_width)
+        rows = weight_of(mixer.q).new_empty(ANGLES, mixer.allocation.rotated)
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 

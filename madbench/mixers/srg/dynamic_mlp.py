@@ -146,6 +146,7 @@ class DynamicMLP(nn.Module):
         if path not in PATHS:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
         self.allocation, self.variant, self.max_len = allocation, allocation.label, allocation.size.max_len
+        self.rotated = allocation.rotated
         self.n_head, self.query_heads = allocation.size.n_head, allocation.query_heads
         self.rope, self.chunk, self.by_lag = rope, chunk, allocation.label.layout == "lag"
         self.position_rows, self.register_place, self.causal = position_rows, register_place, causal
@@ -260,7 +261,7 @@ class DynamicMLP(nn.Module):
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
         check_weights(self, "q", "k", "v", "o")
-        names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place", "causal", "window")
+        names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place", "causal", "window", "rotated")
         settings = {name: getattr(self, name) for name in names}
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows=rows, **settings)
 
@@ -412,7 +413,7 @@ class DynamicMLP(nn.Module):
         if not self.variant.rope:
             q = unturned
         else:
-            where = (position, self.rope, angles or rotary_angles(k, position))
+            where = (position, self.rope, angles or rotary_angles(k[..., : self.rotated], position))
             is_before_gate = gate is not None and self.rope_order == "before_gate"
             q = rotate(q, *where) * gate if is_before_gate else rotate(unturned, *where)
             k = rotate(k, *where)

@@ -44,6 +44,8 @@ class Settings:
     """Common divisor of the head widths that the budget solver may choose."""
     rope: Literal["rotation", "mispaired"] = "rotation"
     """rotation: true RoPE; mispaired: angles of half-split pairs on interleaved pairs, as in the paper's code."""
+    rope_share: float = field(default=1.0, metadata=NOT_AT_DEFAULT)
+    """Labels with p: share of each head's channels that are rotated, the first ones; at least one pair."""
     rope_order: Literal["before_gate", "after_gate"] = field(default="before_gate", metadata=NOT_AT_DEFAULT)
     """Labels with p and g: RoPE before the QK gate (paper), or after it, so that scores depend on offsets alone."""
     position_rows: Literal["from_start", "from_end"] = field(default="from_start", metadata=NOT_AT_DEFAULT)
@@ -65,6 +67,8 @@ class Settings:
 
     def __post_init__(self):
         check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank", "window", "kv_heads")
+        if not 0 < self.rope_share <= 1:
+            raise ConfigError(f"rope_share must be above 0 and at most 1, got {self.rope_share}")
         if not 0 <= self.lambda_init < 1:
             raise ConfigError(f"lambda_init must be at least 0 and below 1, got {self.lambda_init}")
 
@@ -139,12 +143,16 @@ class SRGFamily:
     def effective(self, allocation: MlpAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that change this mixer other than through its ranks.
 
-        With one pair of coordinates both rotations are equal. Without a QK gate the order of RoPE and gate is
-        irrelevant.
+        With one pair of rotated channels both rotations are equal. Without a QK gate the order of RoPE and gate is
+        irrelevant. Shares that rotate the same channels are equal.
         """
         without_effect = {"mix_rank", "rank_multiple"}
-        if allocation.qk_width <= 2:
+        if allocation.rotated <= 2:
             without_effect.add("rope")
+        if allocation.qk_width <= 2:
+            without_effect.add("rope_share")
+        if "rope_share" in settings:
+            settings = {**settings, "rope_share": allocation.rotated / allocation.qk_width}
         if allocation.gates == "vo":
             without_effect.add("rope_order")
         return {name: value for name, value in settings.items() if name not in without_effect}

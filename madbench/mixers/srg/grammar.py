@@ -98,9 +98,10 @@ LETTERS = (
         "a_t = h_t / sqrt(|h_t|^2 + eps)", "linear attention, Proposition 2.6 (iii) and H.10",
         "base", "base", "L", is_in_table1=False),
     Letter("p", "RoPE",
-        "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens.",
+        "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens."
+        " With rope_share below 1, only the first channels of each head are rotated.",
         "q_t . k_i -> q_t Rot(t - i) k_i", "RoPE as an edit of W(1), Section 2.2",
-        "features", "rope", settings=("rope",), beside=(("g", _ROPE_THEN_GATE),)),
+        "features", "rope", settings=("rope", "rope_share"), beside=(("g", _ROPE_THEN_GATE),)),
     Letter("c", "short convolution",
         "Depthwise causal convolutions over 4 tokens run on the inputs of K and of V, each with its own taps.",
         "k_i = conv_k(x)_i W_k, v_i = conv_v(x)_i W_v", "KV depthwise convolution, Section 3 and Appendix L",

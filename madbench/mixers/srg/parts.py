@@ -106,9 +106,12 @@ def rotate(
     ``style="rotation"``: every pair is rotated by one angle, so scores depend on the offset of two positions only.
     ``style="mispaired"``: angles laid out for half-split pairs are applied to interleaved pairs (2i, 2i + 1), as in the
     paper's public code. The two coordinates of a pair are then rotated by different angles. ``angles`` are those of
-    :func:`rotary_angles`, if already computed.
+    :func:`rotary_angles`, if already computed. If they are of fewer channels, only the first channels are rotated.
     """
     cos, sin = angles or rotary_angles(x, first_position)
+    width = cos.shape[-1]
+    if width < x.shape[-1]:
+        return torch.cat((rotate(x[..., :width], first_position, style, (cos, sin)), x[..., width:]), dim=-1)
     if style == "rotation":
         first, second = x.chunk(2, dim=-1)
         quarter_turn = torch.cat((-second, first), dim=-1)

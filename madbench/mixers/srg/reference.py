@@ -52,6 +52,7 @@ def _sequence(
     register_place: str = "first",
     causal: bool = True,
     window: int = 0,
+    rotated: int = 0,
 ) -> Tensor:
     query_heads = 2 * n_head if variant.base in "GD" else n_head
     k_in = convolve(x, w["k_conv.weight"]) if variant.conv else x
@@ -66,8 +67,9 @@ def _sequence(
     unturned = q * gate
     if variant.rope:
         turned = q if rope_order == "before_gate" else unturned
-        q = torch.cat([_turn(q_h, rope) for q_h in turned.split(d_qk, dim=1)], dim=1)
-        k = torch.cat([_turn(k_h, rope) for k_h in k.split(d_qk, dim=1)], dim=1)
+        rotated = rotated or d_qk
+        q = torch.cat([_turn(q_h, rope, rotated) for q_h in turned.split(d_qk, dim=1)], dim=1)
+        k = torch.cat([_turn(k_h, rope, rotated) for k_h in k.split(d_qk, dim=1)], dim=1)
         q = q * gate if rope_order == "before_gate" else q
     else:
         q = unturned
@@ -157,9 +159,9 @@ def convolve(x: Tensor, taps: Tensor) -> Tensor:
     return torch.stack([sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0) for t in rows])
 
 
-def _turn(x: Tensor, style: str) -> Tensor:
-    """Rotary embedding of one head: x (T, K), row t at position t."""
-    width, half = x.shape[1], x.shape[1] // 2
+def _turn(x: Tensor, style: str, width: int) -> Tensor:
+    """Rotary embedding of the first ``width`` channels of one head: x (T, K), row t at position t."""
+    x, others, half = x[:, :width], x[:, width:], width // 2
     pairs = [(i, i + half) if style == "rotation" else (2 * i, 2 * i + 1) for i in range(half)]
     partner, sign = list(range(width)), [1.0] * width
     for a, b in pairs:
@@ -169,4 +171,4 @@ def _turn(x: Tensor, style: str) -> Tensor:
         angle = [t * 10000.0 ** (-2 * (j % half) / width) for j in range(width)]
         cos, sin = (x.new_tensor([of(each) for each in angle]) for of in (math.cos, math.sin))
         rows.append(x[t] * cos + sign * x[t, partner] * sin)
-    return torch.stack(rows)
+    return torch.cat((torch.stack(rows), others), dim=1)
