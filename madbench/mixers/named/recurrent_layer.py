@@ -15,8 +15,8 @@ from madbench.mixers.named.operator import Operator
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.tracing import is_symbolic
 
-CHUNK_OF_HEADS = 64  # rows per block if the decay is one number per head
-CHUNK_OF_CHANNELS = 16  # rows per block if the decay is a number per channel, which costs a product per pair of rows
+CHUNK = 16  # rows per block: the fastest on a CPU, and for a decay per channel, which costs a product per pair of rows
+CHUNK_ON_GPU = 64  # rows per block with one decay per head elsewhere, where each block costs the start of some kernels
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RecurrentLayer(NamedLayer):
     """A layer whose state has a fixed size. Besides ``reference`` it has these paths.
 
     - ``dense``: all pairs of tokens at once
-    - ``chunked``: blocks of ``chunk`` rows and a state between them, linear in T
+    - ``chunked``: blocks of :meth:`rows_per_block` rows and a state between them, linear in T
     - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits
     """
 
@@ -40,7 +40,7 @@ class RecurrentLayer(NamedLayer):
 
     def __init__(self, allocation: Allocation, path: str = "auto"):
         super().__init__(allocation, path)
-        self.chunk = CHUNK_OF_CHANNELS if self.operator.has_channel_decay else CHUNK_OF_HEADS
+        self.chunk: int | None = None
 
     def compute(self, x: Tensor, path: str) -> Tensor:
         dtype = library.arithmetic(x) if path == "fla" else None
@@ -50,7 +50,7 @@ class RecurrentLayer(NamedLayer):
             if path == "fla":
                 y = self._read(library.combine(d, d.v, dtype, self.operator.has_mirror))
             elif path == "chunked":
-                y, _ = forms.chunked(d, self.chunk, d.v, by_halves=self.operator.has_channel_decay)
+                y, _ = forms.chunked(d, self.rows_per_block(), d.v, by_halves=self.operator.has_channel_decay)
                 y = self._read(y)
             else:
                 y = self._read(forms.scores(d).tril()) @ d.v
@@ -65,7 +65,7 @@ class RecurrentLayer(NamedLayer):
         rows = self.operator.rows(self, x, None)
         d = rows.dynamics
         with without_autocast(x):
-            size = min(self.chunk, d.q.shape[2])
+            size = min(self.rows_per_block(), d.q.shape[2])
             y, state = forms.chunked(d, size, d.v, by_halves=self.operator.has_channel_decay)
         return self.operator.read_out(self, self._read(y), x, rows), Cache(state, rows.carried)
 
@@ -87,7 +87,14 @@ class RecurrentLayer(NamedLayer):
         if self.path != "auto":
             return self.path
         rows = length * self.operator.rows_per_token
-        return "dense" if is_symbolic(batch, length) or rows <= self.chunk else "chunked"
+        return "dense" if is_symbolic(batch, length) or rows <= self.rows_per_block() else "chunked"
+
+    def rows_per_block(self) -> int:
+        """``chunk`` if it is set, or the number that is fast for the operator on the layer's device."""
+        if self.chunk is not None:
+            return self.chunk
+        is_on_cpu = next(self.parameters()).device.type == "cpu"
+        return CHUNK if is_on_cpu or self.operator.has_channel_decay else CHUNK_ON_GPU
 
     def _read(self, rows: Tensor) -> Tensor:
         """The last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
