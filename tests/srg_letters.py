@@ -23,14 +23,22 @@ def listed(choices: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def features_after(letter: str, *others: str) -> str:
+def features_of(base: str) -> str:
+    """The features that labels of a base can have."""
+    rows = (row for row in LETTERS if row.segment == "features")
+    return "".join(row.letter for row in rows if not row.needs or base in row.needs)
+
+
+def features_after(letter: str, *others: str, base: str = "S") -> str:
     """The features that may follow ``letter`` (all if it is empty), and ``others``, as a message lists them."""
-    return listed([*FEATURES[FEATURES.index(letter) + 1 if letter else 0 :], *others])
+    features = features_of(base)
+    return listed([*features[features.index(letter) + 1 if letter else 0 :], *others])
 
 
-def with_features_changed(features: str) -> list[str]:
-    """``features`` with one more letter or without one of its letters, for each letter in order."""
-    return ["".join(one for one in FEATURES if (one in features) != (one == letter)) for letter in FEATURES]
+def with_features_changed(features: str, base: str) -> list[str]:
+    """``features`` with one more letter or without one of its letters, for each letter of the base in order."""
+    every = features_of(base)
+    return ["".join(one for one in every if (one in features) != (one == letter)) for letter in every]
 
 
 @functools.cache

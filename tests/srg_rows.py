@@ -78,17 +78,18 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
         hidden.append(mixed(z, "mix1", m) if variant.mix1 else z)
     if variant.base == "D":
         first, second = (math.exp(w[f"contrast.q{j}"] @ w[f"contrast.k{j}"]) for j in (1, 2))
+    sinks = np.exp(w["sink"]) if variant.sink else np.zeros(maps)
     read = []
     for head in range(n_head):
         h = hidden[head]
         if variant.base in "SD":
-            a = np.exp(h) / np.exp(h).sum()
+            a = np.exp(h) / (np.exp(h).sum() + sinks[head])
         else:
             a = h / math.sqrt((h**2).sum() + 1e-12)
             a = a if variant.base == "L" else np.maximum(a, 0)
         if variant.base == "D":
             other = np.exp(hidden[n_head + head])
-            a = a - (first - second + lambda_init) * other / other.sum()
+            a = a - (first - second + lambda_init) * other / (other.sum() + sinks[n_head + head])
         if variant.base == "G":
             a = a * np.log1p(np.exp(hidden[n_head + head]))
         if variant.mix2:

@@ -5,9 +5,9 @@ and D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, 
 maximum length.
 
 Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the
-parameters that c, D and h add (4 taps per channel, 4 d_qk + d_vo, and d H), which are counted on both sides. The
-``strict`` budget enforces this for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper (Section
-2.6, Appendix F.2.2, eq. 57) and enforces nothing.
+parameters that c, D, s and h add (4 taps per channel, 4 d_qk + d_vo, H_q, and d H), which are counted on both sides.
+The ``strict`` budget enforces this for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper
+(Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ GROUPS = {
     "qk_gate": "mixer gates",
     "vo_gate": "mixer gates",
     "head_gate": "mixer gates",
+    "sink": "mixer gates",
     "mix1.gate": "mixing gates",
     "mix2.gate": "mixing gates",
     "mix1": "mixing tables",
@@ -62,6 +63,7 @@ TERMS = {
     "head_norm": Term("d_vo", "gain of the heads' norm", lambda a: a.vo_width),
     "registers": Term("k d", "register rows", lambda a: a.registers * a.d),
     "adapters": Term("2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: a.adapter_rank * (2 * a.d + a.r_v + a.r_vo)),
+    "sink": Term("H_q", "s", lambda a: a.query_heads),
     "head_gate": Term("d H", "W_h", lambda a: a.d * a.size.n_head),
     "mix1": Term("H_q r (d + 1)", "W_S1 and its bias", lambda a: a.query_heads * a.r * (a.d + 1)),
     "mix1_tables": Term("H_q L (2 r + 1)", "A1, B1, p1", lambda a: a.query_heads * a.slots * (2 * a.r + 1), True),
@@ -109,7 +111,7 @@ class MlpAllocation:
 
     @property
     def target(self) -> int:
-        """The budget: 4 d^2, plus the terms of the letters that raise it: c, D and h."""
+        """The budget: 4 d^2, plus the terms of the letters that raise it: c, D, s and h."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)
         return 4 * self.d**2 + sum(self.terms[term] for term in raising)
 

@@ -48,6 +48,9 @@ def _operator_checks(of_label: Statements) -> Iterable[Check]:
     is_causal = "mixing tables of a window in lag order have no rows for later tokens"
     is_causal = is_causal if label.window and label.layout == "lag" else ""
     yield check("all tokens", what, "eq. 7-11", choices.of_all_tokens, unless=is_causal, make=lambda *of: of)
+    if label.sink:
+        what = "With a logit of minus infinity, the mixer is that without a sink."
+        yield check("sink", what, "arXiv 2508.10925", choices.closed_sinks, make=lambda *of: of)
     if label.window:
         what = "Windows of any size give the results of the loops, and a window of all tokens is no window."
         yield check("window", what, "Beltagy et al. 2020, Section 3.1", choices.windows, make=lambda *of: of)

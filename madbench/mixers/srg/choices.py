@@ -18,6 +18,8 @@ from madbench.mixers.srg.grammar import Variant
 TOKENS = 17
 BLOCK = 5  # rows per block of the path ``chunked``
 LONGER = Size(d_model=16, n_head=2, max_len=TOKENS + 2, budget="paper")
+CLOSED = -1e4  # a logit whose exponential is zero
+LEAST_EFFECT = 1e-3  # of a sink that has weight
 OPEN = 40.0  # bias of a gate whose sigmoid is one
 
 
@@ -82,6 +84,23 @@ def windows(family: Any, label: Variant) -> Residual:
     unlimited.load_state_dict(mixer.state_dict())
     each["largest window"] = difference(mixer(x), unlimited(x))
     return _largest(each, "of sliding windows")
+
+
+def closed_sinks(family: Any, label: Variant) -> Residual:
+    """Compares a mixer whose sinks have no weight with the mixer without sinks."""
+    settings = family.Settings()
+    mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
+    without, _ = filled_mixer(
+        partial(family.build, family.solve(replace(label, sink=False), SMALL, settings), settings)
+    )
+    without.load_state_dict(mixer.state_dict(), strict=False)
+    each = {"open sinks": float(difference(mixer(x), without(x)) < LEAST_EFFECT)}
+    nn.init.constant_(mixer.sink, CLOSED)
+    for path in ("dense", *["sdpa"] * mixer.uses_sdpa):
+        mixer.path = path
+        each[path] = difference(mixer(x), without(x))
+    each["steps"] = difference(decode_tokens(mixer, x), without(x))
+    return _largest(each, "with sinks of no weight")
 
 
 def of_all_tokens(family: Any, label: Variant) -> Residual:

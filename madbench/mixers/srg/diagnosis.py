@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import difflib
+import functools
 import unicodedata
 
 from madbench.errors import LabelError
@@ -23,13 +25,18 @@ class InvalidLabel(LabelError):
             if label == spell(label):
                 at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
                 return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
-        except LabelError:
-            pass  # the syntax is wrong
+        except LabelError:  # the syntax is wrong, or a feature needs another base
+            for row in LETTERS:
+                if row.segment == "features" and row.needs and row.letter in label[1:] and label == spell(label):
+                    others = label.replace(label[0], row.needs[0], 1), spell({*label} - {row.letter})
+                    reason = f"{row.letter!r} ({row.name}) needs {quoted_choices(row.needs)} before it"
+                    suggested = " or ".join(repr(other) for other in others if nearest(other) == other)
+                    return point_at(label, label.index(row.letter), f"{reason}; did you mean {suggested}?")
         position = 0
-        while position < len(label) and any(other.startswith(label[: position + 1]) for other in every_label()):
+        while position < len(label) and label[position] in _following(label[:position]):
             position += 1
         before, character, rest = label[:position], label[position : position + 1], label[position + 1 :]
-        following = {other[position : position + 1] for other in every_label() if other.startswith(before)}
+        following = _following(before)
         letters = [*(row.letter for row in LETTERS[:-1]), "-", LETTERS[-1].letter]
         options = [repr(letter) for letter in letters if letter in following]
         if "" in following:
@@ -39,6 +46,22 @@ class InvalidLabel(LabelError):
         hint = f"did you mean {suggestion!r}?" if suggestion else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
         place = f"after {before[-1]!r}" if before else "at the start"
         return point_at(label, position, f"expected {quoted_choices(options)} {place}; {hint}")
+
+
+@functools.cache
+def _sorted_labels() -> list[str]:
+    return sorted(every_label())
+
+
+def _following(before: str) -> set[str]:
+    """The characters after ``before`` in labels that begin with it, and "" if it is a label."""
+    labels, found = _sorted_labels(), set()
+    index = bisect.bisect_left(labels, before)
+    while index < len(labels) and labels[index].startswith(before):
+        character = labels[index][len(before) : len(before) + 1]
+        found.add(character)
+        index = bisect.bisect_left(labels, before + chr(ord(character) + 1), index) if character else index + 1
+    return found
 
 
 def nearest(text: str, *repaired: str) -> str | None:

@@ -29,6 +29,7 @@ from madbench.mixers.srg.parts import (
     SequenceMixing,
     ShortConv,
     activate,
+    append_sink,
     append_slots,
     exclude,
     in_window,
@@ -92,6 +93,8 @@ class DynamicMLP(nn.Module):
       (Proposition 2.6).
     - w: ``l`` runs over the last w tokens of the prefix and the registers. Tokens before them have no slot: R(1) and
       R(2) keep the rows and columns of the others.
+    - s: each softmax has one more logit in its denominator, after R(1), which no slot has. It starts as the weights do,
+      as in transformers' gpt-oss.
     - m: groups of heads share keys and values. They are projected and cached once per group, and repeated for every
       head before anything else, so that each path computes them. The two sets of query heads of G and D have keys of
       their own.
@@ -120,9 +123,9 @@ class DynamicMLP(nn.Module):
             - ``chunked``: blocks of ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of
               B H T T
             - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal S, R, G without registers and
-              w, and D without registers, w and mixing
+              w, S with s only without mixing, and D without registers, w and mixing
             - ``sdpa``: torch's scaled dot product attention; S and D without mixing and registers
-            - ``fused``: Triton kernels on a GPU; causal S, R and G without registers and w, S only with mixing
+            - ``fused``: Triton kernels on a GPU; causal S, R and G without registers, w and s, S only with mixing
         chunk: rows per block.
 
     Parameters: exactly ``allocation.total``.
@@ -154,7 +157,8 @@ class DynamicMLP(nn.Module):
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
         self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
-        is_tiled = self.uses_sdpa or (variant.base in tiled.TILED_BASES and not variant.registers)
+        is_tiled = variant.base in tiled.TILED_BASES and not (variant.registers or variant.sink)
+        is_tiled = is_tiled or self.uses_sdpa
         self.window, self.has_slots_of_window = allocation.window, allocation.has_slots_of_window
         self.has_tiles = is_tiled and causal and not variant.window
         if self.has_slots_of_window and not causal:
@@ -185,6 +189,7 @@ class DynamicMLP(nn.Module):
         self.qk_gate = nn.Linear(d_model, r_qk) if "qk_gate" in allocation.terms else None
         self.vo_gate = nn.Linear(d_model, r_vo) if "vo_gate" in allocation.terms else None
         self.head_gate = nn.Linear(d_model, self.n_head, bias=False) if variant.head_gate else None
+        self.sink = nn.Parameter(torch.empty(self.query_heads)) if variant.sink else None
         self.registers = nn.Parameter(torch.empty(allocation.registers, d_model)) if variant.registers else None
         thin = allocation.adapter_rank
         self.v_down, self.v_up = self._adapter(d_model, thin, allocation.r_v) if variant.adapter else (None, None)
@@ -234,12 +239,16 @@ class DynamicMLP(nn.Module):
             raise TrainingError(f"path {path!r} has no rules for the transforms of torch.func; use 'auto'")
         if path == "sdpa" or (path == "tiled" and self.uses_sdpa):
             v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
+            q, k = projected.q, projected.k
+            if self.sink is not None:
+                q, k, v = append_sink(q, k, v, self.sink)
             if path == "tiled":
                 operator = _tiled_attention
             else:
-                refuse_second(path, (projected.q, projected.k, v))
+                refuse_second(path, (q, k, v))
                 operator = self._torch_attention(x.shape[1])
-            o = self._by_head(operator, projected.q, projected.k, v, None, None)
+            o = self._by_head(operator, q, k, v, None, None)
+            o = o if self.sink is None else o[:, :, 1:]
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
@@ -255,7 +264,7 @@ class DynamicMLP(nn.Module):
 
     def _torch_attention(self, length: int) -> Callable[..., Tensor]:
         if self.window and (is_symbolic(length) or length > self.window):
-            return functools.partial(_attention_in_window, self.window, self.causal)
+            return functools.partial(_attention_in_window, self.window, self.causal, self.sink is not None)
         return _causal_attention if self.causal else _full_attention
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
@@ -483,7 +492,7 @@ class DynamicMLP(nn.Module):
     def _weights(self, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """h, a and w of :class:`Maps`, and the norm, from scores. a and w must still be divided by the norm."""
         h = self.mix1.right(mask_slots(z, seen), p.s1) if self.mix1 else z
-        a, norm = activate(self.variant.base, h, seen, self.contrast and self.contrast())
+        a, norm = activate(self.variant.base, h, seen, self.contrast and self.contrast(), self.sink)
         return h, a, mask_slots(self.mix2.right_transposed(a, p.s2), seen) if self.mix2 else a, norm
 
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
@@ -571,10 +580,12 @@ def _full_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_
 
 
 def _attention_in_window(
-    window: int, causal: bool, base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None
+    window: int, causal: bool, has_sink: bool, base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None
 ) -> Tensor:
     length = q.shape[2]
     visible = in_window(length, length, 0, window, causal, q.device)
+    if has_sink:
+        visible[:, 0] = True
     return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
 
 

@@ -127,6 +127,11 @@ LETTERS = (
         " and with o, tables have w rows.",
         "i in {t - w + 1, ..., t}", "sliding window attention, Beltagy et al. 2020 (arXiv 2004.05150), Section 3.1",
         "features", "window", settings=("window",), is_in_table1=False),
+    Letter("s", "attention sink",
+        "The denominator of a head's softmax has one more term, with a learned logit: a row can attend to nothing. Each"
+        " softmax of D has its own logit.",
+        "a_t[i] = exp(h_t[i]) / (exp(s) + sum_j exp(h_t[j]))", "gpt-oss model card, OpenAI 2025 (arXiv 2508.10925)",
+        "features", "sink", needs="SD", terms=("sink",), raises_budget=True, is_in_table1=False),
     Letter("m", "shared keys and values",
         "Groups of heads share one head of keys and values. There are kv_heads of them; 1 is multi-query attention."
         " A label without q and v widens QK by what this saves.",
@@ -211,6 +216,7 @@ class Variant:
     registers: bool = False  # k: learned rows before the tokens
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
     window: bool = False  # w: a row sees the last tokens only
+    sink: bool = False  # s: a learned logit in the denominator of softmax
     shared_kv: bool = False  # m: groups of heads share keys and values
     head_gate: bool = False  # h: the current token gates what each head reads out
     exclusive: bool = False  # e: what a head reads out loses its component along the token's own value
@@ -273,7 +279,7 @@ class Variant:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if it adds parameters that must be saved elsewhere. Those of c, D and h raise the budget."""
+        """True if it adds parameters that must be saved elsewhere. Those of c, D, s and h raise the budget."""
         return any(row.is_paid for row in self.letters)
 
     def query_heads(self, n_head: int) -> int:

@@ -50,21 +50,26 @@ Seen = int | Tensor | None
 mask (M, W); or all, if None."""
 
 
-def activate(base: str, h: Tensor, seen: Seen, contrast: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+def activate(
+    base: str, h: Tensor, seen: Seen, contrast: Tensor | None = None, sink: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
     """Hidden scores (B, heads, M, W) -> activations (B, H, M, W) and the norm (B, H, M, 1) still to divide by.
 
     S is softmax, R is ReLU of L2Norm, L is L2Norm, and G is Softplus times ReLU of L2Norm (paper, eq. 11). G has 2H
     heads: the first H are the gate and the last H the scale. D has 2H heads too: the first softmax minus ``contrast``
-    times the second. Slots that a row cannot see become zero. L2Norm
-    divides a row by one positive number, and everything after it is linear. R, L and G therefore return the row
-    without division, together with its norm. The caller divides the output row, which is much shorter (paper,
-    Lemma B.2).
+    times the second. ``sink`` (heads,) is a logit more for each softmax, which no slot has. Slots that a row cannot see
+    become zero. L2Norm divides a row by one positive number, and everything after it is linear. R, L and G therefore
+    return the row without division, together with its norm. The caller divides the output row, which is much shorter
+    (paper, Lemma B.2).
     """
     if base in ("S", "D"):
         if isinstance(seen, Tensor) or (seen is not None and seen < h.shape[-1] - 1):
             visible = torch.ones(h.shape[-2:], dtype=torch.bool, device=h.device)
             h = h.masked_fill(~mask_slots(visible, seen), float("-inf"))
-        a = h.softmax(-1)
+        if sink is None:
+            a = h.softmax(-1)
+        else:
+            a = torch.cat((h, sink[:, None, None].expand(*h.shape[:-1], 1)), dim=-1).softmax(-1)[..., :-1]
         if base == "D":
             first, second = a.chunk(2, dim=-3)
             a = first - contrast * second
@@ -75,6 +80,19 @@ def activate(base: str, h: Tensor, seen: Seen, contrast: Tensor | None = None) -
     gate, scale = h.chunk(2, dim=-3)
     gate = mask_slots(gate, seen)
     return F.softplus(scale) * F.relu(gate), _norm(gate)
+
+
+def append_sink(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Operands of softmax attention without a sink, (B, heads, T + 1, K + 1) and (B, heads, T + 1, V).
+
+    A token without a value stands before the others. Its key has the sink as its score with every query, by a further
+    channel. The first row of the result has no meaning; the rows after it are those of attention with the sink.
+    """
+    width = q.shape[-1]
+    q = F.pad(q * ((width + 1) / width) ** 0.5, (0, 1), value=1.0)  # attention divides by the square root of the width
+    score = (sink * (width + 1) ** 0.5).to(k.dtype)[:, None, None].expand(*k.shape[:2], 1, 1)
+    first = F.pad(score, (width, 0))
+    return F.pad(q, (0, 0, 1, 0)), torch.cat((first, F.pad(k, (0, 1))), dim=2), F.pad(v, (0, 0, 1, 0))
 
 
 def mask_slots(x: Tensor, seen: Seen) -> Tensor:

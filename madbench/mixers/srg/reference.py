@@ -108,17 +108,19 @@ def _sequence(
                 z = z @ mixing_matrix(w, "mix1", head, x[t], slots, longer)[visible][:, visible]
             hidden.append(z)
         outputs = []
+        if variant.has_softmax:
+            maps = [softmax(z, w["sink"][head] if variant.sink else None) for head, z in enumerate(hidden)]
         for head in range(n_head):
             columns = slice(head * d_vo, (head + 1) * d_vo)
             if variant.has_softmax:
-                a = torch.softmax(hidden[head], dim=0)
+                a = maps[head]
             else:
                 a = hidden[head] / torch.sqrt(hidden[head].square().sum() + 1e-12)
                 a = a if variant.base == "L" else F.relu(a)
             if variant.base == "G":
                 a = F.softplus(hidden[n_head + head]) * a
             if variant.base == "D":
-                a = a - contrast * torch.softmax(hidden[n_head + head], dim=0)
+                a = a - contrast * maps[n_head + head]
             if variant.mix2:
                 a = a @ mixing_matrix(w, "mix2", head, x[t], slots, longer)[visible][:, visible].T
             values = [register_values[:, columns], v[order, columns]]
@@ -136,6 +138,13 @@ def _sequence(
             o = o * torch.sigmoid(w["vo_gate.weight"] @ x[t] + w["vo_gate.bias"])
         rows_of_output.append(w_o @ o)
     return torch.stack(rows_of_output)
+
+
+def softmax(z: Tensor, sink: Tensor | None) -> Tensor:
+    """Softmax of the scores of a row, whose denominator has a term more if there is a sink."""
+    largest = z.max() if sink is None else torch.maximum(z.max(), sink)
+    exponentials = torch.exp(z - largest)
+    return exponentials / (exponentials.sum() + (0 if sink is None else torch.exp(sink - largest)))
 
 
 def for_each_head(x: Tensor, width: int, heads: int) -> Tensor:

@@ -1,11 +1,14 @@
-"""w, which acts on the scores of a row: identities, sizes, counts, decoding, and the code of others."""
+"""w and s, which act on the scores of a row: identities, sizes, counts, decoding, and the code of others."""
 
 from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from madbench.errors import ConfigError, TrainingError
+from madbench.errors import ConfigError, LabelError, TrainingError
 from madbench.labels import diff, explain, parse
 from madbench.mixers import build, solve
 from madbench.mixers.checks import run_checks
@@ -139,4 +142,98 @@ def test_windows_are_those_of_flash_linear_attention(window, make, randn):
     mixer, x = make("S-pw", max_len=33, window=window), randn(2, 33, 16)
     p = mixer.project(x, 0)
     o, _ = naive.naive_parallel_attn(*(t.transpose(1, 2) for t in (p.q, p.k, p.v)), window_size=window)
+    torch.testing.assert_close(mixer.o(o.flatten(2)), mixer(x))
+
+
+SINKS = ("S-s", "D-ps", "S-cks-q-12o", "D-ws-q-2", "S-pws")
+
+
+@pytest.mark.parametrize("label", SINKS)
+def test_a_sink_is_a_term_of_the_denominator(label, make, randn):
+    window = {"window": 3} if "w" in label else {}
+    mixer, x = make(label, max_len=TOKENS, **window), randn(1, TOKENS, 16)
+    mixer.sink.data += 2
+    expected = by_loops(mixer, x, **window)
+    for path in ("reference", *fast_paths(mixer)):
+        mixer.path = path
+        torch.testing.assert_close(mixer(x), expected)
+    torch.testing.assert_close(decode(mixer, x), expected)
+
+
+@pytest.mark.parametrize("label", ["S-ps", "D-s-q-12"])
+def test_weights_of_a_row_and_of_the_sink_sum_to_one(label, make, randn):
+    mixer, x = make(label), randn(1, 5, 16)
+    maps = mixer.maps(x)
+    visible = torch.ones(5, 5, dtype=torch.bool).tril()
+    exponentials = maps.hidden.exp() * visible
+    sums = exponentials.sum(-1) / (exponentials.sum(-1) + mixer.sink.exp()[:, None])
+    sums = sums if label[0] == "S" else sums[:, :2] - mixer.contrast() * sums[:, 2:]
+    torch.testing.assert_close(maps.activations.sum(-1), sums)
+
+
+def test_sinks_under_bfloat16_are_those_in_float32(randn):
+    x = randn(2, 70, 32).float()
+    for label in ("S-ps", "D-pws"):
+        torch.manual_seed(0)
+        mixer = build(label, 32, 70).requires_grad_(False)
+        torch.nn.init.constant_(mixer.sink, 4)
+        expected = mixer(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            for path in ("sdpa", "dense"):
+                mixer.path = path
+                assert (mixer(x).float() - expected).norm() < 0.03 * expected.norm(), (label, path)
+
+
+def test_sinks_start_as_those_of_gpt_oss_and_cost_one_number_per_softmax():
+    sink = build("S-s", 64, 8, n_head=64).sink
+    assert sink.shape == (64,) and 0.015 < sink.std() < 0.025
+    for label, count in (("S-ps", 4), ("D-ps", 8)):
+        allocation, plain = solve(label, 64, 4, 32), solve(label.replace("s", ""), 64, 4, 32)
+        assert allocation.ranks == plain.ranks and allocation.slack == plain.slack
+        assert allocation.total - plain.total == allocation.target - plain.target == count
+        assert allocation.flops_per_token(32) == plain.flops_per_token(32)
+    assert diff(parse("S-ps"), parse("S-p")) == ("sink",)
+
+
+@pytest.mark.parametrize("label", ["R-s", "G-cs", "L-ps-q"])
+def test_a_sink_without_a_softmax_is_refused_with_the_reason(label):
+    without = label.replace("s", "").replace("--", "-").removesuffix("-")
+    with pytest.raises(LabelError) as caught:
+        parse(label)
+    reason = f"'s' (attention sink) needs 'S' or 'D' before it; did you mean 'S{label[1:]}' or '{without}'?"
+    assert str(caught.value).endswith(f"{' ' * label.index('s')}^ {reason}")
+
+
+def test_a_closed_sink_that_has_weight_fails_its_check(monkeypatch):
+    assert [outcome.verdict for outcome in run_checks("S-s", names=["sink"])] == ["pass"]
+    monkeypatch.setattr("madbench.mixers.srg.choices.CLOSED", 0.0)
+    assert [outcome.verdict for outcome in run_checks("S-s", names=["sink"])] == ["fail"]
+
+
+@pytest.mark.parametrize("label", ["S-ps", "S-pws"])
+def test_sinks_are_those_of_flash_linear_attention(label, make, randn):
+    naive = pytest.importorskip("fla.ops.attn.naive", exc_type=ImportError)
+    window = {"window": 5} if "w" in label else {}
+    mixer, x = make(label, max_len=33, **window), randn(2, 33, 16)
+    mixer.sink.data += 1
+    p = mixer.project(x, 0)
+    how = {"sink_bias": mixer.sink, "window_size": mixer.window or None}
+    o, _ = naive.naive_parallel_attn(*(t.transpose(1, 2) for t in (p.q, p.k, p.v)), **how)
+    y = mixer.o(o.flatten(2))
+    torch.testing.assert_close(y, mixer(x))
+    weights = list(mixer.parameters())
+    cotangent = randn(*y.shape, seed=3)
+    for one, other in zip(*(torch.autograd.grad((out * cotangent).sum(), weights) for out in (y, mixer(x)))):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.slow
+def test_sinks_are_those_of_gpt_oss_in_transformers(make, randn, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fla", None)  # transformers would take its kernels
+    gpt_oss = pytest.importorskip("transformers.models.gpt_oss.modeling_gpt_oss")
+    mixer, x = make("S-ps", max_len=33), randn(2, 33, 16)
+    p = mixer.project(x, 0)
+    module = SimpleNamespace(sinks=mixer.sink, num_key_value_groups=1, training=False)
+    mask = torch.full((33, 33), float("-inf"), dtype=torch.float64).triu(1)
+    o, _ = gpt_oss.eager_attention_forward(module, p.q, p.k, p.v, mask, mixer.scale)
     torch.testing.assert_close(mixer.o(o.flatten(2)), mixer(x))

@@ -16,11 +16,11 @@ from madbench.mixers.srg.grammar import all_labels
 from srg_letters import BASES, END, features_after, listed
 
 MESSAGES = {
-    "G-cx-q-12o": (10, f"expected {features_after('c', '-', END)} after 'c'; did you mean 'G-cg-q-12o'?"),
+    "G-cx-q-12o": (10, f"expected {features_after('c', '-', END, base='G')} after 'c'; did you mean 'G-cg-q-12o'?"),
     "X": (7, f"expected {listed(BASES)} at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
     "Gcg-q": (8, "expected '-' or the end after 'G'; did you mean 'G-cg-q'?"),
     "G-cg-qq": (13, "expected '-' or the end after 'q'; did you mean 'G-cg-q'?"),
-    "G-gc-q-12o": (10, f"expected {features_after('g', '-', '!')} after 'g'; did you mean 'G-cg-q-12o'?"),
+    "G-gc-q-12o": (10, f"expected {features_after('g', '-', '!', base='G')} after 'g'; did you mean 'G-cg-q-12o'?"),
     "G-cg-q-21o": (15, "expected 'o' or the end after '2'; did you mean 'G-cg-q-12o'?"),
     "S-q-1-c": (12, "expected '2', 'o' or the end after '1'; did you mean 'S-c-q-1'?"),
     "S-cc": (10, f"expected {features_after('c', '-', END)} after 'c'; did you mean 'S-c'?"),
@@ -34,7 +34,7 @@ MESSAGES = {
     "S--c": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-c'?"),
     "-c": (7, f"expected {listed(BASES)} at the start; did you mean 'S-c'?"),
     "S -c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
-    "G-\u0441g-q": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'G-pg-q'?"),
+    "G-\u0441g-q": (9, f"expected {features_after('', *'qv12', base='G')} after '-'; did you mean 'G-pg-q'?"),
     "\uff27-q": (7, f"expected {listed(BASES)} at the start; did you mean 'G-q'?"),
     "S\u2013c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "R-cg-q-o": (14, "expected '1' or '2' after '-'; did you mean 'R-cg-q-12o'?"),
@@ -57,7 +57,7 @@ MESSAGES = {
         "the budget ('S-pg!')",
     ),
     "R-c!": (10, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
-    "R-ag-q": (10, f"expected {features_after('a', '-', '!')} after 'a'; did you mean 'R-ga-q'?"),
+    "R-ag-q": (10, f"expected {features_after('a', '-', '!', base='R')} after 'a'; did you mean 'R-ga-q'?"),
     "D-pk": (
         10,
         "'k' adds parameters; add q to compress QK ('D-pk-q'), v to compress VO ('D-pk-v') or ! to lift "

@@ -52,7 +52,7 @@ def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
 
 def test_neighbourhood_of_hyperglu_by_hand():
     other_bases = [f"{base}-cg-q-12o" for base in BASES if base != "G"]
-    other_features = [f"G-{features}-q-12o" for features in with_features_changed("cg")]
+    other_features = [f"G-{features}-q-12o" for features in with_features_changed("cg", "G")]
     others = "G-cg-v-12o G-cg-q-2o G-cg-q-1o G-cg-q-12 G-cg-12o!".split()
     found = family_of("HyperGLU").neighbours(parse("HyperGLU"))
     assert [*map(str, found)] == [*other_bases, *other_features, *others]

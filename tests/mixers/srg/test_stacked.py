@@ -18,7 +18,8 @@ BATCH, LENGTH, WIDTH, MODELS = 2, 7, 16, 3
     [
         ("S-p", "sdpa"),
         ("D-p", "sdpa"),
-        ("D-pw", "sdpa"),
+        ("D-pws", "sdpa"),
+        ("S-ps", "tiled"),
         ("S-p", "tiled"),
         ("D-p", "tiled"),
         ("S-12!", "tiled"),

@@ -26,8 +26,8 @@ MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK = 128, 512, 32
 def refusal(allocation: MlpAllocation) -> str:
     """The reason why a mixer has no kernel. Empty if it has one."""
     variant = allocation.label
-    if variant.base in ("D", "L") or variant.registers or variant.window:
-        return "labels with D, L, registers or w have no kernel"
+    if variant.base in ("D", "L") or variant.registers or variant.window or variant.sink:
+        return "labels with D, L, registers, w or s have no kernel"
     if variant.has_softmax and not variant.has_mixing:
         return "softmax without mixing uses torch's own attention, path 'sdpa'"
     widths = (allocation.qk_width, allocation.vo_width, allocation.r if variant.has_mixing else 1)
