@@ -86,12 +86,12 @@ def _operators() -> str:
     from madbench.mixers.named.operators import OPERATORS
 
     lines = [
-        "| Label | Layer | Recurrence | Parameters | State | Numbers at d 128, H 4: both, FLOPs per token | Paper |",
+        "| Label | Layer | Definition | Parameters | State | At d 128, H 4, T 128: both, FLOPs per token | Paper |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, operator in OPERATORS.items():
         found = solve(name, 128, 4, 128)
-        numbers = f"{found.total:,}; {found.ranks['state']:,}; {found.flops_per_token(128):,.0f}"
+        numbers = f"{found.total:,}; {found.state(128):,}; {found.flops_per_token(128):,.0f}"
         labels = ", ".join(f"`{text}`" for text in (name, *(f"{name}({argument})" for argument in choices(operator))))
         formulas = [f"`{text}`" for text in (operator.equation, operator.parameters, operator.state)]
         lines.append("| " + " | ".join([labels, operator.title, *formulas, numbers, operator.source]) + " |")

@@ -1,11 +1,13 @@
-"""Comparisons of named operators with flash-linear-attention: state dicts, and its functions in float64."""
+"""Comparisons of named operators with libraries: state dicts, and functions and layers of libraries in float64."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 from madbench.mixers import build
@@ -25,6 +27,34 @@ def in_float64(module, function):
     names = dict(vars(module))
     exec(source, names)
     return names[function.__name__]
+
+
+def of_transformers(model):
+    """The module of a model of transformers, as it is without flash-linear-attention. Skips the test if there is none.
+
+    With flash-linear-attention such a module takes its kernels, which need a GPU.
+    """
+    before = sys.modules.get("fla")
+    sys.modules["fla"] = None
+    try:
+        pytest.importorskip("transformers")
+        return pytest.importorskip(f"transformers.models.{model}.modeling_{model}")
+    finally:
+        del sys.modules["fla"]
+        if before is not None:
+            sys.modules["fla"] = before
+
+
+def keep_float64(monkeypatch):
+    """Replaces float32 by float64 in all that a layer of a library names while it is built and called."""
+    for name in ("float32", "float"):
+        monkeypatch.setattr(torch, name, torch.float64)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+
+
+def causal_mask(length):
+    """Zero for the tokens that a row sees, and minus infinity for later ones: (1, 1, T, T)."""
+    return torch.full((length, length), -torch.inf, dtype=torch.float64).triu(1)[None, None]
 
 
 def load_both_ways(label, theirs, sizes=SIZES):

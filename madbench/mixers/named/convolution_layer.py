@@ -25,7 +25,6 @@ class Cache:
 class ConvolutionLayer(NamedLayer):
     """A layer without a recurrence. Besides ``reference`` it has one path, ``dense``."""
 
-    paths = ("auto", "reference", "dense")
     operator: ShortConv
 
     def compute(self, x: Tensor, path: str) -> Tensor:

@@ -46,15 +46,13 @@ class NamedLayer(nn.Module):
     Parameters: exactly ``allocation.total``, named as in the library's layer.
     """
 
-    paths: tuple[str, ...] = ("auto", "reference")
-
     def __init__(self, allocation: Allocation, path: str = "auto"):
-        if path not in self.paths:
-            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")
         super().__init__()
         self.allocation, self.path = allocation, path
         self.operator: NamedOperator = allocation.operator
         self.dims = allocation.dims
+        if path not in self.paths:
+            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")
         self._inits: dict[str, Init | LinearInit | tuple[float, float]] = {}
         for name, part in self.operator.parts(self.dims).items():
             if isinstance(part, Vector):
@@ -66,12 +64,19 @@ class NamedLayer(nn.Module):
                 self._inits[f"{name}.weight"] = part.init
                 if isinstance(part.bias, tuple):
                     self._inits[f"{name}.bias"] = part.bias
+            if isinstance(part, Gain) and part.is_offset:
+                self._inits[f"{name}.weight"] = "zeros"
         self._draw()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All values of ``path``."""
+        return ("auto", "reference", *self.operator.paths)
 
     def reset_parameters(self) -> None:
         """Initializes the parameters as the library's language models do. With one seed they equal a new layer's.
 
-        Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1. Others: see :func:`draw`.
+        Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1, so an offset of a gain is 0. Others: see :func:`draw`.
         """
         redraw_parts(self)
         self._draw()

@@ -30,9 +30,9 @@ def unit(x: Tensor) -> Tensor:
     return x / torch.sqrt((x * x).sum() + 1e-6)
 
 
-def normed(x: Tensor, gain: Tensor) -> Tensor:
+def normed(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
     """RMSNorm of one vector, with a gain."""
-    return x / torch.sqrt((x * x).mean() + 1e-5) * gain
+    return x / torch.sqrt((x * x).mean() + eps) * gain
 
 
 def rotated(x: Tensor, position: int) -> Tensor:

@@ -73,6 +73,8 @@ class NamedOperator(ABC):
     """The numbers carried from token to token, as an expression in the same symbols."""
     output: ClassVar[str] = "o_proj"
     """The linear map that writes to the residual stream."""
+    paths: ClassVar[tuple[str, ...]]
+    """The ways of computing the layer, besides ``auto`` and ``reference``. See the layer of each kind."""
     has_heads: ClassVar[bool] = True
     """True if the number of heads changes the layer."""
 
@@ -134,6 +136,7 @@ class NamedOperator(ABC):
 class Operator(NamedOperator):
     """A named operator with a recurrence, whose state has a fixed size."""
 
+    paths: ClassVar = ("dense", "chunked", "fla")
     has_mirror: ClassVar[bool] = True
     """True if the state is also multiplied by I - beta k k^T."""
     has_channel_decay: ClassVar[bool] = False

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from madbench.mixers.named.deltanet import DeltaNet
 from madbench.mixers.named.deltaproduct import DeltaProduct
+from madbench.mixers.named.gated_attention import GatedAttention
 from madbench.mixers.named.gdn import GDN
 from madbench.mixers.named.gdn2 import GDN2
 from madbench.mixers.named.gla import GLA
@@ -31,6 +32,7 @@ _ALL: tuple[type[NamedOperator], ...] = (
     HGRN2,
     RetNet,
     ShortConv,
+    GatedAttention,
 )
 OPERATORS: Mapping[str, type[NamedOperator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

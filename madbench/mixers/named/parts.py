@@ -9,7 +9,7 @@ from typing import Literal
 CONV_TAPS = 4
 """Taps of a short convolution, unless its declaration has another number. The last tap applies to the current token."""
 
-Init = Literal["rates", "rates from zero", "steps", "ones"]
+Init = Literal["rates", "rates from zero", "steps", "zeros", "ones"]
 """The initial values of a vector, see :func:`madbench.mixers.named.layer.draw`."""
 LinearInit = Literal["normal", "small", "by depth", "zeros"]
 """The initial weights of a linear map, see :func:`madbench.mixers.named.layer.draw`."""
@@ -45,9 +45,10 @@ class Taps:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of a norm over ``width`` channels, initially 1."""
+    """The gain of a norm over ``width`` channels, initially 1. If ``is_offset``, the parameter is the gain minus 1."""
 
     width: int
+    is_offset: bool = False
 
     count = property(lambda self: self.width, doc="Number of parameters.")
 

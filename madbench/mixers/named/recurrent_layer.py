@@ -35,7 +35,6 @@ class RecurrentLayer(NamedLayer):
     - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits
     """
 
-    paths = ("auto", "reference", "dense", "chunked", "fla")
     operator: Operator
 
     def __init__(self, allocation: Allocation, path: str = "auto"):

@@ -36,6 +36,7 @@ class ShortConv(NamedOperator):
     parameters: ClassVar = "4*d*d + W*d"
     state: ClassVar = "(W-1)*d"
     output: ClassVar = "out_proj"
+    paths: ClassVar = ("dense",)
     has_heads: ClassVar = False
 
     def layer_class(self) -> type[NamedLayer]:

@@ -47,10 +47,18 @@ def labels():
 LABELS = list(labels())
 
 
-def numbers(cache):
-    """The numbers of a state and of what is carried beside it, by name. Integers are positions, which do not count."""
-    carried = {name: part[0].numel() for name, part in cache.carried.items() if part.is_floating_point()}
-    return {"state": cache.state[0].numel()} | carried if hasattr(cache, "state") else carried
+def parts(cache):
+    """The tensors of a state or of a cache, and of what is carried beside it, by name."""
+    own = {"state": cache.state} if hasattr(cache, "state") else getattr(cache, "cached", {})
+    assert not own.keys() & cache.carried.keys()
+    return {**own, **cache.carried}
+
+
+def numbers(operator, dims, tokens):
+    """The numbers of each tensor of :func:`parts` that the operator states."""
+    recurrent = {"state": operator.recurrent(dims)} if isinstance(operator, Operator) else {}
+    cached = {name: tokens * count for name, count in operator.cached(dims).items()}
+    return recurrent | cached | dict(operator.carried(dims))
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -58,11 +66,13 @@ def test_parameters_and_state_equal_their_formulas_and_the_built_layer(label):
     for d, heads in ((32, 2), (48, 3), (128, 4), (256, 2)):
         for each in (label, replace(label, over=True)):
             found = solve(each, d, heads)
-            operator, symbols = found.operator, found.operator.symbols(found.dims)
+            operator, symbols = found.operator, found.operator.symbols(found.dims, 64)
             with torch.device("meta"):
                 layer = build(each, d, 32, n_head=heads)
             assert found.total == sum(p.numel() for p in layer.parameters()) == eval(operator.parameters, symbols)
-            assert found.ranks["state"] == operator.state_size(found.dims) == eval(operator.state, symbols)
+            assert found.state(64) == operator.state_size(found.dims, 64) == eval(operator.state, symbols)
+            fixed = eval(operator.state, {**symbols, "T": 0})
+            assert found.ranks["state"] == fixed == found.state(64) - 64 * found.state_bytes_per_token(1)
         matched = solve(label, d, heads)
         assert matched.ratio <= 1 and (found.ratio > 1 or found.dims == matched.dims)
 
@@ -72,7 +82,7 @@ def test_the_budget_is_used_to_the_next_width(label):
     found = solve(label, 128, 4)
     candidates = found.operator.candidates(128, 4)
     wider = candidates[candidates.index(found.dims) + 1 :]
-    assert 0.98 * found.target < found.total <= found.target
+    assert 0.97 * found.target < found.total <= found.target
     assert replace(found, dims=wider[0]).total > found.target if wider else found.total == found.target
 
 
@@ -98,17 +108,15 @@ def test_paths_gradients_steps_and_prompts_equal_the_loops(label):
         row, cache = layer.step(token, cache)
         assert difference(row, rows[:, t]) < 1e-13, t
         caches.append(cache)
-    operator, dims = layer.operator, layer.dims
-    recurrent = {"state": operator.recurrent(dims)} if isinstance(operator, Operator) else {}
-    assert numbers(cache) == recurrent | operator.carried(dims)
+    held = {name: part[0].numel() for name, part in parts(cache).items() if part.is_floating_point()}
+    assert held == numbers(layer.operator, layer.dims, LENGTH)  # integers are positions, which do not count
     for length in (1, 3, 4, 5, 8, 9):
         prompt, cache = layer.prefill(x[:, :length])
         assert difference(prompt, rows[:, :length]) < 1e-13, length
-        stepped = caches[length - 1]
-        assert not hasattr(cache, "state") or difference(cache.state, stepped.state) < 1e-13, length
-        assert cache.carried.keys() == stepped.carried.keys()
-        for name, part in cache.carried.items():
-            assert difference(part.double(), stepped.carried[name].double()) < 1e-13, (name, length)
+        found, stepped = parts(cache), parts(caches[length - 1])
+        assert found.keys() == stepped.keys()
+        for name, part in found.items():
+            assert difference(part.double(), stepped[name].double()) < 1e-13, (name, length)
         assert difference(layer.step(x[:, length], cache)[0], rows[:, length]) < 1e-13, length
 
 
@@ -164,10 +172,10 @@ def test_retnet_is_linear_attention_with_the_decays_of_its_heads():
 def test_initial_values_are_the_library_s(name):
     torch.manual_seed(0)
     layer = build(f"{name}!", 64, 8, n_head=16)
-    parts = layer.operator.parts(layer.dims)
-    linear = {key: (part.init, type(part.bias)) for key, part in parts.items() if isinstance(part, Linear)}
+    declared = layer.operator.parts(layer.dims)
+    linear = {key: (part.init, type(part.bias)) for key, part in declared.items() if isinstance(part, Linear)}
     for key, parameter in layer.named_parameters():
-        part = parts.get(key)
+        part = declared.get(key)
         if linear.get(key.split(".")[0], ("normal", bool)) != ("normal", bool):
             continue  # tested in the operator's own file
         if isinstance(part, Vector):
@@ -177,7 +185,8 @@ def test_initial_values_are_the_library_s(name):
         elif key.endswith(".bias"):
             assert not parameter.any(), key
         elif parameter.ndim == 1:
-            assert (parameter == 1).all(), key
+            gain = declared[key.removesuffix(".weight").split(".")[0]]
+            assert (parameter == 1 - getattr(gain, "is_offset", 0)).all(), key
         elif parameter.numel() > 1000:
             assert 0.018 < parameter.std() < 0.022, key
     before = {key: value.clone() for key, value in layer.state_dict().items()}

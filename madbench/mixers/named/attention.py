@@ -1,0 +1,101 @@
+"""The interface of named operators whose rows are weighted sums of the values of all tokens so far."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from madbench.mixers.named.operator import Dims, NamedOperator
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from madbench.mixers.named.layer import NamedLayer
+
+
+class Tokens(NamedTuple):
+    """The projections of some tokens."""
+
+    q: Tensor  # (B, H, T, K) queries, not divided by sqrt(K)
+    seen: Mapping[str, Tensor]  # (B, H, T, C) each: what rows read of these tokens, by name; the values are ``v``
+    cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
+    carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the cache, by name
+    gate: Tensor | None = None  # gate of the read-out, if it is computed together with the other projections
+
+
+@dataclass(frozen=True)
+class Attention(NamedOperator):
+    """A named operator with a cache that grows by every token."""
+
+    paths: ClassVar = ("dense", "blocks")
+    """``tiled`` and ``sdpa`` are possible if the weights are a softmax of q . k / sqrt(K), with a bias per token for
+    ``tiled`` only."""
+
+    def layer_class(self) -> type[NamedLayer]:
+        from madbench.mixers.named.attention_layer import AttentionLayer
+
+        return AttentionLayer
+
+    @abstractmethod
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        """The projections of the tokens x (B, T, D), the first of which is at ``position``.
+
+        ``carried`` is what the tokens before x have left (:attr:`Tokens.carried`). It is None at the start of a
+        sequence, and otherwise x is a single token.
+        """
+
+    @abstractmethod
+    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        """The weights (B, H, M, N) of N tokens in the rows q (B, H, M, K), in float32 or wider.
+
+        Row m sees the first ``first`` + 1 + m tokens. If ``first`` is None, all rows see all tokens.
+        """
+
+    @abstractmethod
+    def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
+        """The output (B, T, D) from the sums of values o (B, H, T, V)."""
+
+    def attend(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        """The sums of values (B, H, M, V) in the rows q. See :meth:`weights`."""
+        weights = self.weights(layer, q, seen, first)
+        return weights @ seen["v"].to(weights.dtype)
+
+    def attend_in_blocks(self, layer: nn.Module, tokens: Tokens, size: int) -> Tensor:
+        """The sums of values (B, H, T, V) of a sequence, in blocks of ``size`` rows that the backward pass repeats."""
+        import torch
+
+        from madbench.mixers.recompute import recompute
+
+        names, blocks = list(tokens.seen), []
+        for start in range(0, tokens.q.shape[2], size):
+            end = min(start + size, tokens.q.shape[2])
+
+            def attend(q: Tensor, *seen: Tensor, first: int = start) -> Tensor:
+                return self.attend(layer, q, dict(zip(names, seen)), first)
+
+            seen = (part[..., :end, :] for part in tokens.seen.values())
+            blocks.append(recompute(attend, tokens.q[:, :, start:end], *seen))
+        return torch.cat(blocks, dim=2)
+
+    def cache_of(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
+        """The cache after the prompt ``tokens``."""
+        return tokens.cached
+
+    def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
+        """The cache with one more token."""
+        import torch
+
+        return {name: torch.cat((part, tokens.cached[name]), dim=-2) for name, part in cached.items()}
+
+    def decode(self, layer: nn.Module, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
+        """The sum of values (B, H, 1, V) in the row of one token, from a cache that already has it."""
+        return self.attend(layer, tokens.q, cached, None)
+
+    def flops(self, dims: Dims, length: int) -> float:
+        """Two per channel of a key and of a value, for each seen token: (T + 1) / 2 on average.
+
+        Gates, activations and norms are not counted.
+        """
+        return (length + 1) * (dims.key_dim + dims.value_dim)

@@ -1,0 +1,122 @@
+"""The module of every named operator with a growing cache, and the paths that compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers import Allocation, softmax
+from madbench.mixers.decoding import decode_rest
+from madbench.mixers.derivatives import refuse_second
+from madbench.mixers.inputs import check_sequences
+from madbench.mixers.named.attention import Attention, Tokens
+from madbench.mixers.named.layer import NamedLayer
+from madbench.mixers.precision import without_autocast
+from madbench.mixers.tracing import is_symbolic, is_traced, needs_plain_operators
+
+BLOCK_ROWS = 128  # rows of a block
+DENSE_LIMIT_LENGTH = 512
+DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
+TILED_FROM_BYTES = 2**23  # size of this tensor from which tiles train softmax faster than torch's attention
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The state of token-by-token decoding, which grows by every token."""
+
+    cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what later rows read of the tokens so far, by name
+    carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides, by name
+    position: int  # number of tokens decoded so far; exceeds T if the window slides
+
+
+class AttentionLayer(NamedLayer):
+    """A layer whose cache grows by every token. Besides ``reference`` it has these paths, or some of them.
+
+    - ``dense``: all pairs of tokens at once
+    - ``blocks``: blocks of ``chunk`` query rows and all tokens before them, recomputed in the backward pass
+    - ``tiled``: softmax on the CPU, in tiles that fit in its cache
+    - ``sdpa``: torch's scaled dot product attention
+    """
+
+    operator: Attention
+
+    def __init__(self, allocation: Allocation, path: str = "auto"):
+        super().__init__(allocation, path)
+        self.chunk, self.max_len = BLOCK_ROWS, allocation.size.max_len
+
+    def compute(self, x: Tensor, path: str) -> Tensor:
+        tokens = self.operator.tokens(self, x, 0, None)
+        return self.operator.read_out(self, self._attend(tokens, path), x, tokens)
+
+    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
+
+        Equals T calls of :meth:`step`. With ``slide``, tokens beyond ``max_len`` take a step each.
+        """
+        check_sequences(x, self.allocation.label)
+        whole = x[:, : self.max_len] if slide else x
+        path = self.resolve_path(*whole.shape[:2])
+        tokens = self.operator.tokens(self, whole, 0, None)
+        o = self._attend(tokens, "dense" if path == "reference" else path)
+        rows = self.operator.read_out(self, o, whole, tokens)
+        with without_autocast(x):
+            cache = Cache(self.operator.cache_of(self, tokens), tokens.carried, whole.shape[1])
+        return decode_rest(self.step, rows, cache, x[:, whole.shape[1] :], slide)
+
+    def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
+
+        Equals row ``cache.position`` of :meth:`forward`. The cache keeps every token, or the newest ``max_len`` tokens
+        with ``slide``.
+        """
+        self.check_token(x)
+        row, position = x[:, None], cache.position if cache else 0
+        tokens = self.operator.tokens(self, row, position, cache.carried if cache else None)
+        with without_autocast(x):
+            cached = self.operator.extend(cache.cached, tokens) if cache else dict(tokens.cached)
+            if slide:
+                cached = {name: part[..., -self.max_len :, :] for name, part in cached.items()}
+            o = self.operator.decode(self, tokens, cached)
+        y = self.operator.read_out(self, o, row, tokens)[:, 0]
+        return y, Cache(cached, tokens.carried, position + 1)
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """The path that :meth:`forward` takes for an input of this shape."""
+        if self.path != "auto":
+            return self.path
+        has_kernel = "sdpa" in self.operator.paths and not needs_plain_operators()
+        if is_symbolic(batch, length):
+            return "sdpa" if has_kernel else "dense"
+        scores = batch * self.dims.heads * length * length * 4
+        if "tiled" in self.operator.paths and scores >= TILED_FROM_BYTES and self._trains_in_tiles(batch, length):
+            return "tiled"
+        if has_kernel:
+            return "sdpa"
+        is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
+        return "dense" if is_small or length <= self.chunk else "blocks"
+
+    def _trains_in_tiles(self, batch: int, length: int) -> bool:
+        weight = next(self.parameters())
+        device = weight.device.type
+        is_float32 = weight.dtype == torch.float32 and not torch.is_autocast_enabled(device)
+        if not (device == "cpu" and is_float32 and torch.is_grad_enabled()) or is_traced():
+            return False
+        return length > softmax.BLOCK_ROWS and softmax.keeps_weights(batch, self.dims.heads, length)
+
+    def _attend(self, tokens: Tokens, path: str) -> Tensor:
+        """The sums of values (B, H, T, V) of a sequence."""
+        q, seen = tokens.q, tokens.seen
+        if path == "sdpa":
+            q, k, v = q.to(seen["v"].dtype), seen["k"].to(seen["v"].dtype), seen["v"]
+            refuse_second(path, (q, k, v))
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if path == "tiled":
+            return softmax.attend(q, seen["k"], seen["v"])
+        with without_autocast(q):
+            if path == "blocks":
+                return self.operator.attend_in_blocks(self, tokens, self.chunk)
+            return self.operator.attend(self, q, seen, 0)

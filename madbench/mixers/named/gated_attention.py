@@ -1,0 +1,117 @@
+"""Gated attention: softmax attention whose output is multiplied by a gate (Qiu et al. 2025, arXiv 2505.06708).
+
+    o_t = sum_(j<=t) softmax_j(q_t . k_j / sqrt(K)) v_j,    y_t = W_o (o_t * sigmoid(W_g x_t))
+
+q and k are normed per head, with a gain 1 + g shared by the heads, and their first channels are rotated by position. As
+in Qwen3-Next the gate has one number per channel of o, and W_g shares a linear map with the queries: of each head the
+first half is q, and the second half the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.attention import Attention, Tokens
+from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+EPS = 1e-6  # epsilon of the norms of queries and keys
+
+
+@dataclass(frozen=True)
+class GatedAttention(Attention):
+    """See the docstring of this module. Keys and values have the same width."""
+
+    name: ClassVar = "GatedAttention"
+    title: ClassVar = "Gated attention"
+    equation: ClassVar = "o_t = sum_j softmax_j(q_t . k_j / sqrt(K)) v_j, y_t = W_o (o_t * sigmoid(W_g x_t))"
+    source: ClassVar = "Qiu et al. 2025, arXiv 2505.06708"
+    library: ClassVar = "Qwen3NextAttention"
+    origin: ClassVar = "transformers 5"
+    differs: ClassVar = (
+        "Each query head has a key and a value head of its own. A head has d / H channels, or fewer at the budget, and "
+        "not 256. A quarter of its channels is rotated, as an even number and at least 2, with the base 10,000."
+    )
+    parameters: ClassVar = "5*d*H*K + 2*K"
+    state: ClassVar = "T*2*H*K"
+    paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        return [Dims(d, heads, width, width) for width in width_steps(d, d // heads) if width > 1]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(2, d // heads), max(2, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, inner = dims.d, dims.key_dim
+        return {
+            "q_proj": Linear(d, 2 * inner),
+            "k_proj": Linear(d, inner),
+            "v_proj": Linear(d, inner),
+            "o_proj": Linear(inner, d),
+            "q_norm": Gain(dims.key, is_offset=True),
+            "k_norm": Gain(dims.key, is_offset=True),
+        }
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        return {"k": dims.key_dim, "v": dims.value_dim}
+
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        from madbench.mixers.cd.parts import split_heads
+        from madbench.mixers.linear_maps import project
+        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.precision import without_autocast
+
+        heads, width = layer.dims.heads, layer.dims.key
+        queries, keys, values = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
+        queries, gate = queries.unflatten(-1, (heads, 2, width)).unbind(-2)
+        with without_autocast(x):
+            q = ops.head_norm(queries.flatten(-2), heads, 1 + layer.q_norm.weight, EPS)
+            k = ops.head_norm(keys, heads, 1 + layer.k_norm.weight, EPS)
+            q, k = (side.to(values.dtype) for side in ops.rotate_first(position, rotated(width), q, k))
+        seen = {"k": k, "v": split_heads(values, heads)}
+        return Tokens(q, seen, seen, {}, gate.flatten(-2))
+
+    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        from madbench.mixers.named import attention_ops as ops
+
+        return ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
+
+    def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
+        gate = tokens.gate
+        return layer.o_proj(o.transpose(1, 2).flatten(-2).to(gate.dtype) * gate.sigmoid())
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, width = dims.heads, dims.key
+        turned = 2 * max(1, width // 8)  # channels that are rotated by position
+        k, v, rows = [], [], []
+        for t, x_t in enumerate(x):
+            outputs = []
+            keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "kv")
+            queries = (p["q_proj.weight"] @ x_t).view(heads, 2 * width)
+            k.append([])
+            v.append(values.view(heads, width))
+            for h in range(heads):
+                key = loops.normed(keys[h * width : (h + 1) * width], 1 + p["k_norm.weight"], 1e-6)
+                q = loops.normed(queries[h, :width], 1 + p["q_norm.weight"], 1e-6)
+                q, key = (torch.cat((loops.rotated(each[:turned], t), each[turned:])) for each in (q, key))
+                k[t].append(key)
+                weights = torch.softmax(torch.stack([q @ k[j][h] / width**0.5 for j in range(t + 1)]), dim=0)
+                o = sum(weights[j] * v[j][h] for j in range(t + 1))
+                outputs.append(o * torch.sigmoid(queries[h, width:]))
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
+
+
+def rotated(width: int) -> int:
+    """The number of channels that are rotated: a quarter of a head's, but an even number and at least 2."""
+    return 2 * max(1, width // 8)
