@@ -37,7 +37,7 @@ class MLSTM(Operator):
     )
     source: ClassVar = "Beck et al. 2024, arXiv 2405.04517"
     library: ClassVar = "xLSTMLayer"
-    origin: ClassVar = "transformers"
+    origin: ClassVar = "transformers 5"
     differs: ClassVar = (
         "The layer of xLSTM 7B, without the convolution and the projections up and down of the first paper."
     )

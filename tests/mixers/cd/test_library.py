@@ -26,6 +26,12 @@ LABELS = {
     "cd:id-hkr-u": "chunk_dplr_delta_rule",
     "cd:id-smhz1-bd": "chunk_dplr_delta_rule",
     "cd:kexp-0.95hk2-bw-sum": "chunk_dplr_delta_rule",
+    "Mamba-2": "chunk_simple_gla",
+    "Mamba-3": "chunk_simple_gla",
+    "mLSTM": "chunk_simple_gla",
+    "GLA": "chunk_gla",
+    "DeltaProduct": "chunk_gated_delta_rule",
+    "KDA": "chunk_kda",
 }
 
 
