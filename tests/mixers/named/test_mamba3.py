@@ -14,10 +14,10 @@ from madbench.mixers.residuals import difference, filled_mixer
 
 
 def with_logits(layer, **logits):
-    """Sets the logits ``share`` and ``angle`` of a layer to constants: the layer's input must have a last channel 1."""
+    """Sets logits of a layer to constants: the layer's input must have a last channel 1."""
     z, x, b, c, step, rate, share, angle = layer.in_proj.weight.split(layer.operator.projected(layer.dims))
     for name, value in logits.items():
-        part = {"share": share, "angle": angle}[name]
+        part = {"rate": rate, "share": share, "angle": angle}[name]
         part.zero_()
         part[:, -1] = value
 
@@ -41,6 +41,16 @@ def test_with_no_weight_now_a_token_reads_only_what_earlier_tokens_write():
     assert scores(rows).diagonal(dim1=-2, dim2=-1).abs().max() < 1e-30
     decayed = scores(replace(rows, own=None)).tril(-1)
     assert torch.equal(scores(rows).tril(-1), decayed) and decayed.abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_the_state_decays_by_at_least_the_least_rate():
+    layer, x = filled_mixer(lambda: build("Mamba-3", 16, 11, n_head=2), batch=1)
+    x[..., -1] = 1
+    with_logits(layer, rate=-99)
+    assert difference(layer(x), layer.reference(x)) < 1e-13
+    gates = layer.operator.rows(layer, x, None).dynamics.log_gate
+    assert (gates < 0).all() and gates.min() > -0.01
 
 
 @pytest.mark.parametrize("path", ["dense", "chunked"])
