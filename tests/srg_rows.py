@@ -59,14 +59,21 @@ def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate", pl
     gate = np.ones(len(w["q.weight"]))
     if "qk_gate.weight" in w:
         gate = sigmoid(w["qk_gate.weight"] @ now + w["qk_gate.bias"])
+
+    def normed(row, side):
+        """A query or a key of one head with n."""
+        if not variant.qk_norm:
+            return row
+        return w[f"{side}_norm.weight"] * row / math.sqrt((row**2).mean() + 1e-6)
+
     hidden = []
     for m in range(maps):
         part = slice(m * d_qk, (m + 1) * d_qk)
-        q, z = w["q.weight"][part] @ now, []
+        q, z = normed(w["q.weight"][part] @ now, "q"), []
         w_k = w["k.weight"][m // group * d_qk :][:d_qk]
-        of_registers = [(q * gate[part]) @ (w_k @ register) for register in w.get("registers", ())]
+        of_registers = [(q * gate[part]) @ normed(w_k @ register, "k") for register in w.get("registers", ())]
         for i in tokens:
-            k = w_k @ seen("k_conv.weight", i)
+            k = normed(w_k @ seen("k_conv.weight", i), "k")
             if not variant.rope:
                 z.append((q * gate[part]) @ k)
             elif rope_order == "before_gate":

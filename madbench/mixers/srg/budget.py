@@ -5,7 +5,7 @@ and D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, 
 maximum length.
 
 Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the
-parameters that c, D, s and h add (4 taps per channel, 4 d_qk + d_vo, H_q, and d H), which are counted on both sides.
+parameters that c, D, s, n and h add (4 taps per channel, 4 d_qk + d_vo, H_q, 2 d_qk, and d H), counted on both sides.
 The ``strict`` budget enforces this for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper
 (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
 """
@@ -39,6 +39,8 @@ GROUPS = {
     "mix1": "mixing tables",
     "mix2": "mixing tables",
     "head_norm": "norms",
+    "q_norm": "norms",
+    "k_norm": "norms",
 }
 """Groups of parameters, by parameter name. See :attr:`madbench.mixers.Traits.groups`."""
 
@@ -64,6 +66,7 @@ TERMS = {
     "registers": Term("k d", "register rows", lambda a: a.registers * a.d),
     "adapters": Term("2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: a.adapter_rank * (2 * a.d + a.r_v + a.r_vo)),
     "sink": Term("H_q", "s", lambda a: a.query_heads),
+    "qk_norm": Term("2 d_qk", "gains of queries and of keys", lambda a: 2 * a.qk_width),
     "head_gate": Term("d H", "W_h", lambda a: a.d * a.size.n_head),
     "mix1": Term("H_q r (d + 1)", "W_S1 and its bias", lambda a: a.query_heads * a.r * (a.d + 1)),
     "mix1_tables": Term("H_q L (2 r + 1)", "A1, B1, p1", lambda a: a.query_heads * a.slots * (2 * a.r + 1), True),
@@ -111,7 +114,7 @@ class MlpAllocation:
 
     @property
     def target(self) -> int:
-        """The budget: 4 d^2, plus the terms of the letters that raise it: c, D, s and h."""
+        """The budget: 4 d^2, plus the terms of the letters that raise it: c, D, s, n and h."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)
         return 4 * self.d**2 + sum(self.terms[term] for term in raising)
 
@@ -311,7 +314,7 @@ class _Solver:
             raise BudgetError(f"{self.variant}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
         if not self.has_room_for_heads():
             n_head = self.size.n_head
-            unit = max(self.variant.query_heads(n_head) * self.qk_step, self.vo.least)
+            unit = max(self.variant.query_heads(n_head) * self.qk_step, self.qk.least, self.vo.least)
             fewer = (n for n in range(min(n_head, self.d), 0, -1) if self.at(n_head=n).has_room_for_heads())
             fitting = next(fewer, None)
             raise BudgetError(
@@ -326,7 +329,8 @@ class _Solver:
     @property
     def qk(self) -> Side:
         heads, step = self.variant.query_heads(self.size.n_head), self.qk_step
-        return Side.of_heads(self.d, heads, step=step, multiple=self.rank_multiple, whole_step=step)
+        least = 2 if self.variant.qk_norm else 1  # the norm of a head of one channel leaves its sign
+        return Side.of_heads(self.d, heads, step=step, multiple=self.rank_multiple, least=least, whole_step=step)
 
     @property
     def vo(self) -> Side:

@@ -49,6 +49,7 @@ from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, need
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 HEAD_NORM_EPS = 1e-5
+QK_NORM_EPS = 1e-6  # as in Qwen3
 DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster even though they are recomputed
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
 TILED_FROM_BYTES = 2**22  # size of this tensor from which tiles are faster; a smaller one fits in the cache anyway
@@ -95,6 +96,8 @@ class DynamicMLP(nn.Module):
       R(2) keep the rows and columns of the others.
     - s: each softmax has one more logit in its denominator, after R(1), which no slot has. It starts as the weights do,
       as in transformers' gpt-oss.
+    - n: ``q_t <- gain RMSNorm(q_t)`` for each head, and keys likewise, before RoPE, the gate and 1 / sqrt(d_qk). Keys
+      of registers are normalized too. The two gains, which heads share, start at one.
     - m: groups of heads share keys and values. They are projected and cached once per group, and repeated for every
       head before anything else, so that each path computes them. The two sets of query heads of G and D have keys of
       their own.
@@ -195,6 +198,8 @@ class DynamicMLP(nn.Module):
         self.v_down, self.v_up = self._adapter(d_model, thin, allocation.r_v) if variant.adapter else (None, None)
         self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if variant.adapter else (None, None)
         self.contrast = Contrast(allocation.qk_width, lambda_init) if variant.base == "D" else None
+        norms = (nn.RMSNorm(allocation.qk_width, eps=QK_NORM_EPS) if variant.qk_norm else None for _ in "qk")
+        self.q_norm, self.k_norm = norms
         self.head_norm = nn.RMSNorm(allocation.vo_width, eps=HEAD_NORM_EPS) if variant.base == "D" else None
         self.is_from_end = position_rows == "from_end" and variant.has_mixing and not self.by_lag
         tables = (allocation.slots, allocation.r, self.is_from_end)
@@ -214,7 +219,7 @@ class DynamicMLP(nn.Module):
         for name, parameter in self.named_parameters():
             if name.endswith((".bias", ".p", "_up.weight")):
                 nn.init.zeros_(parameter)
-            elif name == "head_norm.weight":
+            elif name.endswith("_norm.weight"):
                 nn.init.ones_(parameter)
             else:
                 nn.init.normal_(parameter, std=0.02)
@@ -413,11 +418,13 @@ class DynamicMLP(nn.Module):
             v = v + self.v_up(self.v_down(v_in))
         q, k = _split_heads(q, self.query_heads), _split_heads(k, self.allocation.key_heads)
         v = _split_heads(v, self.allocation.value_heads)
+        q, k = _normalized(self.q_norm, q), _normalized(self.k_norm, k)
         gate = torch.sigmoid(_split_heads(self.qk_gate(x), self.query_heads)) if self.qk_gate else None
         unturned = q if gate is None else q * gate
         to_registers = None
         if self.registers is not None:
             keys = _split_heads(self.k(self.registers)[None], self.allocation.key_heads)
+            keys = _normalized(self.k_norm, keys)
             to_registers = unturned @ _repeat_heads(keys, self.query_heads).transpose(-1, -2)
         if not self.variant.rope:
             q = unturned
@@ -562,7 +569,7 @@ class DynamicMLP(nn.Module):
     def read_out(self, o: Tensor, x: Tensor) -> Tensor:
         """Rows (B, T, D) from the readout of the heads, o (B, H, T, V), gated by the tokens x (B, T, D)."""
         if self.head_norm:
-            o = ((1 - self.lambda_init) * self.head_norm(o.to(self.head_norm.weight.dtype))).to(o.dtype)
+            o = _normalized(self.head_norm, o, 1 - self.lambda_init)
         if self.head_gate:
             o = o * torch.sigmoid(self.head_gate(x)).transpose(1, 2)[..., None]
         o = o.transpose(1, 2).flatten(-2)
@@ -591,6 +598,14 @@ def _attention_in_window(
 
 def _tiled_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
     return softmax.attend(q, k, v)
+
+
+def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:
+    """``scale`` times the norm of x, computed in the dtype of its gain. x itself without a norm."""
+    if norm is None:
+        return x
+    y = norm(x.to(norm.weight.dtype))
+    return (y if scale == 1 else scale * y).to(x.dtype)
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:

@@ -132,6 +132,11 @@ LETTERS = (
         " softmax of D has its own logit.",
         "a_t[i] = exp(h_t[i]) / (exp(s) + sum_j exp(h_t[j]))", "gpt-oss model card, OpenAI 2025 (arXiv 2508.10925)",
         "features", "sink", needs="SD", terms=("sink",), raises_budget=True, is_in_table1=False),
+    Letter("n", "QK norm",
+        "The query and the key of a head are divided by their root mean square and scaled by learned gains, which all"
+        " heads share, before RoPE and the QK gate.",
+        "q_t <- gain_q RMSNorm(q_t), k_i <- gain_k RMSNorm(k_i)", "Henry et al. 2020 (arXiv 2010.04245); Qwen3",
+        "features", "qk_norm", needs="SD", terms=("qk_norm",), raises_budget=True, is_in_table1=False),
     Letter("m", "shared keys and values",
         "Groups of heads share one head of keys and values. There are kv_heads of them; 1 is multi-query attention."
         " A label without q and v widens QK by what this saves.",
@@ -217,6 +222,7 @@ class Variant:
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
     window: bool = False  # w: a row sees the last tokens only
     sink: bool = False  # s: a learned logit in the denominator of softmax
+    qk_norm: bool = False  # n: queries and keys are normalized per head
     shared_kv: bool = False  # m: groups of heads share keys and values
     head_gate: bool = False  # h: the current token gates what each head reads out
     exclusive: bool = False  # e: what a head reads out loses its component along the token's own value
@@ -279,7 +285,7 @@ class Variant:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if it adds parameters that must be saved elsewhere. Those of c, D, s and h raise the budget."""
+        """True if it adds parameters that must be saved elsewhere. Those of c, D, s, n and h raise the budget."""
         return any(row.is_paid for row in self.letters)
 
     def query_heads(self, n_head: int) -> int:

@@ -63,6 +63,9 @@ def _sequence(
         w_o = w_o + w["o_up.weight"] @ w["o_down.weight"]
     q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w_v.T
     d_qk, d_vo = q.shape[1] // query_heads, w_o.shape[1] // n_head
+    if variant.qk_norm:
+        q = torch.cat([_normalized(q_h, w["q_norm.weight"]) for q_h in q.split(d_qk, dim=1)], dim=1)
+        k = torch.cat([_normalized(k_h, w["k_norm.weight"]) for k_h in k.split(d_qk, dim=1)], dim=1)
     gate = torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"]) if "qk_gate.weight" in w else torch.ones_like(q)
     unturned = q * gate
     if variant.rope:
@@ -76,6 +79,9 @@ def _sequence(
     register_keys, register_values = k[:0], v[:0]
     if variant.registers:
         register_keys, register_values = w["registers"] @ w["k.weight"].T, w["registers"] @ w_v.T
+        if variant.qk_norm:
+            of_heads = register_keys.split(d_qk, dim=1)
+            register_keys = torch.cat([_normalized(k_h, w["k_norm.weight"]) for k_h in of_heads], dim=1)
     k, register_keys = (for_each_head(each, d_qk, query_heads) for each in (k, register_keys))
     v, register_values = (for_each_head(each, d_vo, n_head) for each in (v, register_values))
     if variant.base == "D":
@@ -166,6 +172,11 @@ def convolve(x: Tensor, taps: Tensor) -> Tensor:
     """x (T, D), taps (D, 4) -> (T, D). The last tap applies to the row itself."""
     rows = range(x.shape[0])
     return torch.stack([sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0) for t in rows])
+
+
+def _normalized(x: Tensor, gain: Tensor) -> Tensor:
+    """x (T, K), each row divided by its root mean square and scaled by the gain (K,)."""
+    return torch.stack([gain * row / torch.sqrt(row.square().mean() + 1e-6) for row in x])
 
 
 def _turn(x: Tensor, style: str, width: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""w and s, which act on the scores of a row: identities, sizes, counts, decoding, and the code of others."""
+"""w, s and n, which act on the scores of a row: identities, sizes, counts, decoding, and the code of others."""
 
 from __future__ import annotations
 
@@ -237,3 +237,55 @@ def test_sinks_are_those_of_gpt_oss_in_transformers(make, randn, monkeypatch):
     mask = torch.full((33, 33), float("-inf"), dtype=torch.float64).triu(1)
     o, _ = gpt_oss.eager_attention_forward(module, p.q, p.k, p.v, mask, mixer.scale)
     torch.testing.assert_close(mixer.o(o.flatten(2)), mixer(x))
+
+
+@pytest.mark.parametrize("label", ["S-n", "D-pn", "S-pgkn-q", "D-cknm-q-12o", "S-pwsnhe"])
+def test_norms_of_queries_and_keys_are_those_of_each_head(label, make, randn):
+    how = {"window": 3} if "w" in label else {}
+    mixer, x = make(label, max_len=TOKENS, d_model=32, **how), randn(1, TOKENS, 32)
+    expected = by_loops(mixer, x, **how)
+    for path in ("reference", *fast_paths(mixer)):
+        mixer.path = path
+        torch.testing.assert_close(mixer(x), expected)
+    torch.testing.assert_close(decode(mixer, x), expected)
+
+
+def test_with_norms_the_sizes_of_queries_and_keys_are_moot(make, randn):
+    mixer, x = make("S-pn", d_model=32), randn(2, 5, 32)
+    y = mixer(x)
+    mixer.q.weight.data *= 1000
+    mixer.k.weight.data *= 1000
+    torch.testing.assert_close(mixer(x), y, rtol=1e-3, atol=1e-3)
+    p = mixer.project(x, 0)
+    for rows, gain in ((p.q, mixer.q_norm.weight), (p.k, mixer.k_norm.weight)):
+        torch.nn.init.ones_(gain)
+        rows = mixer.project(x, 0).q if gain is mixer.q_norm.weight else mixer.project(x, 0).k
+        torch.testing.assert_close(rows.square().mean(-1), torch.ones(rows.shape[:3]).double(), rtol=1e-5, atol=0)
+
+
+def test_gains_start_at_one_and_are_shared_by_heads():
+    mixer = build("D-pn", 64, 8, n_head=2)
+    assert torch.equal(mixer.q_norm.weight, torch.ones(16)) and torch.equal(mixer.k_norm.weight, torch.ones(16))
+    allocation, plain = solve("S-pn", 64, 4, 32), solve("S-p", 64, 4, 32)
+    assert allocation.ranks == plain.ranks and allocation.slack == plain.slack
+    assert allocation.total - plain.total == allocation.target - plain.target == 2 * 16
+    assert solve("D-n-v", 16, 4, 8).qk_width >= 2 and solve("S-n-q", 16, 8, 8).qk_width == 2
+    assert diff(parse("S-pn"), parse("S-p")) == ("qk_norm",)
+
+
+@pytest.mark.slow
+def test_a_layer_with_norms_is_that_of_qwen3_in_transformers(make, randn, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fla", None)
+    qwen3 = pytest.importorskip("transformers.models.qwen3")
+    config = qwen3.Qwen3Config(
+        hidden_size=32, num_attention_heads=2, num_key_value_heads=2, head_dim=16, attn_implementation="eager",
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )  # fmt: skip
+    theirs = qwen3.modeling_qwen3.Qwen3Attention(config, 0).double()
+    angles = qwen3.modeling_qwen3.Qwen3RotaryEmbedding(config)
+    mixer, x = make("S-pn", d_model=32, max_len=9), randn(2, 9, 32)
+    names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj", "q_norm": "q_norm", "k_norm": "k_norm"}
+    theirs.load_state_dict({f"{their}.weight": mixer.state_dict()[f"{own}.weight"] for own, their in names.items()})
+    mask = torch.full((9, 9), float("-inf"), dtype=torch.float64).triu(1)
+    y, _ = theirs(x, position_embeddings=angles(x, torch.arange(9)[None]), attention_mask=mask)
+    torch.testing.assert_close(y, mixer(x), rtol=1e-5, atol=1e-5)  # transformers computes norms in float32

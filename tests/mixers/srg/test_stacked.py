@@ -19,7 +19,7 @@ BATCH, LENGTH, WIDTH, MODELS = 2, 7, 16, 3
         ("S-p", "sdpa"),
         ("D-p", "sdpa"),
         ("D-pws", "sdpa"),
-        ("S-ps", "tiled"),
+        ("S-psn", "tiled"),
         ("S-p", "tiled"),
         ("D-p", "tiled"),
         ("S-12!", "tiled"),
