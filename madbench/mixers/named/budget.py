@@ -40,12 +40,12 @@ class NamedAllocation(CountedParameters):
 
     @functools.cached_property
     def terms(self) -> Mapping[str, int]:
-        """Parameters by part of the layer. ``conv`` are the taps of all convolutions."""
-        terms = {"conv": 0}
+        """Parameters by part of the layer. ``conv`` are the taps of all convolutions, if it has any."""
+        terms: dict[str, int] = {}
         for name, part in self.operator.parts(self.dims).items():
             if isinstance(part, Taps):
                 taps = part.taps * part.channels
-                terms["conv"] += taps
+                terms["conv"] = terms.get("conv", 0) + taps
                 if part.bias:
                     terms[name] = count(part) - taps
             else:

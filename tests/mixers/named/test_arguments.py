@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -91,6 +92,11 @@ def test_every_operator_says_what_each_of_its_arguments_means():
         assert [word.partition("=")[0] for word in choices(operator)] == [*operator.meanings]
         first, *others = variants(operator)
         assert first == operator() and len(others) < 40
+
+
+def test_the_page_of_operators_names_all_of_them():
+    first = (Path(__file__).parents[3] / "docs/pages/operators.md").read_text("utf-8").split("\n```")[0]
+    assert [name for name in OPERATORS if name != "MadeUp" and f"`{name}`" not in first] == []
 
 
 def test_labels_of_the_letters_keep_their_family():
