@@ -22,6 +22,7 @@ CASES = [
     ("G-cgk-q-12o", {}),  # registers
     ("R-q-12", {"position_rows": "from_end"}),  # rows depend on the length of the input
     ("cd:gdn", {}),
+    ("Mamba-3", {}),
     ("cd:exp-sum", {}),
     ("hfa:2", {}),
 ]

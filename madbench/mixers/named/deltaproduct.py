@@ -31,7 +31,7 @@ class DeltaProduct(Operator):
 
     name: ClassVar = "DeltaProduct"
     title: ClassVar = "Gated DeltaProduct"
-    equation: ClassVar = "n times per token: S := (I - beta k k^T) S + beta k v^T, after S_t := alpha_t S_(t-1)"
+    equation: ClassVar = "S := alpha_t S, then n times S := (I - beta k k^T) S + beta k v^T"
     source: ClassVar = "Siems et al. 2025, arXiv 2502.10297"
     library: ClassVar = "GatedDeltaProduct"
     differs: ClassVar = "At n = 1 it is GDN(neg), because beta is in (0, 2) by default."

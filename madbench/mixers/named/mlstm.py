@@ -33,7 +33,7 @@ class MLSTM(Operator):
     name: ClassVar = "mLSTM"
     title: ClassVar = "mLSTM of xLSTM"
     equation: ClassVar = (
-        "S_t = f_t S_(t-1) + i_t k_t v_t^T, n_t = f_t n_(t-1) + i_t k_t, h_t = S_t^T q_t / max(|n_t^T q_t|, 1)"
+        "S_t = f_t S_(t-1) + i_t k_t v_t^T, n_t = f_t n_(t-1) + i_t k_t, h_t = S_t^T q_t / max(abs(n_t^T q_t), 1)"
     )
     source: ClassVar = "Beck et al. 2024, arXiv 2405.04517"
     library: ClassVar = "xLSTMLayer"

@@ -90,6 +90,7 @@ def test_an_integer_is_varied_explained_and_part_of_the_cost():
 def test_every_operator_says_what_each_of_its_arguments_means():
     for operator in OPERATORS.values():
         assert [word.partition("=")[0] for word in choices(operator)] == [*operator.meanings]
+        assert "|" not in operator.equation + operator.parameters + operator.state  # it ends a cell of the docs' table
         first, *others = variants(operator)
         assert first == operator() and len(others) < 40
 
