@@ -19,7 +19,6 @@ class Tokens(NamedTuple):
     """The projections of some tokens."""
 
     q: Tensor  # (B, H, T, K) queries, not divided by sqrt(K)
-    seen: Mapping[str, Tensor]  # (B, H, T, C) each: what rows read of these tokens, by name; the values are ``v``
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
     carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the cache, by name
     gate: Tensor | None = None  # gate of the read-out, if it is computed together with the other projections
@@ -46,6 +45,10 @@ class Attention(NamedOperator):
         sequence, and otherwise x is a single token.
         """
 
+    def seen(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
+        """What the rows of a sequence read of its tokens, by name: (B, H, T, C) each. The values are ``v``."""
+        return tokens.cached
+
     @abstractmethod
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """The weights (B, H, M, N) of N tokens in the rows q (B, H, M, K), in float32 or wider.
@@ -62,21 +65,20 @@ class Attention(NamedOperator):
         weights = self.weights(layer, q, seen, first)
         return weights @ seen["v"].to(weights.dtype)
 
-    def attend_in_blocks(self, layer: nn.Module, tokens: Tokens, size: int) -> Tensor:
+    def attend_in_blocks(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
         """The sums of values (B, H, T, V) of a sequence, in blocks of ``size`` rows that the backward pass repeats."""
         import torch
 
         from madbench.mixers.recompute import recompute
 
-        names, blocks = list(tokens.seen), []
-        for start in range(0, tokens.q.shape[2], size):
-            end = min(start + size, tokens.q.shape[2])
+        blocks = []
+        for start in range(0, q.shape[2], size):
+            end = min(start + size, q.shape[2])
 
-            def attend(q: Tensor, *seen: Tensor, first: int = start) -> Tensor:
-                return self.attend(layer, q, dict(zip(names, seen)), first)
+            def attend(q: Tensor, *parts: Tensor, first: int = start) -> Tensor:
+                return self.attend(layer, q, dict(zip(seen, parts)), first)
 
-            seen = (part[..., :end, :] for part in tokens.seen.values())
-            blocks.append(recompute(attend, tokens.q[:, :, start:end], *seen))
+            blocks.append(recompute(attend, q[:, :, start:end], *(part[..., :end, :] for part in seen.values())))
         return torch.cat(blocks, dim=2)
 
     def cache_of(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:

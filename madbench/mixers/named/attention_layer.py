@@ -109,7 +109,7 @@ class AttentionLayer(NamedLayer):
 
     def _attend(self, tokens: Tokens, path: str) -> Tensor:
         """The sums of values (B, H, T, V) of a sequence."""
-        q, seen = tokens.q, tokens.seen
+        q, seen = tokens.q, self.operator.seen(self, tokens)
         if path == "sdpa":
             q, k, v = q.to(seen["v"].dtype), seen["k"].to(seen["v"].dtype), seen["v"]
             refuse_second(path, (q, k, v))
@@ -118,5 +118,5 @@ class AttentionLayer(NamedLayer):
             return softmax.attend(q, seen["k"], seen["v"])
         with without_autocast(q):
             if path == "blocks":
-                return self.operator.attend_in_blocks(self, tokens, self.chunk)
+                return self.operator.attend_in_blocks(self, q, seen, self.chunk)
             return self.operator.attend(self, q, seen, 0)

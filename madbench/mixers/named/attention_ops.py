@@ -45,3 +45,12 @@ def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
     """Rotates the first ``width`` channels of each (B, H, T, n) by position, in halves. The rest is unchanged."""
     angles = rotary_angles(sides[0][..., :width], position)
     return [torch.cat((rotate(x[..., :width], position, angles=angles), x[..., width:]), dim=-1) for x in sides]
+
+
+def rotate_pairs(position: int, *sides: Tensor) -> list[Tensor]:
+    """Rotates the pairs (2i, 2i + 1) of channels of each (..., T, n) by position.
+
+    In the result the first halves of all pairs come first, as in transformers. Products of two sides do not change.
+    """
+    angles = rotary_angles(wide(sides[0]), position)
+    return [rotate(torch.cat((x[..., ::2], x[..., 1::2]), dim=-1), position, angles=angles) for x in sides]

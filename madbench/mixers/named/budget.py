@@ -56,7 +56,8 @@ class NamedAllocation(CountedParameters):
     def ranks(self) -> Mapping[str, int]:
         """Key and value channels of all heads, and the numbers carried from token to token besides a growing cache."""
         dims, operator = self.dims, self.operator
-        return {"qk": dims.key_dim, "vo": dims.value_dim, "state": operator.state_size(dims)}
+        sides = {"qk": dims.key_dim, "vo": dims.value_dim}
+        return {**sides, **operator.further_ranks(dims), "state": operator.state_size(dims)}
 
     @property
     def widths(self) -> Mapping[str, int]:

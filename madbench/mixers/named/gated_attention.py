@@ -74,8 +74,7 @@ class GatedAttention(Attention):
             q = ops.head_norm(queries.flatten(-2), heads, 1 + layer.q_norm.weight, EPS)
             k = ops.head_norm(keys, heads, 1 + layer.k_norm.weight, EPS)
             q, k = (side.to(values.dtype) for side in ops.rotate_first(position, rotated(width), q, k))
-        seen = {"k": k, "v": split_heads(values, heads)}
-        return Tokens(q, seen, seen, {}, gate.flatten(-2))
+        return Tokens(q, {"k": k, "v": split_heads(values, heads)}, {}, gate.flatten(-2))
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.named import attention_ops as ops

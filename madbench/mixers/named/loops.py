@@ -44,3 +44,13 @@ def rotated(x: Tensor, position: int) -> Tensor:
         turned[i] = x[i] * math.cos(angle) - x[i + half] * math.sin(angle)
         turned[i + half] = x[i] * math.sin(angle) + x[i + half] * math.cos(angle)
     return torch.stack(turned)
+
+
+def rotated_pairs(x: Tensor, position: int) -> Tensor:
+    """One vector of even width n, with pair (2i, 2i + 1) rotated by the angle position / 10000^(2i/n)."""
+    angles = [position / 10000 ** (2 * i / len(x)) for i in range(len(x) // 2)]
+    pairs = zip(x[::2], x[1::2], angles, strict=True)
+    turned = [
+        (a * math.cos(angle) - b * math.sin(angle), a * math.sin(angle) + b * math.cos(angle)) for a, b, angle in pairs
+    ]
+    return torch.stack([number for pair in turned for number in pair])

@@ -114,6 +114,10 @@ class NamedOperator(ABC):
         sizes = {"d": dims.d, "H": dims.heads, "K": dims.key, "V": dims.value, "W": taps, "T": tokens}
         return sizes | {each.name: getattr(self, each.name) for each in fields(self)}
 
+    def further_ranks(self, dims: Dims) -> Mapping[str, int]:
+        """Widths that the budget determines besides those of keys and values, by name."""
+        return {}
+
     def cached(self, dims: Dims) -> Mapping[str, int]:
         """The numbers that each token adds to the cache, by name. Empty if the state has a fixed size."""
         return {}

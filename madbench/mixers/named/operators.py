@@ -14,6 +14,7 @@ from madbench.mixers.named.hgrn2 import HGRN2
 from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
+from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
 from madbench.mixers.named.operator import NamedOperator
 from madbench.mixers.named.retnet import RetNet
@@ -33,6 +34,7 @@ _ALL: tuple[type[NamedOperator], ...] = (
     RetNet,
     ShortConv,
     GatedAttention,
+    MLA,
 )
 OPERATORS: Mapping[str, type[NamedOperator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

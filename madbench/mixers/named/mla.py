@@ -1,0 +1,178 @@
+"""Multi-head latent attention: keys and values are linear maps of one narrow vector (DeepSeek-V2, arXiv 2405.04434).
+
+    c_t = RMSNorm(W_c x_t),    k_tj = [W_k c_j ; r_j],    v_j = W_v c_j,    r_j = rope(W_r x_j)
+    o_t = sum_(j<=t) softmax_j(q_t . k_tj / sqrt(K)) v_j
+
+c has C channels, and all heads share r, which has R. q has K channels per head, of which the last R are rotated by
+position as r is. With ``nope`` nothing is rotated (Kimi Linear, arXiv 2510.26692). Decoding keeps c and r, which are
+C + R numbers per token, and reads them without making keys and values: q_t . W_k c_j = (W_k^T q_t) . c_j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.attention import Attention, Tokens
+from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+EPS = 1e-6  # epsilon of the norm of c
+
+
+@dataclass(frozen=True)
+class LatentDims(Dims):
+    """The widths of a layer of latent attention. ``key`` includes ``rope``."""
+
+    latent: int  # C, channels of c
+    rope: int  # R, channels of the part of keys that all heads share
+
+
+@dataclass(frozen=True)
+class MLA(Attention):
+    """See the docstring of this module."""
+
+    nope: bool = False
+
+    name: ClassVar = "MLA"
+    title: ClassVar = "Multi-head latent attention"
+    equation: ClassVar = "c_t = norm(W_c x_t), o_t = sum_j softmax_j(q_t . [W_k c_j ; rope(W_r x_j)] / sqrt(K)) W_v c_j"
+    source: ClassVar = "DeepSeek-V2, arXiv 2405.04434"
+    library: ClassVar = "DeepseekV3Attention"
+    origin: ClassVar = "transformers 5"
+    differs: ClassVar = (
+        "Queries are not compressed (q_lora_rank None, as in Kimi Linear). The widths are 512, 64, 128 and 128 there. "
+        "Here V = d / H, R = V / 2 and K = V + R, and C is 4 V with ! and what the budget leaves otherwise. With nope "
+        "the layer is KimiLinearAttention."
+    )
+    meanings: ClassVar = {"nope": "no channel is rotated by position"}
+    parameters: ClassVar = "d*H*K + d*(C+R) + C + C*H*(K-R+V) + H*V*d"
+    state: ClassVar = "T*(C+R)"
+    paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
+
+    def dims(self, d: int, heads: int, latent: int) -> LatentDims:
+        width, rope = max(1, d // heads), 2 * max(1, d // (4 * heads))
+        return LatentDims(d, heads, width + rope, width, latent, rope)
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        return [self.dims(d, heads, latent) for latent in width_steps(d, d)]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return self.dims(d, heads, 4 * max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        assert isinstance(dims, LatentDims)
+        d, heads, latent = dims.d, dims.heads, dims.latent
+        return {
+            "q_proj": Linear(d, dims.key_dim),
+            "kv_a_proj_with_mqa": Linear(d, latent + dims.rope),
+            "kv_a_layernorm": Gain(latent),
+            "kv_b_proj": Linear(latent, heads * (dims.key - dims.rope + dims.value)),
+            "o_proj": Linear(dims.value_dim, d),
+        }
+
+    def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
+        assert isinstance(dims, LatentDims)
+        return super().symbols(dims, tokens) | {"C": dims.latent, "R": dims.rope}
+
+    def further_ranks(self, dims: Dims) -> Mapping[str, int]:
+        assert isinstance(dims, LatentDims)
+        return {"latent": dims.latent}
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        assert isinstance(dims, LatentDims)
+        return {"latent": dims.latent, "shared_key": dims.rope}
+
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        import torch
+        from torch.nn.functional import rms_norm
+
+        from madbench.mixers.cd.parts import split_heads
+        from madbench.mixers.linear_maps import project
+        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.precision import wide, without_autocast
+
+        dims = layer.dims
+        queries, compressed = project(x, layer.q_proj, layer.kv_a_proj_with_mqa)
+        q = split_heads(queries, dims.heads)
+        c, r = compressed.split((dims.latent, dims.rope), dim=-1)
+        with without_autocast(x):
+            gain = layer.kv_a_layernorm.weight
+            c = rms_norm(wide(c), (dims.latent,), gain.to(wide(c).dtype), EPS).to(c.dtype)
+            if not self.nope:
+                turned, r = ops.rotate_pairs(position, q[..., -dims.rope :], r)
+                q = torch.cat((q[..., : -dims.rope], turned), dim=-1)
+        return Tokens(q, {"latent": c, "shared_key": r}, {})
+
+    def seen(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
+        return self.expand(layer, tokens.cached)
+
+    def expand(self, layer: nn.Module, cached: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The keys and values of all heads."""
+        import torch
+
+        from madbench.mixers.cd.parts import split_heads
+        from madbench.mixers.linear_maps import weight_of
+
+        dims = layer.dims
+        latent = cached["latent"].to(weight_of(layer.kv_b_proj).dtype)
+        both = split_heads(layer.kv_b_proj(latent), dims.heads)
+        k, v = both.split((dims.key - dims.rope, dims.value), dim=-1)
+        shared = cached["shared_key"][:, None].to(k.dtype).expand(-1, dims.heads, -1, -1)
+        return {"k": torch.cat((k, shared), dim=-1), "v": v}
+
+    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        from madbench.mixers.named import attention_ops as ops
+
+        return ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
+
+    def decode(self, layer: nn.Module, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        from madbench.mixers.linear_maps import is_plain
+        from madbench.mixers.precision import wide
+
+        dims, plain = layer.dims, layer.dims.key - layer.dims.rope
+        if not is_plain(layer.kv_b_proj):
+            return self.attend(layer, tokens.q, self.expand(layer, cached), None)
+        q, c = wide(tokens.q), wide(cached["latent"])[:, None]
+        of_k, of_v = layer.kv_b_proj.weight.to(q.dtype).unflatten(0, (dims.heads, -1)).split((plain, dims.value), dim=1)
+        q = torch.cat((q[..., :plain] @ of_k, q[..., plain:]), dim=-1)
+        keys = torch.cat((c, wide(cached["shared_key"])[:, None]), dim=-1)
+        return self.weights(layer, q, {"k": keys}, None) @ c @ of_v.mT
+
+    def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
+        from madbench.mixers.linear_maps import weight_of
+
+        return layer.o_proj(o.transpose(1, 2).flatten(-2).to(weight_of(layer.o_proj).dtype))
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        assert isinstance(dims, LatentDims)
+        heads, latent, rope, width = dims.heads, dims.latent, dims.rope, dims.value
+        plain = dims.key - rope
+        of_head = p["kv_b_proj.weight"].view(heads, plain + width, latent)
+        c, r, rows = [], [], []
+
+        def placed(part: Tensor, t: int) -> Tensor:
+            return part if self.nope else loops.rotated_pairs(part, t)
+
+        for t, x_t in enumerate(x):
+            compressed = p["kv_a_proj_with_mqa.weight"] @ x_t
+            c.append(loops.normed(compressed[:latent], p["kv_a_layernorm.weight"], 1e-6))
+            r.append(placed(compressed[latent:], t))
+            queries, outputs = (p["q_proj.weight"] @ x_t).view(heads, plain + rope), []
+            for h in range(heads):
+                q = torch.cat((queries[h, :plain], placed(queries[h, plain:], t)))
+                keys = [torch.cat((of_head[h, :plain] @ c[j], r[j])) for j in range(t + 1)]
+                weights = torch.softmax(torch.stack([q @ key / dims.key**0.5 for key in keys]), dim=0)
+                outputs.append(sum(weights[j] * (of_head[h, plain:] @ c[j]) for j in range(t + 1)))
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
