@@ -102,9 +102,14 @@ class NamedFamily(ListedFamily):
             outputs=(f"{label.operator.output}.weight",),
             stacked_path="dense",
             has_heads=label.operator.has_heads,
+            keeps_init=label.operator.keeps_init,
             is_replayable=True,
             groups=GROUPS,
         )
+
+    def takes_layer(self, label: Label) -> bool:
+        """True if the layer depends on its place in a model."""
+        return label.operator.takes_layer
 
     def solve(self, label: Label, size: Size, settings: Settings) -> NamedAllocation:
         return solve(label, size)

@@ -75,6 +75,10 @@ class NamedOperator(ABC):
     """The linear map that writes to the residual stream."""
     paths: ClassVar[tuple[str, ...]]
     """The ways of computing the layer, besides ``auto`` and ``reference``. See the layer of each kind."""
+    keeps_init: ClassVar[tuple[str, ...]] = ()
+    """Linear maps whose initial values belong to the operator: see :class:`madbench.mixers.traits.Traits`."""
+    takes_layer: ClassVar[bool] = False
+    """True if the layer depends on its place in a model, which is ``allocation.size.layer``."""
     has_heads: ClassVar[bool] = True
     """True if the number of heads changes the layer."""
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from library_layers import load_both_ways
-from madbench.labels.family import Layer
 from madbench.mixers import build
 from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.sequence import build_blocks
 
 
 def theirs(layer, **options):
@@ -27,7 +27,7 @@ def theirs(layer, **options):
 
 def test_gates_start_closed_and_open_and_the_output_small_in_a_deep_model():
     torch.manual_seed(0)
-    layer = build("mLSTM!", 64, 8, n_head=4, layer=Layer(index=1, count=8))
+    *_, layer = build_blocks("mLSTM!", 8, 64, 8, {"n_head": 4}, {})
     assert not any(layer.get_parameter(f"{gate}gate_preact.weight").any() for gate in "oif")
     assert layer.igate_preact.bias.tolist() == [-10] * 4 and layer.fgate_preact.bias.tolist() == [3, 4, 5, 6]
     for name in ("q", "k", "v"):

@@ -23,6 +23,7 @@ from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Linear, Vector
 from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.traits import traits_of
 
 LENGTH = 11
 CHUNK = 4
@@ -177,6 +178,7 @@ def test_initial_values_are_the_library_s(name):
     for key, parameter in layer.named_parameters():
         part = declared.get(key)
         if linear.get(key.split(".")[0], ("normal", bool)) != ("normal", bool):
+            assert key.split(".")[0] in traits_of(layer).keeps_init
             continue  # tested in the operator's own file
         if isinstance(part, Vector):
             values, least, most = RANGES[part.init](parameter)
