@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -116,14 +116,16 @@ class TextTable(ABC):
         names = [heading.text for heading in headings]
         return latex_table(names, lines, self.below, label or self.latex_label, self.latex_name, width)
 
-    def to_html(self) -> str:
-        """A self-contained HTML page with the table as its only ``table`` element."""
+    def to_html(self, below: Sequence[TextTable] = ()) -> str:
+        """A self-contained HTML page with one ``table`` element, and one for each table ``below``."""
         import jinja2
 
         source = Path(__file__).with_name("table.html.j2").read_text(encoding="utf-8")
         template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
         headings, lines = self._entries()
-        return template.render(headings=headings, lines=lines, caption=self.below, published=PUBLISHED) + "\n"
+        page = template.render(headings=headings, lines=lines, caption=self.below, published=PUBLISHED) + "\n"
+        end = page.index("</table>") + len("</table>")
+        return page[:end] + "".join(f"\n<br>\n{table._repr_html_()}" for table in below) + page[end:]
 
     def _repr_html_(self) -> str:
         """The table element of :meth:`to_html`, for notebooks."""
@@ -131,9 +133,9 @@ class TextTable(ABC):
         table = page[page.index("<table") : page.index("</table>")] + "</table>"
         return table.replace("<caption>", '<caption style="caption-side: bottom; text-align: left">')
 
-    def to_csv(self) -> str:
-        """The table in long form for other programs, one line per cell."""
-        frame = pd.DataFrame(self.records())
+    def to_csv(self, below: Sequence[TextTable] = ()) -> str:
+        """The table in long form for other programs, one line per cell, and then the tables ``below``."""
+        frame = pd.DataFrame([record for table in (self, *below) for record in table.records()])
         if frame.empty:
             frame = pd.DataFrame(columns=self.text_rows()[0])
         return with_hyphens(frame.to_csv(index=False, lineterminator="\n"))

@@ -61,9 +61,13 @@ class Selection(Query):
 
         Raises ``StoreError`` if no run has a result.
         """
+        return self.table_of(self.select(), **choices)
+
+    def table_of(self, results: Results, **choices: Any) -> ResultTable:
+        """The table of ``results`` of this query; see :meth:`table`."""
         from madbench.analysis.tables import result_table
 
-        if table := result_table(self.select(), **choices):
+        if table := result_table(results, **choices):
             return table
         raise StoreError(f"{self.results}: no result yet, every run asked for failed; madbench ls sweeps says why")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from madbench.cli import options
 from madbench.cli.options import StoredOptions
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import PrintOptions
+from madbench.cli.print_options import CostsOptions, PrintOptions
 from madbench.cli.printing import print_text_table
 from madbench.errors import ConfigError
 
@@ -24,6 +24,7 @@ def compare(
     *,
     stored: StoredOptions,
     spread: options.SpreadOption = "interval",
+    costs: CostsOptions,
     printed: PrintOptions,
 ) -> None:
     """Compare labels on the runs they share.
@@ -49,8 +50,10 @@ def compare(
       madbench compare S-pc R-pc --within mad_average=2,loss_l5=0.02
     """
     margins = None if within is None else _margins(within)
-    table = stored.selection(words).compare(margins, has_deviations=spread == "sd")
-    print_text_table(table, printed)
+    selection = stored.selection(words)
+    table = selection.compare(margins, has_deviations=spread == "sd")
+    below = costs.tables(selection.select(is_enough=lambda labels: len(labels) > 1)) if costs.costs else {}
+    print_text_table(table, printed, costs=below)
 
 
 def _margins(text: str) -> float | dict[str, float]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from madbench.analysis.marked_text import Width
 from madbench.cli.parameters import EVERY_VERB, option
 from madbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import Listing
+    from madbench.analysis.scores import Results
 
 Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
 
@@ -48,3 +53,30 @@ class PrintOptions(NameOptions):
         for flag, value in (("--tex-label", self.tex_label), ("--latex-width", self.latex_width)):
             if value is not None and self.format != "latex":
                 raise ConfigError(f"{flag} {value}: has no effect without --format latex")
+
+
+@dataclass(frozen=True)
+class CostsOptions:
+    """The options of verbs whose tables can have the costs of their rows below them."""
+
+    costs: option(
+        bool,
+        "Also tabulate costs, with ratios to the first row: parameters, FLOPs, state, time of a training step.",
+        "--costs",
+    ) = False
+    full_square: option(
+        bool,
+        "With --costs: count all T pairs of a token, in place of the causal half.",
+        "--full-square",
+        rare=EVERY_VERB,
+    ) = False
+
+    def __post_init__(self):
+        if self.full_square and not self.costs:
+            raise ConfigError("--full-square has no effect without --costs")
+
+    def tables(self, results: Results, rows: Sequence[str] = ()) -> dict[str, Listing]:
+        """The tables of costs by suite. Empty if they were not asked for. ``rows`` gives the order of rows."""
+        from madbench.analysis.cost_table import cost_tables
+
+        return cost_tables(results, self.full_square, rows) if self.costs else {}

@@ -84,31 +84,50 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2))
 
 
-def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) -> None:
+def print_text_table(
+    table: TextTable, printed: PrintOptions, place: int = 0, costs: Mapping[str, TextTable] | None = None
+) -> None:
     """Print a table of results with its caption, or with its notes if the user wants them.
 
-    ``place`` is the position of the table in this output. LaTeX labels contain it from the second table on.
+    ``place`` is the position of the table in this output. LaTeX labels contain it from the second table on. ``costs``
+    are tables that stand below it, by suite.
     """
-    table, format = dataclasses.replace(table, shows_notes=printed.notes), printed.format
+    table, *below = (dataclasses.replace(each, shows_notes=printed.notes) for each in (table, *(costs or {}).values()))
+    format = printed.format
     if format == "terminal":
-        console = Console()
-        has_styles = console.is_terminal and not console.legacy_windows
-        console.print(table.to_rich(console.width, has_styles))
-        console.print()
-        caption = table.below
-        if not has_styles and any(table.marks().values()):
-            caption += " In plain text * is bold and ~ is underlined."
-        if not printed.notes:
-            caption += " --notes explains how the numbers were computed."
-        console.print(caption, markup=False, emoji=False, highlight=False)
+        _print_on_terminal(table, "" if printed.notes else " --notes explains how the numbers were computed.")
+        for each in below:
+            print()
+            _print_on_terminal(each)
     elif format == "json":
-        print_json(table.content())
+        print_json(with_costs(table.content(), costs or {}))
     elif format == "latex":
         label = printed.tex_label or table.latex_label
-        print(table.to_latex(f"{label}-{place + 1}" if place else label, printed.latex_width), end="")
+        numbered = f"{label}-{place + 1}" if place else label
+        print(table.to_latex(numbered, printed.latex_width), end="")
+        for i, each in enumerate(below):
+            suffix = f"-{i + 1}" if i else ""
+            print(each.to_latex(f"{numbered}-costs{suffix}", printed.latex_width), end="")
+    elif format == "markdown":
+        print("\n".join(each.to_markdown() for each in (table, *below)), end="")
     else:
-        write = {"markdown": table.to_markdown, "csv": table.to_csv, "html": table.to_html}
-        print(write[format](), end="")
+        print(table.to_csv(below) if format == "csv" else table.to_html(below), end="")
+
+
+def with_costs(content: dict[str, Any], costs: Mapping[str, TextTable]) -> dict[str, Any]:
+    """The content of a table for programs, with those of tables of costs by suite if there are any."""
+    return content | ({"costs": {suite: table.content() for suite, table in costs.items()}} if costs else {})
+
+
+def _print_on_terminal(table: TextTable, hint: str = "") -> None:
+    console = Console()
+    has_styles = console.is_terminal and not console.legacy_windows
+    console.print(table.to_rich(console.width, has_styles))
+    console.print()
+    caption = table.below
+    if not has_styles and any(table.marks().values()):
+        caption += " In plain text * is bold and ~ is underlined."
+    console.print(caption + hint, markup=False, emoji=False, highlight=False)
 
 
 def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from madbench.cli import options
 from madbench.cli.options import GridOptions, TrainingOptions
 from madbench.cli.parameters import argument
-from madbench.cli.print_options import PrintOptions
+from madbench.cli.print_options import CostsOptions, PrintOptions
 from madbench.cli.training import train_labels
 from madbench.cli.words import labels_and_overrides
 
@@ -19,6 +19,7 @@ def run(
     *,
     grid: GridOptions,
     training: TrainingOptions,
+    costs: CostsOptions,
     printed: PrintOptions,
 ) -> None:
     """Train labels on tasks and as language models, and print tables.
@@ -41,4 +42,5 @@ def run(
     """
     labels, overrides = labels_and_overrides(words or [])
     keys = grid.keys()
-    train_labels(labels, overrides, training, printed, **keys | {"tasks": keys["tasks"] and tuple(keys["tasks"])})
+    keys |= {"tasks": keys["tasks"] and tuple(keys["tasks"])}
+    train_labels(labels, overrides, training, printed, costs, **keys)

@@ -14,7 +14,7 @@ import typer
 from madbench.cli import options
 from madbench.cli.options import GridOptions, TrainingOptions
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import PrintOptions
+from madbench.cli.print_options import CostsOptions, PrintOptions
 from madbench.cli.training import train_grid
 from madbench.cli.words import labels_and_overrides
 from madbench.config import parse_seeds, read_yaml, settings_of
@@ -45,6 +45,7 @@ def sweep(
     *,
     grid: GridOptions,
     training: TrainingOptions,
+    costs: CostsOptions,
     printed: PrintOptions,
 ) -> None:
     """Train a grid of labels and settings; compare it with a baseline.
@@ -89,7 +90,7 @@ def sweep(
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         _print_replaced_keys(source, changes)
-    train_grid(load_grid(source, changes), training, has_baseline=True, printed=printed)
+    train_grid(load_grid(source, changes), training, has_baseline=True, printed=printed, costs=costs)
 
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:

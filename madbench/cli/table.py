@@ -5,7 +5,7 @@ from __future__ import annotations
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import EVERY_VERB, option
-from madbench.cli.print_options import PrintOptions
+from madbench.cli.print_options import CostsOptions, PrintOptions
 from madbench.cli.printing import print_text_table
 from madbench.errors import ConfigError
 
@@ -34,6 +34,7 @@ def table(
         "Show ranks instead of means, with 95% intervals that hold for all labels of a column at once.",
         "--ranks",
     ) = False,
+    costs: CostsOptions,
     printed: PrintOptions,
 ) -> None:
     """Tabulate stored runs: means over seeds with 95% intervals.
@@ -52,6 +53,7 @@ def table(
       madbench table @table1 --profile full --format latex > table1.tex
       madbench table training.epochs=20 --sort mad_average
       madbench table @table1 --ranks
+      madbench table S-p KDA Mamba-2 --costs         parameters, FLOPs, state, time
       madbench table --spread sd --baselines --format latex
       madbench table -t language_model --thresholds 2.0,1.9,1.8
       madbench table -t compression,language_model -f html > table.html
@@ -60,8 +62,10 @@ def table(
         flag = "--spread sd" if spread == "sd" else "--baselines"
         raise ConfigError(f"{flag} has no effect with --ranks, which shows no means; give one of the two")
     shows = {"shows": "rank" if ranks else spread, "shows_baselines": baselines, "shows_published": published}
-    results_table = stored.selection(words).table(thresholds=losses_of(thresholds), **shows)
-    print_text_table(results_table.sorted_by(sort), printed)
+    selection = stored.selection(words)
+    results = selection.select()
+    results_table = selection.table_of(results, thresholds=losses_of(thresholds), **shows).sorted_by(sort)
+    print_text_table(results_table, printed, costs=costs.tables(results, list(results_table.rows)))
 
 
 def losses_of(thresholds: str | None) -> list[float] | None:

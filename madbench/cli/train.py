@@ -7,7 +7,7 @@ import dataclasses
 from madbench.cli import options
 from madbench.cli.options import TrainingOptions
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import PrintOptions
+from madbench.cli.print_options import CostsOptions, PrintOptions
 from madbench.cli.training import train_labels
 from madbench.cli.words import labels_and_overrides
 
@@ -23,6 +23,7 @@ def train(
     ) = "tiny",
     *,
     training: TrainingOptions,
+    costs: CostsOptions,
     printed: PrintOptions,
 ) -> None:
     """Train labels as language models and print the table.
@@ -42,4 +43,4 @@ def train(
     """
     labels, overrides = labels_and_overrides(words)
     training = dataclasses.replace(training, details=training.dry_run)
-    train_labels(labels, overrides, training, printed, tasks=("language_model",), profile=profile)
+    train_labels(labels, overrides, training, printed, costs, tasks=("language_model",), profile=profile)

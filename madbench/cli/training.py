@@ -14,8 +14,8 @@ from rich.console import Console
 from madbench.cli.machines import executor_of
 from madbench.cli.options import TrainingOptions
 from madbench.cli.plan import make_plan, print_plan
-from madbench.cli.print_options import PrintOptions
-from madbench.cli.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table
+from madbench.cli.print_options import CostsOptions, PrintOptions
+from madbench.cli.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table, with_costs
 from madbench.cli.progress import job_name, train_on_screen
 from madbench.config import parse_seeds, settings_of
 from madbench.errors import ConfigError
@@ -40,6 +40,7 @@ def train_labels(
     overrides: list[str],
     training: TrainingOptions,
     printed: PrintOptions,
+    costs: CostsOptions,
     **choices: Any,
 ) -> None:
     """Train labels, by default those of the profile of the tasks. ``choices`` are the other keys of a grid."""
@@ -47,7 +48,7 @@ def train_labels(
     grid = Grid(tuple(map(Row, expand(labels))), **choices)
     if not grid.rows:
         grid = replace(grid, rows=tuple(map(Row, labels_of_tasks(grid))))
-    train_grid(grid, training, printed=printed)
+    train_grid(grid, training, printed=printed, costs=costs)
 
 
 def train_grid(
@@ -57,6 +58,7 @@ def train_grid(
     has_baseline: bool = False,
     has_tables: bool = True,
     printed: PrintOptions,
+    costs: CostsOptions = CostsOptions(),
 ) -> Results | None:
     """Prepare a grid, and print its plan, or train it and print its tables if ``has_tables``.
 
@@ -70,6 +72,8 @@ def train_grid(
     show(shown_names().over(grid.names))
     policy, gpus = options.policy(retries=not has_baseline), options.gpus()
     executor, device = executor_of(options.on, "cuda" if gpus else options.device, options.slots)
+    if costs.costs and options.dry_run:
+        raise ConfigError("--costs has no effect with --dry-run; madbench explain --cost LABEL shows costs")
     if printed.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
     trackers, naming = parse_names(options.track), _naming(options)
@@ -110,17 +114,19 @@ def train_grid(
 
     results = Results(experiment, Snapshot.open(experiment.results, create=False))
     tables = result_tables(results, has_baseline) if has_tables else []
+    below = costs.tables(results) if tables else {}
     failures = _failures(results, failed_now)
     if printed.format != "json":
         for i, table in enumerate(tables):
             if i > 0:
                 print()
-            print_text_table(table, printed, i)
+            own = {suite.name: below[suite.name] for suite in table.suites if suite.name in below}
+            print_text_table(table, printed, i, own)
     elif has_tables:
         output: dict[str, Any] = {}
         for table in tables:
-            content = table.content()
             (suite,) = table.suites
+            content = with_costs(table.content(), {suite.name: below[suite.name]} if below else {})
             output |= content if suite is experiment.grid.leading else {suite.address: content}
         print_json(output | {"failed": failures, "left": summary.left})
     if tables:

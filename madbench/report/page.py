@@ -21,6 +21,7 @@ from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.cells import Shows
 from madbench.analysis.claims import Claim, claims_on
 from madbench.analysis.comparison import comparison_table
+from madbench.analysis.cost_table import cost_tables
 from madbench.analysis.figures import figure_names, fonts
 from madbench.analysis.figures.files import NothingToDrawError, svg
 from madbench.analysis.figures.registry import drawing_of, figure_frame
@@ -44,6 +45,7 @@ from madbench.report.runs import ReportedRun, plain, run_columns, setting_change
 from madbench.report.tables import (
     budget_page_table,
     comparison_page_table,
+    cost_page_table,
     factor_page_table,
     page_claims,
     result_page_table,
@@ -116,7 +118,10 @@ def report_page(
         "findings": page_claims(judged),
         "verdicts": {name: verdicts[name] for name in VERDICTS},
         "findings_note": f"{judged.caption} {judged.notes}",
-        "tables": [result_page_table(part) for part in parts],
+        "tables": [
+            *(result_page_table(part) for part in parts),
+            *(cost_page_table(suites()[name], costs) for name, costs in cost_tables(results).items()),
+        ],
         "comparison": comparison_page_table(
             comparison_table(baseline, others, results.scores, matched=results.matched).of_origin(results.origin()),
             baseline,

@@ -169,6 +169,19 @@ def _first_number(text: str) -> float | None:
     return float(digits) if digits.isdigit() else None
 
 
+def cost_page_table(suite: Suite, table: Listing) -> PageTable:
+    """The table of costs of one suite, with one row per label."""
+    values = {(cell["label"], cell["task"]): cell["mean"] for cell in table.cells}
+    names = list(dict.fromkeys(cell["task"] for cell in table.cells))
+    groups = []
+    for name, *texts in table.lines:
+        cells = [Cell(text, values[name, column]) for column, text in zip(names, texts, strict=True)]
+        groups.append(Group([[Cell(name, len(groups), page_link("runs", name)), *cells]], name))
+    headings = [Heading(heading, True) for heading in table.headings]
+    note = f"{table.caption} {table.notes}"
+    return PageTable(f"costs-{suite.name}", f"Costs ({suite.title})", note, headings, groups)
+
+
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     """The table of budgets with one row per label and mixer size. Lengths with equal mixers share a row.
 

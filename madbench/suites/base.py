@@ -23,6 +23,7 @@ from madbench.suites.profile import Profile
 from madbench.suites.training import Schedule
 
 if TYPE_CHECKING:
+    from madbench.mixers.sequence import MixerSequence
     from madbench.suites.trial import Trial
     from madbench.text.corpus import Corpus
 
@@ -50,6 +51,8 @@ class Size:
     flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
     trained_tokens: int
     evaluated_tokens: int
+    mixers: MixerSequence | None = None  # the allocations of the model's mixers; None if the suite does not state them
+    is_causal: bool = True  # False if a token sees all tokens
 
     @property
     def flops(self) -> float:

@@ -253,6 +253,7 @@ def size(job: Job) -> Size:
         flops_per_token=cost.flops_per_token,
         trained_tokens=config.epochs * examples * setting.input_len,
         evaluated_tokens=(config.epochs * judged + setting.num_test_examples) * setting.input_len,
+        mixers=mixers,
     )
 
 

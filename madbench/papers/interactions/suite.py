@@ -16,6 +16,7 @@ from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import families_that_see_all, solve
+from madbench.mixers.sequence import MixerSequence
 from madbench.models.shapes import Cost
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
@@ -348,6 +349,8 @@ def size(job: Job) -> Size:
         flops_per_token=cost.flops_per_token,
         trained_tokens=config.steps * config.batch_size * world.length,
         evaluated_tokens=world.test_samples * sum(world.lengths),
+        mixers=MixerSequence((mixer,)),
+        is_causal=False,
     )
 
 

@@ -164,7 +164,8 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
 def size(job: Job) -> Size:
     """The size of a job."""
     config, seq_len = job.training, job.model.seq_len
-    cost = job.model.cost(solve_mixers(job, seq_len), job.setting["vocab_size"])
+    mixers = solve_mixers(job, seq_len)
+    cost = job.model.cost(mixers, job.setting["vocab_size"])
     return Size(
         parameters=cost.parameters,
         steps=config.steps,
@@ -173,6 +174,7 @@ def size(job: Job) -> Size:
         flops_per_token=cost.flops_per_token,
         trained_tokens=config.steps * config.tokens_per_step,
         evaluated_tokens=config.steps // config.eval_every * 2 * config.eval_sequences * seq_len,
+        mixers=mixers,
     )
 
 

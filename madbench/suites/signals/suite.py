@@ -176,7 +176,8 @@ def size(job: Job) -> Size:
     """The size of a job."""
     setting, config = setting_of(job), job.training
     outputs = setting.classes or setting.channels - 1
-    cost = job.model.cost(solve_mixers(job, setting.length), setting.length, setting.channels, outputs)
+    mixers = solve_mixers(job, setting.length)
+    cost = job.model.cost(mixers, setting.length, setting.channels, outputs)
     judged = config.epochs * setting.num_validation_examples + setting.num_test_examples
     return Size(
         parameters=cost.parameters,
@@ -186,6 +187,8 @@ def size(job: Job) -> Size:
         flops_per_token=cost.flops_per_token,
         trained_tokens=config.epochs * setting.num_train_examples * setting.length,
         evaluated_tokens=judged * setting.length,
+        mixers=mixers,
+        is_causal=job.model.causal,
     )
 
 

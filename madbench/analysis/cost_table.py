@@ -1,0 +1,209 @@
+"""The costs of the rows of a result table: counted on their mixers, and measured in the stored runs.
+
+Counted are parameters, FLOPs per token and state of the mixers of all layers. The records of runs have the time of a
+training step, and for language models the peak memory. Times of two kinds of device never stand in one column.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from madbench.analysis.rendering import Listing
+from madbench.analysis.scores import Results
+from madbench.errors import MadbenchError
+from madbench.jobs import Job, mapping_text
+from madbench.labels import is_shown_as_stored
+from madbench.labels.names import display_name
+from madbench.mixers.costs import CountedCosts, count_costs
+from madbench.suites import Suite, size_of
+from madbench.suites.scoring import JobOutcome
+
+MOST_REASONS = 3
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class CostColumn:
+    """A column of the table of costs."""
+
+    name: str
+    heading: str
+    unit: str
+    digits: int = 0
+
+
+COLUMNS = (
+    CostColumn("parameters", "Parameters", "parameters"),
+    CostColumn("flops_per_token", "FLOPs/token", "FLOPs"),
+    CostColumn("state", "State", "numbers"),
+    CostColumn("step_ms", "Step ms", "ms", 1),
+    CostColumn("memory_mib", "Memory MiB", "MiB"),
+)
+NOTES = (
+    "Parameters, FLOPs and state are those of the mixers of all layers. FLOPs: a forward pass, two per multiply-add. "
+    "{pairs} State: all numbers that decoding carries from token to token: recurrent matrices, windows of "
+    "convolutions, shifted tokens, caches. Step: seconds of training per step in the records, without evaluations, "
+    "mean over seeds and over the settings that all rows have; runs that shared their steps (--group) are left out. "
+    "Other jobs on the machine slow a step: madbench bench costs times labels in turns, with prompts and decoding."
+)
+
+
+@dataclass
+class RowCosts:
+    """The costs of a row."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    by_length: dict[int, CountedCosts] = field(default_factory=dict)
+    unknown: str = ""  # reason why a count is missing
+
+
+def cost_tables(results: Results, all_pairs: bool = False, rows: Sequence[str] = ()) -> dict[str, Listing]:
+    """The table of costs of every suite with a result, by the name of the suite. ``rows`` gives the order of rows."""
+    return {suite.name: cost_table(results, suite, all_pairs, rows) for suite in results.suites}
+
+
+def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Sequence[str] = ()) -> Listing:
+    """The table of costs of one suite, each cost with its ratio to the first row of the results."""
+    by_row: dict[str, list[JobOutcome]] = {}
+    for outcome in results.runs(suite):
+        by_row.setdefault(outcome.row, []).append(outcome)
+    costs = {name: _counted(outcomes, all_pairs) for name, outcomes in by_row.items()}
+    measured_note = _add_measured(costs, by_row)
+    baseline = next(iter(costs))
+    names = [name for name in rows if name in costs] + [name for name in costs if name not in rows]
+    shown = [column for column in COLUMNS if any(column.name in row.values for row in costs.values())]
+    lines, cells = [], []
+    for name in names:
+        line = [name]
+        for column in shown:
+            value, first = (costs[each].values.get(column.name) for each in (name, baseline))
+            ratio = value / first if value is not None and first else None
+            line.append(_text(value, ratio, column))
+            cell = {"label": name, "task": column.name, "mean": value, "ratio": ratio, "baseline": baseline}
+            cells.append(cell | {"unit": column.unit})
+        lines.append(line)
+    sizes = [size_of(outcome.job) for outcomes in by_row.values() for outcome in outcomes if _is_counted(outcome.job)]
+    length = max((size.seq_len for size in sizes), default=0)
+    is_causal = all(size.is_causal for size in sizes)
+    caption = _caption(suite, baseline, length, is_causal and not all_pairs, measured_note, costs)
+    pairs = "--full-square counts all T pairs of a token." if is_causal and not all_pairs else ""
+    notes = " ".join(filter(None, [NOTES.format(pairs=pairs), _by_length(costs)]))
+    headings = ["Label", *(column.heading for column in shown)]
+    return Listing(names, headings, lines, cells, caption, notes, "tab:costs")
+
+
+def _is_counted(job: Job) -> bool:
+    """True if the mixers of a job can be counted without code that must not be run."""
+    return not is_shown_as_stored(job.label)
+
+
+def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
+    """The counted costs of a row's mixers, at each length of its jobs and at the longest."""
+    costs = RowCosts()
+    for outcome in outcomes:
+        if not _is_counted(outcome.job):
+            costs.unknown = f"{outcome.job.label}: its code is not here"
+            return costs
+        try:
+            size = size_of(outcome.job)
+            if size.mixers and size.seq_len not in costs.by_length:
+                counted = count_costs(size.mixers, size.seq_len, all_pairs or not size.is_causal)
+                costs.by_length[size.seq_len] = counted
+        except MadbenchError as error:
+            costs.unknown = str(error)
+            return costs
+    if costs.by_length:
+        longest = costs.by_length[max(costs.by_length)]
+        costs.values = {"parameters": longest.parameters, "flops_per_token": longest.flops_per_token}
+        costs.values |= {} if longest.state is None else {"state": longest.state}
+        costs.unknown = longest.unknown
+    return costs
+
+
+def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[JobOutcome]]) -> str:
+    """Adds the time of a step and the peak memory of the runs. Returns a sentence on the device, or why there are none.
+
+    Both need runs on one kind of device, with the same number of threads, all compiled or none.
+    """
+    runs = [run for outcomes in by_row.values() for run in outcomes if _step_ms(run) is not None]
+    kinds = {_kind(run): run.row for run in runs}
+    if not kinds:
+        return ""
+    if len(kinds) > 1:
+        listed = "; ".join(f"{kind} (such as {display_name(row)})" for kind, row in [*kinds.items()][:MOST_REASONS])
+        return f"No times: runs of {len(kinds)} kinds of device cannot be compared: {listed}."
+    times: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        times.setdefault(run.row, {}).setdefault(_setting(run.job), []).append(_step_ms(run) or 0.0)
+    common = set.intersection(*(set(of_row) for of_row in times.values()))
+    for row, of_row in times.items():
+        if common:
+            costs[row].values["step_ms"] = statistics.mean(statistics.mean(of_row[setting]) for setting in common)
+        peaks = [line["memory_bytes"] for run in by_row[row] for line in _curve(run) if "memory_bytes" in line]
+        if peaks:
+            costs[row].values["memory_mib"] = max(peaks) / MIB
+    return f"Step: a training step of the whole model on {next(iter(kinds))}." if common else ""
+
+
+def _step_ms(run: JobOutcome) -> float | None:
+    """Milliseconds of a training step of a run. None if it is not recorded, or if several runs shared their steps."""
+    seconds, steps = run.details.get("seconds"), run.details.get("steps")
+    is_alone = run.details.get("group", 1) == 1 and len(run.details.get("places", [])) < 2
+    return 1e3 * seconds / steps if seconds and steps and is_alone else None
+
+
+def _kind(run: JobOutcome) -> str:
+    """The kind of device of a run, with what else decides the time of a step on it."""
+    details = run.details
+    kind = str(details.get("device", "an unnamed device"))
+    if "processor" in details and "threads" in details:
+        kind += f", {details['threads']} thread{'' if details['threads'] == 1 else 's'}"
+    if details.get("world_size", 1) > 1:
+        kind += f", {details['world_size']} processes"
+    return f"{kind}, compiled" if details.get("compiled") else kind
+
+
+def _setting(job: Job) -> str:
+    return f"{job.task} {mapping_text(job.setting)}"
+
+
+def _curve(run: JobOutcome) -> Iterable[Mapping[str, float]]:
+    return run.record.curve if run.record else ()
+
+
+def _text(value: float | None, ratio: float | None, column: CostColumn) -> str:
+    if value is None:
+        return "-"
+    number = f"{value:,.{column.digits}f}"
+    return number if ratio is None else f"{number} ({ratio:.2f})"
+
+
+def _caption(
+    suite: Suite, baseline: str, length: int, is_half: bool, measured: str, costs: Mapping[str, RowCosts]
+) -> str:
+    pairs = "causal half" if is_half else "all pairs"
+    texts = [f"Costs ({suite.title}), with the ratio to {baseline}; mixers of all layers."]
+    if length:
+        texts.append(f"FLOPs: forward, {pairs}, at {length:,} tokens; state after {length:,} tokens, in numbers.")
+    reasons = dict.fromkeys(row.unknown for row in costs.values() if row.unknown)
+    if reasons:
+        listed = [*reasons][:MOST_REASONS]
+        more = f"; and {len(reasons) - len(listed)} more" if len(reasons) > len(listed) else ""
+        texts.append(f"Not counted: {'; '.join(listed)}{more}.")
+    return " ".join(filter(None, [*texts, measured]))
+
+
+def _by_length(costs: Mapping[str, RowCosts]) -> str:
+    """A sentence with FLOPs and state at the shorter lengths of the tasks. Empty if all tasks have one length."""
+    lengths = sorted({length for row in costs.values() for length in row.by_length})
+    texts = []
+    for length in lengths[:-1]:
+        rows = {name: row.by_length[length] for name, row in costs.items() if length in row.by_length}
+        states = (
+            f"{name} {row.flops_per_token:,.0f} and {'unknown' if row.state is None else f'{row.state:,}'}"
+            for name, row in rows.items()
+        )
+        texts.append(f"at {length:,} tokens {', '.join(states)}")
+    return f"FLOPs per token and state of shorter tasks: {'; '.join(texts)}." if texts else ""

@@ -1,0 +1,55 @@
+"""The counted costs of mixers: parameters, FLOPs per token, and the numbers that decoding carries.
+
+The page on budgets says what each family counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from madbench.errors import BudgetError
+from madbench.labels import family_of
+from madbench.mixers import Allocation, state_size
+from madbench.mixers.sequence import MixerSequence
+
+
+@dataclass(frozen=True)
+class CountedCosts:
+    """The counted costs of one mixer, or of several mixers together."""
+
+    parameters: int
+    flops_per_token: float  # forward, two for each multiply-add
+    state: int | None  # numbers carried from token to token; None if unknown
+    unknown: str = ""  # reason why the state is unknown
+
+
+def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: bool = False) -> CountedCosts:
+    """The costs of a mixer, or of the mixers of a model, on ``seq_len`` tokens.
+
+    With ``all_pairs`` FLOPs count all T pairs of a token, the full square, and otherwise the (T + 1) / 2 pairs that
+    causality keeps on average.
+    """
+    blocks: Sequence[tuple[Allocation, int]] = mixers.kinds if isinstance(mixers, MixerSequence) else [(mixers, 1)]
+    flops = sum(count * flops_of(block, seq_len, all_pairs) for block, count in blocks)
+    state, unknown = None, ""
+    try:
+        state = sum(count * state_size(block, seq_len) for block, count in blocks)
+    except BudgetError as error:
+        unknown = str(error)
+    return CountedCosts(sum(count * block.total for block, count in blocks), flops, state, unknown)
+
+
+def flops_of(mixer: Allocation, seq_len: int, all_pairs: bool = False) -> float:
+    """Forward FLOPs per token of a mixer; see :func:`count_costs`.
+
+    A family that is always causal has no count of all pairs. A sequence of 2 T - 1 tokens has T causal pairs per token,
+    so its count is taken there. The operations of a user's module are counted as torch executes them in both cases.
+    """
+    family = family_of(mixer.label)
+    if not all_pairs or getattr(family, "names_code", False):
+        return mixer.flops_per_token(seq_len)
+    if getattr(family, "is_bidirectional", False):
+        not_causal = {"causal": False}
+        return mixer.flops_per_token(seq_len, **not_causal)
+    return mixer.flops_per_token(2 * seq_len - 1)

@@ -1,0 +1,83 @@
+"""``--costs``: a table of costs below a table of results."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from madbench.mixers import solve
+
+TASKS = "compression,in_context_recall"
+TIMED = {"seconds": 2.0, "steps": 100}
+
+
+def costs_of(main, *words, suite="mad"):
+    """The costs by row and column."""
+    shown = main("table", "-t", TASKS, *words, "--costs", "-f", "json")
+    assert shown.code == 0, shown.stderr
+    content = json.loads(shown.stdout)["costs"][suite]
+    return {(cell["label"], cell["task"]): cell for cell in content["cells"]}, content
+
+
+@pytest.mark.slow
+def test_costs_are_counted_at_the_longest_length_with_ratios_to_the_first_row(main, fill, tiny):
+    fill(["S-p", "R-c", "KDA"], details=TIMED)
+    cells, content = costs_of(main, "-p", tiny, "S-p", "KDA", "R-c")
+    for label in ("S-p", "R-c", "KDA"):
+        one = solve(label, 16, 2, 16)
+        expected = {"parameters": one.total, "flops_per_token": one.flops_per_token(16), "state": one.state(16)}
+        for name, value in expected.items():
+            cell, first = cells[label, name], cells["S-p", name]["mean"]
+            assert (cell["mean"], cell["baseline"]) == (2 * value, "S-p")
+            assert cell["ratio"] == pytest.approx(2 * value / first)
+        assert cells[label, "step_ms"]["mean"] == 20
+    assert "at 16 tokens" in content["caption"] and "on an abacus" in content["caption"]
+    full, _ = costs_of(main, "-p", tiny, "S-p", "KDA", "--full-square")
+    added = full["S-p", "flops_per_token"]["mean"] - cells["S-p", "flops_per_token"]["mean"]
+    assert added == 2 * 4 * 16 * (16 - 17 / 2)
+    assert full["KDA", "flops_per_token"]["mean"] == cells["KDA", "flops_per_token"]["mean"]
+
+
+@pytest.mark.slow
+def test_times_of_two_kinds_of_device_are_not_shown(main, fill, tiny):
+    fill("S-p", details=TIMED)
+    fill("R-c", details=TIMED | {"device": "a slide rule"})
+    cells, content = costs_of(main, "-p", tiny)
+    assert {name for _, name in cells} == {"parameters", "flops_per_token", "state"}
+    assert "No times: runs of 2 kinds of device cannot be compared: an abacus" in content["caption"]
+
+
+@pytest.mark.slow
+def test_a_run_that_shared_its_steps_has_no_time(main, fill, tiny):
+    fill("S-p", details=TIMED)
+    fill("R-c", details=TIMED | {"group": 2})
+    cells, _ = costs_of(main, "-p", tiny)
+    assert cells["R-c", "step_ms"]["mean"] is None and cells["S-p", "step_ms"]["mean"] == 20
+
+
+@pytest.mark.slow
+def test_every_format_has_the_costs(main, fill, tiny, monkeypatch):
+    fill(["S-p", "R-c"], details=TIMED)
+    words = ("table", "-t", TASKS, "-p", tiny, "--costs")
+    shown = {name: main(*words, "-f", name).stdout for name in ("markdown", "latex", "csv", "html")}
+    assert shown["html"].count("<table") == 2 and shown["html"].rstrip().endswith("</html>")
+    assert shown["latex"].count(r"\begin{table") == 2 and r"\label{tab:results-costs}" in shown["latex"]
+    assert "| Label | Parameters | FLOPs/token | State | Step ms |" in shown["markdown"]
+    rows = {(row["label"], row["task"]): row for row in csv.DictReader(io.StringIO(shown["csv"]))}
+    assert float(rows["S-p", "compression"]["mean"]) == 50 and float(rows["S-p", "state"]["mean"]) == 2 * 16 * 32
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = main(*words, "--notes").stdout
+    assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 80
+    assert "State: all numbers that decoding carries" in " ".join(narrow.split())
+
+
+@pytest.mark.slow
+def test_comparisons_have_costs_and_the_full_square_needs_them(main, fill, tiny):
+    fill(["S-p", "R-c"])
+    compared = json.loads(main("compare", "S-p", "R-c", "-t", TASKS, "-p", tiny, "--costs", "-f", "json").stdout)
+    assert {cell["label"] for cell in compared["costs"]["mad"]["cells"]} == {"S-p", "R-c"}
+    refused = main("table", "-t", TASKS, "-p", tiny, "--full-square")
+    assert refused.code and "--full-square has no effect without --costs" in refused.stderr
