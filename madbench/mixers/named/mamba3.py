@@ -5,9 +5,9 @@
 
 S is (N, P) per head: N is the state size, the width of B and C, and P the head's width of x. One linear map gives the
 gate z, x, B, C, and the logits of Delta, A, lambda and the angles. There is no convolution. Delta_t = softplus(. + c),
-A_t = -max(softplus(.), 1e-4) and lambda_t = sigmoid(.), each per head. B and C are shared by the heads and normed, and
-each head adds a bias. Then the first half of their channels is rotated in pairs by the sum up to t of
-pi Delta_t tanh(.), with N / 4 angles. The output is W_o (y_t * SiLU(z_t)).
+A_t = -max(softplus(.), 1e-4) and lambda_t = sigmoid(.), each per head. ``heavy`` takes another function for A. B and C
+are shared by the heads and normed, and each head adds a bias. Then the first half of their channels is rotated in pairs
+by the sum up to t of pi Delta_t tanh(.), with N / 4 angles. The output is W_o (y_t * SiLU(z_t)).
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Mamba3(Operator):
     t + 1. The later weight must not be read before, so row t has a score of its own with its key.
     """
 
+    heavy: bool = False
+
     name: ClassVar = "Mamba-3"
     title: ClassVar = "Mamba-3 (SISO)"
     equation: ClassVar = (
@@ -41,9 +43,10 @@ class Mamba3(Operator):
     source: ClassVar = "Lahoti et al. 2026, arXiv 2603.15569"
     library: ClassVar = "Mamba3"
     differs: ClassVar = (
-        "At the budget the inner width is d, and not 2 d. In the authors' code since June 2026, -A is 1 + a for a >= 0 "
-        "and 1 / (1 - a) below, and not softplus(a)."
+        "At the budget the inner width is d, and not 2 d. The authors' code has had the decay of Mamba-3(heavy) since "
+        "June 2026, in place of -A = softplus(a)."
     )
+    meanings: ClassVar = {"heavy": "-A = 1 + a for a logit a >= 0, and 1 / (1 - a) below, which has heavier tails"}
     parameters: ClassVar = "d*(2*H*V + 2*K + 3*H + K//4) + 2*H + 2*H*K + 2*K + H*V*d"
     state: ClassVar = "H*K*V + H*(K//4 + K + V)"
     output: ClassVar = "out_proj"
@@ -94,7 +97,8 @@ class Mamba3(Operator):
             b, c, steps, rates, shares, angles = map(ops.wide, others)
             v = ops.wide_heads(v, heads)
             step = softplus(steps + layer.dt_bias.to(steps.dtype)).mT  # (B, H, T)
-            log_decay = -step * softplus(rates).clamp(min=LEAST_RATE).mT
+            rate = rates.relu() + 1 / (1 + (-rates).relu()) if self.heavy else softplus(rates)
+            log_decay = -step * rate.clamp(min=LEAST_RATE).mT
             share = shares.mT.sigmoid()
             now, later = share * step, (1 - share) * step  # weights of B_t and of B_(t-1)
             k, q = (
@@ -140,7 +144,9 @@ class Mamba3(Operator):
             outputs = []
             for h in range(heads):
                 delta = loops.softplus(steps[h] + p["dt_bias"][h])
-                decay = torch.exp(-delta * torch.clamp(loops.softplus(rates[h]), min=1e-4))
+                a = rates[h]
+                rate = (1 + a if a >= 0 else 1 / (1 - a)) if self.heavy else loops.softplus(a)
+                decay = torch.exp(-delta * torch.clamp(rate, min=1e-4))
                 share = torch.sigmoid(shares[h])
                 turned[h] = turned[h] + delta * math.pi * torch.tanh(row[len(row) - angles :])
                 turn = torch.eye(states, dtype=x.dtype)
