@@ -20,6 +20,7 @@ from madbench.labels import expand, family_of
 from madbench.labels.budgets import BUDGETS
 from madbench.labels.names import typed_label
 from madbench.mixers import Allocation, solve, used_settings
+from madbench.mixers.costs import count_costs
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
@@ -83,8 +84,9 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
         console.print(
             f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {asked.budget} "
             "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
-            "state: bytes per token in the decoding cache of a bfloat16 model, 0 if its size is fixed; FLOP: forward "
-            "pass, per token at max_len. B: budget in parameters; left: B - strict.",
+            "state: numbers that decoding carries after max_len tokens; cache: bytes that a token adds to it in a "
+            "bfloat16 model, 0 if its size is fixed; FLOP: forward pass, per token at max_len, causal half. "
+            "B: budget in parameters; left: B - strict.",
             style="dim",
         )
         ratios = {label: row.get("match", row)["ratio"] for label, row in rows.items() if "ratio" in row}
@@ -112,9 +114,13 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
             "ratio": rule.ratio(allocation),
         }
         content["match"] = {"quantity": rule.quantity} | amounts
+    length = allocation.size.max_len
+    counted, all_pairs = (count_costs(allocation, length, is_whole) for is_whole in (False, True))
     return content | {
+        "state": counted.state,
         "state_bytes_per_token": allocation.state_bytes_per_token(BYTES_PER_ELEMENT),
-        "flops_per_token": allocation.flops_per_token(allocation.size.max_len),
+        "flops_per_token": counted.flops_per_token,
+        "full_square_flops_per_token": all_pairs.flops_per_token,
     }
 
 
@@ -125,6 +131,7 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
         for kind, letter in (("ranks", "r"), ("widths", "d"))
         for row in rows.values()
         for name in row.get(kind, ())
+        if name != "state"  # a column of its own
     }
     ranks, parameters = [], []
     for label, row in rows.items():
@@ -132,11 +139,11 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
             ranks.append({"label": f"{label} (no fit)"})
             parameters.append(ranks[-1])
             continue
-        costs = {"state": row["state_bytes_per_token"], "FLOP": row["flops_per_token"]}
+        costs = {"state": row["state"], "cache": row["state_bytes_per_token"], "FLOP": row["flops_per_token"]}
         counts = {"B": row["target"], "strict": row["total"], "left": row["slack"], "paper": row["paper_total"]}
         ratios = {"strict/B": row["ratio"], "paper/B": row["paper_ratio"]}
         line = {"label": label} | {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
-        ranks.append(line | {name: f"{cost:,.0f}" for name, cost in costs.items()})
+        ranks.append(line | {name: cost if cost is None else f"{cost:,.0f}" for name, cost in costs.items()})
         line = {"label": label} | {name: f"{count:,}" for name, count in counts.items()}
         parameters.append(line | {name: f"{ratio:.3f}" for name, ratio in ratios.items()})
     for i, lines in enumerate((ranks, parameters)):

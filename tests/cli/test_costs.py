@@ -18,7 +18,8 @@ def test_json_agrees_with_a_count_by_hand(invoke):
     assert row["terms"] == {"qk": 8192, "vo": 35328, "conv": 1024, "qk_gate": 4128, "vo_gate": 17802}
     assert row["total"] == row["paper_total"] == 66474
     assert row["target"] == 4 * 128**2 + 8 * 128 == row["total"] + row["slack"]
-    assert row["state_bytes_per_token"] == 2 * (32 + 138)
+    assert row["state_bytes_per_token"] == 2 * (32 + 138) and row["state"] == 128 * (32 + 138) + 3 * 128
+    assert row["full_square_flops_per_token"] - row["flops_per_token"] == 2 * (32 + 138) * (128 - 129 / 2)
 
 
 def test_the_default_size_is_that_of_a_job(invoke):
