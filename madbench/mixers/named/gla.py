@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.operator import Dims, Operator, Rows, wider_values
 from madbench.mixers.named.parts import Gain, Linear, Part
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class GLA(Operator):
     has_channel_decay: ClassVar = True
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
-        """Values twice as wide as keys, or one step less."""
-        steps = width_steps(d, d // heads)
-        pairs = ((key, 2 * key - less) for key in steps for less in (steps.step, 0))
+        """Up to twice as many value channels as key channels."""
+        key_cost, value_cost = heads * (2 * d + RANK + 1), 3 * d * heads + 1
+        pairs = sorted(wider_values(d, heads, 1), key=lambda pair: key_cost * pair[0] + value_cost * pair[1])
         return [Dims(d, heads, key, value) for key, value in pairs]
 
     def library_dims(self, d: int, heads: int) -> Dims:

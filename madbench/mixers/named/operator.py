@@ -192,3 +192,11 @@ def width_steps(d: int, most: int) -> range:
     """Dims of one head up to ``most``: multiples of 8 from d 256 up, which GPUs need for full speed, else any."""
     step = WIDE_VO_STEP if d >= WIDE_MODEL else 1
     return range(step, max(most, step) + 1, step)
+
+
+def wider_values(d: int, heads: int, key_step: int) -> list[tuple[int, int]]:
+    """Key and value channels per head: keys in multiples of ``key_step``, and up to twice as many values."""
+    step = width_steps(d, 1).step
+    key_step = max(key_step, step)
+    keys = range(key_step, max(key_step, d // heads) + 1, key_step)
+    return [(key, value) for key in keys for value in range(2 * key, max(key, 2 * key - 6 * step) - 1, -step)]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.operator import Dims, Operator, Rows, wider_values
 from madbench.mixers.named.parts import Gain, Linear, Part
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ class RetNet(Operator):
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
         """An even number of key channels, and up to twice as many value channels."""
-        step = width_steps(d, 1).step
-        keys = range(max(2, step), max(2, d // heads) + 1, max(2, step))
-        pairs = [(key, value) for key in keys for value in range(2 * key, max(key, 2 * key - 6 * step) - 1, -step)]
-        pairs.sort(key=lambda pair: (2 * pair[0] + 3 * pair[1], pair[1]))
+        pairs = sorted(wider_values(d, heads, 2), key=lambda pair: (2 * pair[0] + 3 * pair[1], pair[1]))
         return [Dims(d, heads, key, value) for key, value in pairs]
 
     def library_dims(self, d: int, heads: int) -> Dims:
