@@ -14,21 +14,15 @@ from madbench.labels.registry import name_key
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.named import arguments
 from madbench.mixers.named.budget import Label, NamedAllocation, solve
+from madbench.mixers.named.operator import NamedOperator
 from madbench.mixers.named.operators import OPERATORS
+from madbench.mixers.named.parts import Gain, Taps
 
 if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
 
-_PARTS_BY_GROUP = {
-    "mixer conv": ("q_conv1d", "k_conv1d", "v_conv1d", "conv1d", "conv"),
-    "mixer gates": (
-        *("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj"),
-        *("ogate_preact", "igate_preact", "fgate_preact"),
-    ),
-    "norms": ("o_norm", "norm", "B_norm", "C_norm", "g_norm", "g_norm_swish_gate", "multihead_norm"),
-}
-GROUPS = {part: group for group, parts in _PARTS_BY_GROUP.items() for part in parts}
-"""Groups of parameters, by part."""
+PARTS_BY_GROUP = {Taps: "mixer conv", Gain: "norms"}
+"""Groups of parameters, by the kind of their part. Gates are a group too: ``NamedOperator.gates``."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +98,14 @@ class NamedFamily(ListedFamily):
             has_heads=label.operator.has_heads,
             keeps_init=label.operator.keeps_init,
             is_replayable=True,
-            groups=GROUPS,
+            groups=self._groups(label.operator),
         )
+
+    def _groups(self, operator: NamedOperator) -> dict[str, str]:
+        """The group of each part that is not a projection, by name. It does not depend on widths."""
+        parts = operator.parts(operator.library_dims(64, 2))
+        groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}
+        return groups | {name: "mixer gates" for name in operator.gates if name in parts}
 
     def takes_layer(self, label: Label) -> bool:
         """True if the layer depends on its place in a model."""

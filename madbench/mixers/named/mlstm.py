@@ -45,6 +45,7 @@ class MLSTM(Operator):
     parameters: ClassVar = "2*d*H*K + 3*d*H*V + 2*d*H + 2*H + H*V"
     state: ClassVar = "H*K*V + H*K + H"
     output: ClassVar = "out_proj"
+    gates: ClassVar = ("ogate_preact", "igate_preact", "fgate_preact")
     keeps_init: ClassVar = ("q", "k", "v", "ogate_preact", "igate_preact", "fgate_preact", "out_proj")
     takes_layer: ClassVar = True
     has_mirror: ClassVar = False

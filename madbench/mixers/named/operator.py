@@ -75,6 +75,8 @@ class NamedOperator(ABC):
     """The linear map that writes to the residual stream."""
     paths: ClassVar[tuple[str, ...]]
     """The ways of computing the layer, besides ``auto`` and ``reference``. See the layer of each kind."""
+    gates: ClassVar[tuple[str, ...]] = ("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj")
+    """Parts that compute gates, if the layer has them. By default the library's usual names."""
     keeps_init: ClassVar[tuple[str, ...]] = ()
     """Linear maps whose initial values belong to the operator: see :class:`madbench.mixers.traits.Traits`."""
     takes_layer: ClassVar[bool] = False

@@ -18,6 +18,7 @@ from madbench.mixers.cd.halves import HalvedDecay
 from madbench.mixers.named import loops, ops
 from madbench.mixers.named.arguments import variants
 from madbench.mixers.named.budget import Label
+from madbench.mixers.named.family import FAMILY
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Linear, Vector
@@ -167,6 +168,15 @@ def test_retnet_is_linear_attention_with_the_decays_of_its_heads():
     assert difference(scores(d).tril(), (d.q @ d.k.mT * decays).tril()) < 1e-14
     later = retnet.operator.rows(retnet, x, {"position": torch.tensor([7])}).dynamics
     assert difference(later.q @ later.k.mT, d.q @ d.k.mT) < 1e-14 < difference(later.q, d.q)
+
+
+def test_every_norm_and_convolution_of_every_operator_is_in_its_group():
+    for name, operator in OPERATORS.items():
+        groups = FAMILY.traits(Label(operator())).groups
+        for part, kind in operator().parts(operator().library_dims(64, 2)).items():
+            expected = {"Gain": "norms", "Taps": "mixer conv"}.get(type(kind).__name__)
+            assert expected in (None, groups.get(part)), (name, part)
+        assert set(groups.values()) <= {"norms", "mixer conv", "mixer gates"}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
