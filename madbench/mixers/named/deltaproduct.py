@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.arguments import integer
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.operator import Dims, Operator, Rows, widths_near_double
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 
 if TYPE_CHECKING:
@@ -44,15 +44,7 @@ class DeltaProduct(Operator):
         return self.n
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
-        """Value widths from 1.2 to 2.5 times the key width. Of equal costs the last is nearest to 2, the library's."""
-
-        def order(pair: tuple[int, int]) -> tuple[int, int]:
-            key, value = pair
-            return key * (1 + self.n) + value * (self.n + 2), -abs(value - 2 * key)
-
-        keys = width_steps(d, d // heads)
-        pairs = [(key, value) for key in keys for value in width_steps(d, 5 * key // 2) if 5 * value >= 6 * key]
-        return [Dims(d, heads, key, value) for key, value in sorted(pairs, key=order)]
+        return widths_near_double(d, heads, self.n + 1, self.n + 2)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         key = max(1, 3 * d // (4 * heads))

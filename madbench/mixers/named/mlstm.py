@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.operator import Dims, Operator, Rows, widths_near_double
 from madbench.mixers.named.parts import Gain, Linear, Part
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class MLSTM(Operator):
     has_mirror: ClassVar = False
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
-        key = max(1, d // (2 * heads))
-        return [Dims(d, heads, key, value) for value in width_steps(d, 2 * d // heads)]
+        return widths_near_double(d, heads, 2, 3)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, max(1, d // (2 * heads)), max(1, d // heads))

@@ -202,3 +202,16 @@ def wider_values(d: int, heads: int, key_step: int) -> list[tuple[int, int]]:
     key_step = max(key_step, step)
     keys = range(key_step, max(key_step, d // heads) + 1, key_step)
     return [(key, value) for key in keys for value in range(2 * key, max(key, 2 * key - 6 * step) - 1, -step)]
+
+
+def widths_near_double(d: int, heads: int, key_cost: int, value_cost: int) -> list[Dims]:
+    """Widths in order of cost, the number of linear maps of keys and of values. Of equal costs the last is preferred.
+
+    Values are 1 to 3 times as wide as keys, and preferably twice. From d 256 up, keys are in multiples of 4, because
+    multiples of 8 would leave a tenth of the budget.
+    """
+    step = width_steps(d, 1).step
+    keys = range(max(1, step // 2), max(step, d // heads) + 1, max(1, step // 2))
+    pairs = [(key, value) for key in keys for value in range(step, 3 * key + 1, step) if value >= key]
+    pairs.sort(key=lambda pair: (key_cost * pair[0] + value_cost * pair[1], -abs(pair[1] - 2 * pair[0])))
+    return [Dims(d, heads, key, value) for key, value in pairs]
