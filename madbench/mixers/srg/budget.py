@@ -5,9 +5,9 @@ and D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, 
 maximum length.
 
 Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the
-parameters that c, D, s, n and h add (4 taps per channel, 4 d_qk + d_vo, H_q, 2 d_qk, and d H), counted on both sides.
-The ``strict`` budget enforces this for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper
-(Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
+parameters that c, D, s, n and h add (4 taps per channel, 4 d_qk + d_vo or in DIFF V2 d H, H_q, 2 d_qk, and d H). They
+are counted on both sides. The ``strict`` budget enforces this for all parameters. The ``paper`` budget uses the ranks
+of the HyperMLP paper (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ GROUPS = {
     "qk_gate": "mixer gates",
     "vo_gate": "mixer gates",
     "head_gate": "mixer gates",
+    "contrast_gate": "mixer gates",
     "sink": "mixer gates",
     "mix1.gate": "mixing gates",
     "mix2.gate": "mixing gates",
@@ -63,6 +64,7 @@ TERMS = {
     "vo_gate": Term("(d + 1) r_vo", "W_M2 and its bias", lambda a: (a.d + 1) * a.r_vo),
     "contrast": Term("4 d_qk", "lambda_q1, k1, q2, k2", lambda a: 4 * a.qk_width),
     "head_norm": Term("d_vo", "gain of the heads' norm", lambda a: a.vo_width),
+    "contrast_gate": Term("d H", "W_lambda", lambda a: a.d * a.size.n_head),
     "registers": Term("k d", "register rows", lambda a: a.registers * a.d),
     "adapters": Term("2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: a.adapter_rank * (2 * a.d + a.r_v + a.r_vo)),
     "sink": Term("H_q", "s", lambda a: a.query_heads),
@@ -75,7 +77,14 @@ TERMS = {
 }
 """All terms of :attr:`MlpAllocation.terms`. A letter of a label lists the terms that it adds to ``qk`` and ``vo``."""
 SHARED_FORMULAS = {"qk": "d (r_qk + r_k)", "vo": "d (r_v + r_vo)", "adapters": "r_a (2 d + r_v + r_vo)"}
-"""Formulas of terms if heads share keys and values: their ranks are r_k and r_v, summed over the shared heads."""
+"""Formulas of terms if heads share keys or values: their ranks are r_k and r_v, summed over the shared heads."""
+ABSENT_TERMS = {
+    ("gates", "qk"): ("vo_gate",),
+    ("gates", "vo"): ("qk_gate",),
+    ("differential", "v1"): ("contrast_gate",),
+    ("differential", "v2"): ("contrast", "head_norm"),
+}
+"""Terms of letters that a label does not have, by setting and value."""
 
 
 @dataclass(frozen=True)
@@ -95,20 +104,23 @@ class MlpAllocation:
     window: int = 0  # w, number of tokens that a row sees; 0 if it sees all earlier tokens
     kv_heads: int = 0  # m, heads of keys and values; 0 if each head has its own
     rope_share: float = 1.0  # p, share of the channels of a head that are rotated
+    differential: str = "v1"  # D, ``v1``, or ``v2`` with keys that both sets of query heads share
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
         """Parameters by term, for the terms that the label has."""
         names = ("qk", "vo", *(term for row in self.label.letters for term in row.terms))
-        absent = {"qk": "vo_gate", "vo": "qk_gate"}.get(self.gates)
-        return {name: TERMS[name].count(self) for name in names if name != absent}
+        absent = {
+            term for (name, value), terms in ABSENT_TERMS.items() if getattr(self, name) == value for term in terms
+        }
+        return {name: TERMS[name].count(self) for name in names if name not in absent}
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
         """Formula and tensors of each term, for display."""
         slots = "w" if self.slots < self.length + self.registers else "L"
         slots = f"({slots} + k)" if self.registers else slots
-        shared = SHARED_FORMULAS if self.kv_heads else {}
+        shared = SHARED_FORMULAS if self.shares_heads else {}
         formulas = {name: shared.get(name, TERMS[name].formula).replace("L", slots) for name in self.terms}
         return {name: (formula, TERMS[name].tensors) for name, formula in formulas.items()}
 
@@ -116,7 +128,7 @@ class MlpAllocation:
     def target(self) -> int:
         """The budget: 4 d^2, plus the terms of the letters that raise it: c, D, s, n and h."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)
-        return 4 * self.d**2 + sum(self.terms[term] for term in raising)
+        return 4 * self.d**2 + sum(self.terms.get(term, 0) for term in raising)
 
     @property
     def paper_total(self) -> int:
@@ -136,8 +148,15 @@ class MlpAllocation:
 
     @property
     def key_heads(self) -> int:
-        """Heads of keys. Each of the two sets of query heads of G and D has its own."""
-        return self.query_heads // self.size.n_head * self.value_heads
+        """Heads of keys. Each of the two sets of query heads of G and D has its own, except in DIFF V2."""
+        return (
+            self.query_heads // self.size.n_head * self.value_heads if self.differential == "v1" else self.value_heads
+        )
+
+    @property
+    def shares_heads(self) -> bool:
+        """True if heads share keys or values."""
+        return self.kv_heads > 0 or self.differential == "v2"
 
     @property
     def r_k(self) -> Any:
@@ -232,7 +251,9 @@ class MlpAllocation:
         mixing_heads = self.query_heads * variant.mix1 + self.size.n_head * variant.mix2
         gated = self.r_qk * ("qk_gate" in self.terms) + self.r_vo * ("vo_gate" in self.terms)
         per_token = 2 * d * (widths + self.r_k + self.r_v) + 4 * CONV_TAPS * d * variant.conv + 2 * d * gated
-        per_token += 2 * d * (mixing_heads * self.r + self.size.n_head * variant.head_gate)
+        per_token += (
+            2 * d * (mixing_heads * self.r + self.size.n_head * (variant.head_gate + (self.differential == "v2")))
+        )
         per_token += 2 * self.adapter_rank * (2 * d + self.r_v + self.r_vo)
         per_pair = 2 * widths + mixing_heads * (4 * self.r + 2)
         return per_token + per_pair * self.pairs_per_token(seq_len, causal)
@@ -258,8 +279,8 @@ def solve(
     Strict budget of a label with ``q`` (``v`` exchanges the sides): the ranks start at r_qk = d/4, r_vo = d and
     r = ``mix_rank``. If over budget, they are reduced in this order, each only as far as needed: r_qk down to d/8, r
     down to 1, r_vo down to d/2, r_qk below d/8. Parameters left over go to r_vo. A label without ``q``, ``v`` and
-    ``!`` starts at r_qk = r_vo = d. A label with ``!`` keeps these ranks. With ``m``, a label without ``q`` and ``v``
-    gives what is left over to r_qk first, and what then remains to r_vo.
+    ``!`` starts at r_qk = r_vo = d. A label with ``!`` keeps these ranks. If heads share keys or values, a
+    label without ``q`` and ``v`` gives what is left over to r_qk first, and what then remains to r_vo.
 
     A rank is admissible if its width per head is a multiple of ``rank_multiple`` and of 1 (2 for d_qk with p, 8 for
     d_vo from d_model 256 up), and with e if d_vo is at least 2. The full rank d is admissible too if the heads divide
@@ -375,7 +396,7 @@ class _Solver:
             payments.append(Payment(mix, least[mix]))
         payments += [Payment(keeps, least[keeps]), Payment(pays, least[pays])]
         start = self.start(4 if self.variant.rank else 1)
-        if self.variant.shared_kv and not self.variant.rank:
+        if self.allocate(start).shares_heads and not self.variant.rank:
             start = match_budget(self.room, start, self.sides, [], grows=pays)
         ranks = match_budget(self.room, start, self.sides, payments, keeps)
         if self.room(ranks) < 0:

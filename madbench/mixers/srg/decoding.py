@@ -44,7 +44,6 @@ class Decodable(Protocol):
     causal: bool
     q: nn.Linear
     k_conv: nn.Module | None
-    contrast: nn.Module | None
     uses_sdpa: bool
 
     def __call__(self, x: Tensor, projected: Projected | None = None) -> Tensor: ...
@@ -127,7 +126,7 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
     if cache.left and mixer.variant.has_mixing and not mixer.has_slots_of_window:
         k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # slots by position count the tokens that have left
     seen = mixer.for_each_head(replace(projected, k=k, v=v))
-    if mixer.uses_sdpa and not (mixer.contrast or mixer.variant.sink):
+    if mixer.uses_sdpa and not (mixer.variant.base == "D" or mixer.variant.sink):
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
     else:
         o = mixer.attend(seen, seen.k.shape[2] - 1, is_step=True)

@@ -112,7 +112,9 @@ class DynamicMLP(nn.Module):
         rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.srg.parts.rotate`).
         rope_order: ``before_gate`` as in the paper, or ``after_gate``, with which scores depend on offsets alone even
             if the label has g.
-        lambda_init: initial factor of the second softmax of D.
+        lambda_init: initial factor of the second softmax of D. DIFF V2 (``allocation.differential``) has none: its
+            factor is sigmoid(x_t w_lambda) per head, without a bias. w_lambda starts as the weights of gates do, so
+            that the factor starts near 1/2. Both softmaxes of a head share its key and value.
         position_rows: for mixing without ``o``: ``from_start``, or ``from_end`` as in the paper's public code. The row
             of a position then depends on the length of the whole input.
         register_place: for k with mixing: ``first``, or ``last``, behind a row's last token.
@@ -197,10 +199,12 @@ class DynamicMLP(nn.Module):
         thin = allocation.adapter_rank
         self.v_down, self.v_up = self._adapter(d_model, thin, allocation.r_v) if variant.adapter else (None, None)
         self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if variant.adapter else (None, None)
-        self.contrast = Contrast(allocation.qk_width, lambda_init) if variant.base == "D" else None
+        has = allocation.terms.__contains__
+        self.contrast = Contrast(allocation.qk_width, lambda_init) if has("contrast") else None
+        self.contrast_gate = nn.Linear(d_model, self.n_head, bias=False) if has("contrast_gate") else None
         norms = (nn.RMSNorm(allocation.qk_width, eps=QK_NORM_EPS) if variant.qk_norm else None for _ in "qk")
         self.q_norm, self.k_norm = norms
-        self.head_norm = nn.RMSNorm(allocation.vo_width, eps=HEAD_NORM_EPS) if variant.base == "D" else None
+        self.head_norm = nn.RMSNorm(allocation.vo_width, eps=HEAD_NORM_EPS) if has("head_norm") else None
         self.is_from_end = position_rows == "from_end" and variant.has_mixing and not self.by_lag
         tables = (allocation.slots, allocation.r, self.is_from_end)
         self.mix1 = SequenceMixing(d_model, self.query_heads, *tables) if variant.mix1 else None
@@ -243,7 +247,8 @@ class DynamicMLP(nn.Module):
         if path in ("tiled", "fused") and is_transformed() and not self.is_stacked:
             raise TrainingError(f"path {path!r} has no rules for the transforms of torch.func; use 'auto'")
         if path == "sdpa" or (path == "tiled" and self.uses_sdpa):
-            v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
+            is_difference = self.variant.base == "D"
+            v = torch.cat((projected.v, projected.v), dim=1) if is_difference else projected.v
             q, k = projected.q, projected.k
             if self.sink is not None:
                 q, k, v = append_sink(q, k, v, self.sink)
@@ -254,9 +259,9 @@ class DynamicMLP(nn.Module):
                 operator = self._torch_attention(x.shape[1])
             o = self._by_head(operator, q, k, v, None, None)
             o = o if self.sink is None else o[:, :, 1:]
-            if self.contrast:
+            if is_difference:
                 first, second = o.chunk(2, dim=1)
-                o = first - self.contrast() * second
+                o = first - self._contrast(projected) * second
         elif path in ("tiled", "fused"):
             q = projected.q * self.scale if self.variant.has_softmax else projected.q
             operator = tiled.attend if path == "tiled" else fused.attend
@@ -425,7 +430,7 @@ class DynamicMLP(nn.Module):
         if self.registers is not None:
             keys = _split_heads(self.k(self.registers)[None], self.allocation.key_heads)
             keys = _normalized(self.k_norm, keys)
-            to_registers = unturned @ _repeat_heads(keys, self.query_heads).transpose(-1, -2)
+            to_registers = unturned @ self._keys_of_heads(keys).transpose(-1, -2)
         if not self.variant.rope:
             q = unturned
         else:
@@ -435,13 +440,26 @@ class DynamicMLP(nn.Module):
             k = rotate(k, *where)
         s1 = self.mix1.strengths(x) if self.mix1 else None
         s2 = self.mix2.strengths(x) if self.mix2 else None
-        return Projected(q, k, v, s1, s2, to_registers)
+        contrast = None
+        if self.contrast_gate:
+            contrast = torch.sigmoid(self.contrast_gate(x)).transpose(1, 2)[..., None]
+        return Projected(q, k, v, s1, s2, to_registers, contrast)
 
     def for_each_head(self, p: Projected) -> Projected:
         """Repeats shared keys and values for all heads: k (B, H_q, S, K), v (B, H, S, V)."""
-        if not self.variant.shared_kv:
+        if not self.allocation.shares_heads:
             return p
-        return replace(p, k=_repeat_heads(p.k, self.query_heads), v=_repeat_heads(p.v, self.n_head))
+        return replace(p, k=self._keys_of_heads(p.k), v=_repeat_heads(p.v, self.n_head))
+
+    def _keys_of_heads(self, k: Tensor) -> Tensor:
+        """(B, heads of keys, S, K) -> (B, H_q, S, K). Both sets of query heads of DIFF V2 read the same keys."""
+        if self.allocation.differential == "v2":
+            k = torch.cat((k, k), dim=1)
+        return _repeat_heads(k, self.query_heads)
+
+    def _contrast(self, p: Projected) -> Tensor | None:
+        """The weight of D's second softmax: one number, or with DIFF V2 one per head and row."""
+        return self.contrast() if self.contrast else p.contrast
 
     def _exceeds_float16(self, p: Projected) -> bool:
         return p.q.dtype == torch.float16 and not self.variant.has_softmax
@@ -499,7 +517,7 @@ class DynamicMLP(nn.Module):
     def _weights(self, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """h, a and w of :class:`Maps`, and the norm, from scores. a and w must still be divided by the norm."""
         h = self.mix1.right(mask_slots(z, seen), p.s1) if self.mix1 else z
-        a, norm = activate(self.variant.base, h, seen, self.contrast and self.contrast(), self.sink)
+        a, norm = activate(self.variant.base, h, seen, self._contrast(p), self.sink)
         return h, a, mask_slots(self.mix2.right_transposed(a, p.s2), seen) if self.mix2 else a, norm
 
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
@@ -542,13 +560,13 @@ class DynamicMLP(nn.Module):
         whole, length, blocks = self._ordered(p), p.q.shape[2], []
         for start in range(0, length, self.chunk):
             end = min(start + self.chunk, length)
-            of_rows = (p.q, p.s1, p.s2, p.to_registers)
-            q, s1, s2, to_registers = (None if t is None else t[:, :, start:end] for t in of_rows)
+            of_rows = (p.q, p.s1, p.s2, p.to_registers, p.contrast)
+            q, s1, s2, *others = (None if t is None else t[:, :, start:end] for t in of_rows)
             seen = self._keys_of_rows(start, end, length)
             first_row = start - seen.start
             if self.by_lag and self.causal:
                 seen = slice(length - end, length + 1 - seen.start)  # a row more, as in newest_first
-            block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, to_registers)
+            block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, *others)
             blocks.append(recompute(self._attend_block, first_row, *block, module=self))
         return torch.cat(blocks, dim=2)
 

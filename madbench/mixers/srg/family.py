@@ -62,8 +62,10 @@ class Settings:
     """Labels with w: number of tokens that a row sees, its own included."""
     kv_heads: int = field(default=1, metadata=NOT_AT_DEFAULT)
     """Labels with m: number of heads of keys and values, a divisor of n_head. 1 is MQA, n_head is a label without m."""
+    differential: Literal["v1", "v2"] = field(default="v1", metadata=NOT_AT_DEFAULT)
+    """Labels with D: v1 as in Ye et al. 2024; v2: lambda per head and token, shared keys, no norm (Microsoft 2026)."""
     lambda_init: float = field(default=0.8, metadata=NOT_AT_DEFAULT)
-    """Labels with D: initial factor of the second softmax, which is subtracted; at least 0 and below 1."""
+    """D, differential=v1: initial factor of the second softmax, which is subtracted; at least 0 and below 1."""
 
     def __post_init__(self):
         check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank", "window", "kv_heads")
@@ -144,11 +146,13 @@ class SRGFamily:
         """The settings that change this mixer other than through its ranks.
 
         With one pair of rotated channels both rotations are equal. Without a QK gate the order of RoPE and gate is
-        irrelevant. Shares that rotate the same channels are equal.
+        irrelevant. Shares that rotate the same channels are equal. DIFF V2 has no initial lambda.
         """
         without_effect = {"mix_rank", "rank_multiple"}
         if allocation.rotated <= 2:
             without_effect.add("rope")
+        if allocation.differential == "v2":
+            without_effect.add("lambda_init")
         if allocation.qk_width <= 2:
             without_effect.add("rope_share")
         if "rope_share" in settings:

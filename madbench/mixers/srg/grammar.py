@@ -87,10 +87,12 @@ LETTERS = (
         "base", "base", "G"),
     Letter("D", "differential softmax",
         "Two sets of query heads, each with a softmax: the second is subtracted, times a learned scalar. What a head"
-        " reads out is normalised.",
+        " reads out is normalised. With differential=v2, lambda is sigmoid(x_t w_lambda) per head, both softmaxes share"
+        " keys, and nothing is normalised.",
         "a_t = softmax(h_t^1) - lambda softmax(h_t^2), o_t <- (1 - lambda_init) RMSNorm(o_t)",
         "DiffTrans, Table 2; Ye et al. 2024, eq. 1-3",
-        "base", "base", "D", terms=("contrast", "head_norm"), raises_budget=True, settings=("lambda_init",),
+        "base", "base", "D", terms=("contrast", "head_norm", "contrast_gate"), raises_budget=True,
+        settings=("differential", "lambda_init"),
         is_in_table1=False),
     Letter("L", "L2Norm without a gate",
         "Scores are normalised over the prefix and weigh their tokens with their signs: every slot is read, none is"

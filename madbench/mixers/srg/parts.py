@@ -39,6 +39,7 @@ class Projected:
     s1: Tensor | None  # (B, H_q, T, R) strengths of R(1)
     s2: Tensor | None  # (B, H, T, R) strengths of R(2)
     to_registers: Tensor | None  # (B, H_q, T, registers) scores
+    contrast: Tensor | None = None  # (B, H, T, 1) weight of the second softmax of DIFF V2
 
     def in_float32(self) -> Projected:
         """The same numbers in float32."""

@@ -82,9 +82,12 @@ def _sequence(
         if variant.qk_norm:
             of_heads = register_keys.split(d_qk, dim=1)
             register_keys = torch.cat([_normalized(k_h, w["k_norm.weight"]) for k_h in of_heads], dim=1)
+    is_v2 = "contrast_gate.weight" in w
+    if is_v2:  # both sets of query heads read the same keys
+        k, register_keys = (torch.cat((each, each), dim=1) for each in (k, register_keys))
     k, register_keys = (for_each_head(each, d_qk, query_heads) for each in (k, register_keys))
     v, register_values = (for_each_head(each, d_vo, n_head) for each in (v, register_values))
-    if variant.base == "D":
+    if variant.base == "D" and not is_v2:
         first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
         contrast = torch.exp(first) - torch.exp(second) + lambda_init
     longer = 0  # table rows before those of this input
@@ -126,7 +129,8 @@ def _sequence(
             if variant.base == "G":
                 a = F.softplus(hidden[n_head + head]) * a
             if variant.base == "D":
-                a = a - contrast * maps[n_head + head]
+                factor = torch.sigmoid(w["contrast_gate.weight"][head] @ x[t]) if is_v2 else contrast
+                a = a - factor * maps[n_head + head]
             if variant.mix2:
                 a = a @ mixing_matrix(w, "mix2", head, x[t], slots, longer)[visible][:, visible].T
             values = [register_values[:, columns], v[order, columns]]
@@ -134,7 +138,7 @@ def _sequence(
             if variant.exclusive and v[t, columns].any():
                 own = v[t, columns]
                 o = o - (o @ own) / (own @ own) * own
-            if variant.base == "D":
+            if variant.base == "D" and not is_v2:
                 o = (1 - lambda_init) * w["head_norm.weight"] * o / torch.sqrt(o.square().mean() + 1e-5)
             if variant.head_gate:
                 o = torch.sigmoid(w["head_gate.weight"][head] @ x[t]) * o
