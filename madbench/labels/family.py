@@ -32,6 +32,7 @@ class Layer:
 
     index: int = 0  # counted from 0
     count: int = 1  # blocks of the model
+    earlier: int = 0  # blocks before it with the same label
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,8 @@ class Family(Protocol[L, A]):
         - ``prefill(x, slide)`` decodes a prompt (B, T, D). It returns the rows and the cache after the prompt.
         - ``paths`` are the accepted values of ``path``. ``resolve_path(batch, length)`` names the path that computes an
           input of this shape.
+        - ``shared`` is an argument of ``forward``, ``step`` and ``prefill`` of a mixer whose traits say that it shares
+          values with others of its label (:mod:`madbench.mixers.sharing`).
         - ``allocation`` is the allocation that it was built from.
         - ``probe(x)`` returns a :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
         - ``reference(x, rows)`` computes some rows (B, rows, D), or all rows, with loops in float64. The verb

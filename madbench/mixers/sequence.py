@@ -133,4 +133,4 @@ def _parts(
         takes_layer = getattr(family_of(part), "takes_layer", lambda _: False)(part)
         read = settings if part == label else used_settings(part)
         own = {name: settings[name] for name in read if name in settings}
-        yield part, Layer(index, count) if takes_layer else Layer(), own
+        yield part, Layer(index, count, labels[:index].count(part)) if takes_layer else Layer(), own

@@ -50,6 +50,9 @@ class Traits:
     is_replayable: bool = False
     """True if a forward pass calls the same operators for all inputs of one shape, and depends only on its inputs and
     parameters. Such a pass may be recorded once and replayed (:mod:`madbench.training.replay`)."""
+    shares_values: bool = False
+    """True if the first mixer of a label hands values to the later ones of its label. Their ``forward``, ``prefill``
+    and ``step`` then take them as ``shared`` (:mod:`madbench.mixers.sharing`)."""
     has_tables: bool = False
     """True if it has parameters for every position up to ``max_len``. A shorter input uses only the first of them."""
     groups: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +78,8 @@ def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> nn.Module:
     """Sets the traits of a mixer and returns it. Raises ``ConfigError`` if the mixer lacks a member they require."""
     parameters = dict(mixer.named_parameters())
     for kind in ("outputs", "without_decay", "keeps_init"):
+        if kind == "keeps_init" and traits.shares_values:
+            continue  # the first layer of a label may lack maps that later ones have
         for name in getattr(traits, kind) or ():
             if not any(has_name(parameter, (name,)) for parameter in parameters):
                 hint = did_you_mean(name, parameters)

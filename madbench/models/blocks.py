@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Fidelity
+from madbench.mixers.sharing import Shared, mix
 from madbench.mixers.tracing import is_traced
 from madbench.models.rms_norm import NormaliseInBlocks
 from madbench.models.shapes import swiglu_width
@@ -97,8 +98,9 @@ class Backbone(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (B, T) integers, or other input of the embedding, to (B, T, D)."""
         x = self.embedding(tokens)
+        shared: Shared = {}
         for norm, layer in zip(self.norms, self.layers):
-            x = x + layer(norm(x))
+            x = x + mix(layer, norm(x), shared)
         return x
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
+from madbench.mixers import sharing
 from madbench.mixers.lengths import depends_on_length
 from madbench.mixers.traits import kind_of, output_names
 from madbench.models.blocks import RMSNorm, SwiGLU, embedding, linear
@@ -62,25 +63,14 @@ class Block(nn.Module):
         self.mlp_norm = NORMS[norm](d_model)
         self.mlp = (SwiGLU if mlp == "swiglu" else MLP)(d_model, mlp_width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        x = x + self.mixer(self.mixer_norm(x))
+    def forward(self, x: Tensor, shared: sharing.Shared | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D). ``shared`` are the values that mixers of this pass share; None for a block alone."""
+        x = x + sharing.mix(self.mixer, self.mixer_norm(x), shared)
         return x + self.mlp(self.mlp_norm(x))
 
-    def decode(self, x: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Map x (B, T, D) and the mixer's cache (None before a prompt) to (B, T, D) and the new cache.
-
-        A prompt goes through the mixer's ``prefill`` if it has one; all other input goes token by token.
-        """
-        normed = self.mixer_norm(x)
-        if cache is None and hasattr(self.mixer, "prefill"):
-            mixed, cache = self.mixer.prefill(normed, slide=False)
-        else:
-            rows = []
-            for token in normed.unbind(1):
-                row, cache = self.mixer.step(token, cache, slide=False)
-                rows.append(row)
-            mixed = torch.stack(rows, dim=1)
+    def decode(self, x: Tensor, cache: Any, shared: sharing.Shared) -> tuple[Tensor, Any]:
+        """Map x (B, T, D) and the mixer's cache (None before a prompt) to (B, T, D) and the new cache."""
+        mixed, cache = sharing.decode(self.mixer, self.mixer_norm(x), cache, shared)
         x = x + mixed
         return x + self.mlp(self.mlp_norm(x)), cache
 
@@ -144,9 +134,9 @@ class GPT(nn.Module):
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Map ids (B, T) to the vectors (B, T, D) from which the logits are a linear map."""
-        x = self._embed(tokens, 0)
+        x, shared = self._embed(tokens, 0), sharing.Shared()
         for block in self.blocks:
-            x = block(x)
+            x = block(x, shared)
         return self.norm(x)
 
     @property
@@ -194,9 +184,10 @@ class GPT(nn.Module):
             tokens, caches = ids, (None,) * len(self.blocks)
         else:
             caches = state.caches
-        x, next_caches = self._embed(tokens, ids.shape[1] - tokens.shape[1]), []
+        x, shared = self._embed(tokens, ids.shape[1] - tokens.shape[1]), sharing.Shared()
+        next_caches = []
         for block, cache in zip(self.blocks, caches):
-            x, cache = block.decode(x, cache)
+            x, cache = block.decode(x, cache, shared)
             next_caches.append(cache)
         return logits_of(self, self.norm(x[:, -1])), DecodingState(ids, tuple(next_caches))
 

@@ -12,7 +12,7 @@ from madbench.mixers.fla.layers import LAYERS
 NAMED = {
     "cd:kda": "KDA",
     "cd:mamba3": "Mamba-3",
-    "cd:rwkv7": "fla:rwkv7",
+    "cd:rwkv7": "RWKV-7",
     "cd:rwkv": "fla:rwkv7",
     "cd:RetNet": "RetNet",
     "cd:gated_deltaproduct": "fla:gated-deltaproduct",

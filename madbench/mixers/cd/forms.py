@@ -25,6 +25,7 @@ from madbench.mixers.cd.halves import HalvedDecay
 from madbench.mixers.tracing import is_symbolic
 
 SUB_BLOCK = 16  # rows whose decay is computed pair by pair
+LARGEST_EXPONENT = 20.0  # of a factor of a decay; products of two such factors are in the range of float32
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Dynamics:
     own: Tensor | None = None  # (B, H, T) score of a row with its own key, if it is not q . k; without mirrors only
     read: Tensor | None = None  # (B, H, T, n) directions that read what is removed, if they are not w
     reads_before_decay: bool = False  # True if they read the state before the decay of their row
+    least_log_gate: float | None = None  # a bound from below of a log_gate per channel, with mirrors only
 
     @property
     def reading(self) -> Tensor | None:
@@ -174,6 +176,8 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
 
     With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.halves.HalvedDecay`.
     """
+    if d.least_log_gate is not None and -d.least_log_gate * size / 2 <= LARGEST_EXPONENT:
+        return _split_bounded(d, size)
     q, k = split_rows(d.q, size), split_rows(d.k, size)
     log_gate = log_decay = None
     queries, keys = q, k
@@ -209,6 +213,34 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
         None,
         torch.diag_embed(survives) - removed[..., size:, :],
     )
+
+
+def _split_bounded(d: Dynamics, size: int) -> Blocks:
+    """:func:`split` if no exponent c_t - c_m or c_m - c_t is large, where m is the middle row of a block.
+
+    Rows times exp(c_t - c_m) and columns times exp(c_m - c_s) have plain products, which give the four parts of a
+    matrix at once: [scores, queries; keys^T, transition].
+    """
+    q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * d.beta[..., None]))
+    c = split_rows(d.log_gate, size).double().cumsum(-2)
+    end, middle = c[..., -1:, :], c[..., size // 2, None, :]
+    before = F.pad(c[..., :-1, :], (0, 0, 1, 0)) if d.reads_before_decay else c
+    late, early, reading, entering, leaving, survives = (
+        exponent.exp().to(q.dtype) for exponent in (c - middle, middle - c, before - middle, middle, end - middle, end)
+    )
+    q, k, w, read = q * late, k * early, w * early, read * reading
+    causal = torch.ones(size, size, dtype=q.dtype, device=q.device).tril()
+    mask = torch.cat((causal, causal.tril(-1))).repeat(1, 2)
+    products = (torch.cat((q, read), dim=-2) @ torch.cat((w, k), dim=-2).mT) * mask
+    of_q, of_read = products.split(size, dim=-2)
+    (of_qw, of_qk), (system, of_rk) = of_q.split(size, dim=-1), of_read.split(size, dim=-1)
+    rows = torch.cat((of_qw, (w * leaving).mT), dim=-2)
+    mirrored = torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
+    removed = mirrored @ torch.cat((of_rk, read * entering), dim=-1)
+    written = torch.cat((of_qk, q * entering), dim=-1)
+    kept = torch.cat(((k * leaving).mT, torch.diag_embed(survives.squeeze(-2))), dim=-1)
+    upper, lower = (torch.cat((written, kept), dim=-2) - removed).split((size, q.shape[-1]), dim=-2)
+    return Blocks(upper[..., :size], upper[..., size:], lower[..., :size].mT, None, lower[..., size:])
 
 
 def chunked(d: Dynamics, size: int, values: Tensor, by_halves: bool = False) -> tuple[Tensor, Tensor]:

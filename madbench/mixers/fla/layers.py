@@ -182,6 +182,7 @@ LAYERS: Mapping[str, Layer] = {
         note="The low ranks are d / 16, and d / 8 for the gate. Every layer acts as a first layer: values of the first "
         "layer are not mixed in.",
         keeps_init=True,
+        counterpart="RWKV-7",
         carried=lambda layer: layer.hidden_size,  # the last token, for the token shift
     ),
     "mamba2": Layer(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from madbench.errors import BudgetError
-from madbench.mixers import Size
+from madbench.mixers import Layer, Size
 from madbench.mixers.named.arguments import written
 from madbench.mixers.named.operator import Dims, NamedOperator
 from madbench.mixers.named.parts import Taps, count
@@ -84,8 +84,15 @@ class NamedAllocation(CountedParameters):
 def solve(label: Label, size: Size) -> NamedAllocation:
     """The widest layer with at most 4 d^2 parameters plus taps. With ``!`` or budget ``paper`` the library's widths.
 
-    Other quantities than parameters are matched by :func:`_scaled`. Raises ``BudgetError`` if no width fits.
+    Other quantities than parameters are matched by :func:`_scaled`. Keys and values do not depend on the place of the
+    layer. Raises ``BudgetError`` if no width fits.
     """
+    found = _widths(label, replace(size, layer=Layer()))
+    return replace(found, size=size, dims=found.operator.placed(found.dims, size.layer))
+
+
+@functools.cache
+def _widths(label: Label, size: Size) -> NamedAllocation:
     operator, d, heads = label.operator, size.d_model, size.n_head
     if label.over or not size.rule.chooses_ranks:
         return NamedAllocation(label, size, operator.library_dims(d, heads))
@@ -117,7 +124,7 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
     def proportional(steps: int) -> NamedAllocation:
         """The layer with the keys and values of a model of width ``steps`` times the heads, or the next that exists."""
         try:
-            return at(solve(label, replace(size, d_model=steps * heads, budget="strict")).dims)
+            return at(_widths(label, replace(size, d_model=steps * heads, budget="strict")).dims)
         except BudgetError:
             return proportional(steps + 1)
 

@@ -97,6 +97,8 @@ class NamedFamily(ListedFamily):
             stacked_path="dense",
             has_heads=label.operator.has_heads,
             keeps_init=label.operator.keeps_init,
+            without_decay=label.operator.without_decay,
+            shares_values=label.operator.shares_values,
             is_replayable=True,
             groups=self._groups(label.operator),
         )

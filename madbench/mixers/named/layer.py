@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers import Allocation
+from madbench.mixers import Allocation, sharing
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.operator import NamedOperator
-from madbench.mixers.named.parts import Gain, Init, Linear, LinearInit, Part, Taps, Vector
+from madbench.mixers.named.parts import Gain, Init, Linear, LinearInit, LowRank, Part, Taps, Vector
+from madbench.mixers.sharing import Shared
 from madbench.mixers.start import redraw_parts
 
 INIT_STD = 0.02
@@ -29,11 +30,21 @@ class ConvTaps(nn.Module):
 
 
 class NormGain(nn.Module):
-    """The gain ``weight`` (width,) of a norm."""
+    """The gain ``weight`` (width,) of a norm, and ``bias`` (width,) or None."""
 
     def __init__(self, part: Gain):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(part.width))
+        self.bias = nn.Parameter(torch.empty(part.width)) if part.bias else None
+
+
+class LowRankMap(nn.Module):
+    """The linear maps ``lora.0`` and ``lora.2``. An operator may apply a function between them."""
+
+    def __init__(self, part: LowRank):
+        super().__init__()
+        down = nn.Linear(part.inputs, part.rank, bias=False)
+        self.lora = nn.Sequential(down, nn.Identity(), nn.Linear(part.rank, part.outputs, bias=part.bias))
 
 
 class NamedLayer(nn.Module):
@@ -83,6 +94,8 @@ class NamedLayer(nn.Module):
 
     @torch.no_grad()
     def _draw(self) -> None:
+        if self.operator.initialize(self):
+            return
         for name, parameter in self.named_parameters():
             if name in self._inits:
                 draw(parameter, self._inits[name], self.allocation.size.layer.count)
@@ -93,18 +106,24 @@ class NamedLayer(nn.Module):
             else:
                 parameter.normal_(std=INIT_STD)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, shared: Shared | None = None) -> Tensor:
         """x (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
+
+        ``shared`` are the values that layers of a model share. A layer alone has none.
 
         Raises ``TrainingError`` for an x of another shape or of integers, and if T is 0.
         """
         check_sequences(x, self.allocation.label)
         path = self.resolve_path(*x.shape[:2])
         if path == "reference":
-            return self.reference(x).to(x.dtype)
-        return self.compute(x, path)
+            return self.reference(x, shared=shared).to(x.dtype)
+        return self.compute(x, path, *self.handed(shared))
 
-    def compute(self, x: Tensor, path: str) -> Tensor:
+    def handed(self, shared: Shared | None) -> tuple[Shared, ...]:
+        """The last arguments of an operator's functions: the shared values, or nothing if it shares none."""
+        return ({} if shared is None else shared,) if self.operator.shares_values else ()
+
+    def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:
         """:meth:`forward` on a path other than ``auto`` and ``reference``."""
         raise NotImplementedError
 
@@ -112,12 +131,18 @@ class NamedLayer(nn.Module):
         """The path that :meth:`forward` takes for an input of this shape."""
         raise NotImplementedError
 
-    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None, shared: Shared | None = None) -> Tensor:
         """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
         parameters = {name: parameter.double() for name, parameter in self.named_parameters()}
         if list(self.operator.parts(self.dims)) != [*dict.fromkeys(name.split(".")[0] for name in parameters)]:
             raise TrainingError("path 'reference' reads parameters by name, and some were replaced; use another path")
-        outputs = [self.operator.loops(parameters, self.dims, sequence.double()) for sequence in x]
+        shared = {} if shared is None else shared
+        of_each = sharing.split(shared, len(x), dim=0)
+        outputs = [
+            self.operator.loops(parameters, self.dims, sequence.double(), *self.handed(of_sequence))
+            for sequence, of_sequence in zip(x, of_each)
+        ]
+        sharing.join(shared, of_each, dim=0)
         y = torch.stack(outputs) if outputs else x.double()
         return y if rows is None else y[:, list(rows)]
 
@@ -135,6 +160,8 @@ def _module(part: Part) -> nn.Module:
         return nn.Sequential(*map(_module, part))
     if isinstance(part, Linear):
         return nn.Linear(part.inputs, part.outputs, bias=bool(part.bias))
+    if isinstance(part, LowRank):
+        return LowRankMap(part)
     return ConvTaps(part) if isinstance(part, Taps) else NormGain(part)
 
 

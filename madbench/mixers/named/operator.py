@@ -13,6 +13,7 @@ from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from madbench.labels.family import Layer
     from madbench.mixers.cd.forms import Dynamics
     from madbench.mixers.named.layer import NamedLayer
 
@@ -81,6 +82,10 @@ class NamedOperator(ABC):
     """Linear maps whose initial values belong to the operator: see :class:`madbench.mixers.traits.Traits`."""
     takes_layer: ClassVar[bool] = False
     """True if the layer depends on its place in a model, which is ``allocation.size.layer``."""
+    without_decay: ClassVar[tuple[str, ...]] = ()
+    """Parameters with two or more dimensions that get no weight decay."""
+    shares_values: ClassVar[bool] = False
+    """True if later layers of a model read values of its first layer (:mod:`madbench.mixers.sharing`)."""
     has_heads: ClassVar[bool] = True
     """True if the number of heads changes the layer."""
 
@@ -104,12 +109,21 @@ class NamedOperator(ABC):
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         """The outputs (T, D) of one sequence x (T, D), by loops over the definition, in the precision of x.
 
-        ``p`` has the parameters by name. It shares no code with the layer.
+        ``p`` has the parameters by name. It shares no code with the layer. If the operator shares values, they are a
+        fourth argument ``shared``.
         """
 
     @abstractmethod
     def flops(self, dims: Dims, length: int) -> float:
         """Approximate forward FLOPs per token of a sequence, besides two per parameter."""
+
+    def placed(self, dims: Dims, place: Layer) -> Dims:
+        """The widths of the layer at a place in its model, whose layers all have these keys and values."""
+        return dims
+
+    def initialize(self, layer: NamedLayer) -> bool:
+        """Sets all parameters and returns True, if the operator has its own initial values. Otherwise returns False."""
+        return False
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
         """The symbols of formulas, and the arguments.
@@ -162,7 +176,8 @@ class Operator(NamedOperator):
         """The rows of x (B, T, D) as inputs of the recurrence.
 
         ``carried`` is what the tokens before x have left (:attr:`Rows.carried`). It is None at the start of a sequence.
-        Otherwise x is a single token, and the rows are all that happens to the state.
+        Otherwise x is a single token, and the rows are all that happens to the state. If the operator shares values,
+        they are a fourth argument ``shared``.
         """
 
     @abstractmethod

@@ -18,6 +18,7 @@ from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
 from madbench.mixers.named.operator import NamedOperator
 from madbench.mixers.named.retnet import RetNet
+from madbench.mixers.named.rwkv7 import RWKV7
 from madbench.mixers.named.shortconv import ShortConv
 
 _ALL: tuple[type[NamedOperator], ...] = (
@@ -32,6 +33,7 @@ _ALL: tuple[type[NamedOperator], ...] = (
     GLA,
     HGRN2,
     RetNet,
+    RWKV7,
     ShortConv,
     GatedAttention,
     MLA,

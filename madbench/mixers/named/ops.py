@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -69,6 +69,12 @@ def norm(y: Tensor, gain: Tensor) -> Tensor:
 def linear_in_float32(layer: nn.Module, x: Tensor) -> Tensor:
     """A linear map of x in float32 or wider, also under autocast: gates are never computed in 16 bits."""
     return call_in_dtype_of_input(layer, wide(x))
+
+
+def low_rank(maps: nn.Module, x: Tensor, between: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """Two linear maps of x in float32 or wider, with a function between them unless it is None."""
+    hidden = linear_in_float32(maps.lora[0], x)
+    return linear_in_float32(maps.lora[2], hidden if between is None else between(hidden))
 
 
 def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:

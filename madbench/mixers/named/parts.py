@@ -44,13 +44,31 @@ class Taps:
 
 
 @dataclass(frozen=True)
+class LowRank:
+    """Two linear maps in a row, ``lora.0`` and ``lora.2``. The second one may have a bias."""
+
+    inputs: int
+    rank: int
+    outputs: int
+    bias: bool = True
+
+    count = property(
+        lambda self: self.rank * self.inputs + (self.rank + self.bias) * self.outputs, doc="Number of parameters."
+    )
+
+
+@dataclass(frozen=True)
 class Gain:
-    """The gain of a norm over ``width`` channels, initially 1. If ``is_offset``, the parameter is the gain minus 1."""
+    """The gain of a norm over ``width`` channels, initially 1, and a bias if there is one.
+
+    If ``is_offset``, the parameter is the gain minus 1.
+    """
 
     width: int
     is_offset: bool = False
+    bias: bool = False
 
-    count = property(lambda self: self.width, doc="Number of parameters.")
+    count = property(lambda self: (1 + self.bias) * self.width, doc="Number of parameters.")
 
 
 @dataclass(frozen=True)
@@ -65,7 +83,7 @@ class Vector:
     )
 
 
-Part = Linear | Taps | Gain | Vector | tuple[Linear, ...]
+Part = Linear | Taps | LowRank | Gain | Vector | tuple[Linear, ...]
 """A part of a layer. A tuple is a sequence of linear maps."""
 
 

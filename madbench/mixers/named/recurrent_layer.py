@@ -13,6 +13,7 @@ from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.layer import NamedLayer
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.precision import without_autocast
+from madbench.mixers.sharing import Shared
 from madbench.mixers.tracing import is_symbolic
 
 CHUNK = 16  # rows per block: the fastest on a CPU, and for a decay per channel, which costs a product per pair of rows
@@ -41,9 +42,9 @@ class RecurrentLayer(NamedLayer):
         super().__init__(allocation, path)
         self.chunk: int | None = None
 
-    def compute(self, x: Tensor, path: str) -> Tensor:
+    def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:
         dtype = library.arithmetic(x) if path == "fla" else None
-        rows = self.operator.rows(self, x, None)
+        rows = self.operator.rows(self, x, None, *shared)
         d = rows.dynamics
         with without_autocast(x):
             if path == "fla":
@@ -55,24 +56,26 @@ class RecurrentLayer(NamedLayer):
                 y = self._read(forms.scores(d).tril()) @ d.v
         return self.operator.read_out(self, y, x, rows)
 
-    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+    def prefill(self, x: Tensor, slide: bool = False, shared: Shared | None = None) -> tuple[Tensor, Cache]:
         """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
 
         Equals T calls of :meth:`step`. ``slide`` has no effect: the cache has a fixed size.
         """
         check_sequences(x, self.allocation.label)
-        rows = self.operator.rows(self, x, None)
+        rows = self.operator.rows(self, x, None, *self.handed(shared))
         d = rows.dynamics
         with without_autocast(x):
             size = min(self.rows_per_block(), d.q.shape[2])
             y, state = forms.chunked(d, size, d.v, by_halves=self.operator.has_channel_decay)
         return self.operator.read_out(self, self._read(y), x, rows), Cache(state, rows.carried)
 
-    def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+    def step(
+        self, x: Tensor, cache: Cache | None = None, slide: bool = False, shared: Shared | None = None
+    ) -> tuple[Tensor, Cache]:
         """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
         self.check_token(x)
         row = x[:, None]
-        rows = self.operator.rows(self, row, cache.carried if cache else None)
+        rows = self.operator.rows(self, row, cache.carried if cache else None, *self.handed(shared))
         state = cache.state if cache else None
         with without_autocast(x):
             for d in forms.each_row(rows.dynamics):

@@ -102,6 +102,26 @@ def test_a_read_after_the_decay_is_not_one_before():
 
 
 @pytest.mark.parametrize("is_before", [False, True])
+def test_blocks_of_a_bounded_decay_equal_the_loops(is_before):
+    for length, size in ((2, 1), (3, 4), (19, 6), (40, 40)):
+        d = sample(length, "channel", is_before, is_along_keys=False)
+        d = replace(d, log_gate=-torch.rand_like(d.q))
+        expected = with_gradients(loops, d)
+        found = with_gradients(lambda d, size=size: forms.chunked(replace(d, least_log_gate=-1.0), size, d.v), d)
+        for part, value in found.items():
+            assert difference(value, expected[part]) < 1e-12, (part, length)
+
+
+def test_a_bound_is_used_where_its_exponents_fit(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(forms, "_split_bounded", lambda d, size: sizes.append(size))
+    d = sample(9, "channel", True, False)
+    for size in (8, 9):
+        forms.split(replace(d, least_log_gate=-5.0), size)
+    assert sizes == [8]
+
+
+@pytest.mark.parametrize("is_before", [False, True])
 def test_a_float32_state_survives_closed_gates(is_before):
     d = sample(200, "channel", is_before, False)
     narrow = {name: getattr(d, name).float() for name in ("q", "k", "v", "log_gate", "w", "beta", "read")}
@@ -109,3 +129,7 @@ def test_a_float32_state_survives_closed_gates(is_before):
     for by_halves in (False, True):
         rows, _ = forms.chunked(replace(d, **narrow), 16, d.v.float(), by_halves)
         assert difference(rows.double(), expected) < 1e-5
+    bounded = replace(d, log_gate=-torch.rand_like(d.q))
+    narrow |= {"log_gate": bounded.log_gate.float(), "least_log_gate": -1.0}
+    rows, _ = forms.chunked(replace(d, **narrow), 40, d.v.float())
+    assert difference(rows.double(), loops(bounded)[0]) < 1e-5

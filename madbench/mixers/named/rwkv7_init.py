@@ -1,0 +1,64 @@
+"""The initial values of an RWKV-7 layer, as in flash-linear-attention 0.6 and in the authors' code."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from madbench.mixers.named.layer import LowRankMap, NamedLayer
+
+POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
+"""Powers of the place of a channel in the shares of the input before, for each mixed input."""
+
+
+@torch.no_grad()
+def initialize(layer: NamedLayer) -> None:
+    """Sets all parameters. Linear maps are orthogonal, maps of low rank start at zero, and so does the output."""
+    place, dims = layer.allocation.size.layer, layer.dims
+    depth = place.index / max(place.count - 1, 1)  # from 0 to 1
+    remaining = 1 - place.index / place.count  # from 1 to nearly 0
+    for name, power in POWERS.items():
+        shares = torch.arange(dims.d) / dims.d
+        layer.get_parameter(f"x_{name}").copy_(1 - shares ** (power * remaining))
+    at, centred = _places(dims.key_dim), _centred(dims.key_dim)
+    of_head = 2 * _centred(dims.key)
+    zigzag = (of_head * of_head.abs()).repeat(dims.heads)
+    layer.k_k.copy_(0.71 - 0.1 * centred)
+    layer.k_a.fill_(1.02)
+    layer.r_k.fill_(-0.04)
+    for name, gain in (("r", 1.0), ("k", 0.1), ("v", 1.0)):
+        _draw_orthogonal(layer.get_submodule(f"{name}_proj").weight, gain)
+    layer.o_proj.weight.zero_()
+    _draw_low_rank(layer.w_lora, -5.5 + 6 * at ** (1 + depth**0.3) + 2.5 * zigzag)
+    _draw_low_rank(layer.a_lora, -0.19 + 0.3 * zigzag + 0.4 * centred)
+    _draw_low_rank(layer.g_lora)
+    if not dims.is_first:
+        _draw_low_rank(layer.v_lora, 0.73 - 0.4 * _centred(dims.value_dim))
+    layer.g_norm.weight.fill_(((place.index + 1) / place.count) ** 0.7)
+    layer.g_norm.bias.zero_()
+
+
+def _places(width: int) -> Tensor:
+    """The places of channels, from 0 to 1."""
+    return torch.arange(width) / max(width - 1, 1)
+
+
+def _centred(width: int) -> Tensor:
+    """The places of channels, from -1/2 to 1/2. A single channel is at 0."""
+    return _places(width) - 0.5 if width > 1 else torch.zeros(1)
+
+
+def _draw_orthogonal(weight: Tensor, gain: float) -> None:
+    """Draws an orthogonal matrix times ``gain``. Computed in float32, because 16 bits have no decomposition."""
+    drawn = torch.empty_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
+    weight.copy_(nn.init.orthogonal_(drawn, gain=gain))
+
+
+def _draw_low_rank(maps: LowRankMap, bias: Tensor | None = None) -> None:
+    """Sets the first map to zero, the second to 0.1 times an orthogonal matrix, and the bias."""
+    down, _, up = maps.lora
+    down.weight.zero_()
+    outputs, rank = up.weight.shape
+    _draw_orthogonal(up.weight, 0.1 * max(1, rank / outputs) ** 0.5)
+    if bias is not None:
+        up.bias.copy_(bias)
