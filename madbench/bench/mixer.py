@@ -12,12 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.bench.layers import Layers
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import MIB, Timing, ceiling_flops, in_turns, kept_bytes, reason
 from madbench.errors import MadbenchError, TrainingError
 from madbench.labels import parse
 from madbench.mixers import build
 from madbench.mixers.residuals import difference
+from madbench.mixers.sequence import block_period
 from madbench.mixers.srg.kernels import fused
 from madbench.models.blocks import autocast
 
@@ -62,10 +64,13 @@ def paths_of(mixer: nn.Module) -> list[str]:
 
 def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> nn.Module:
     """Make the mixer of a label on the device, with fixed weights and the paper's ranks, which do not depend on the
-    length.
+    length. Of a hybrid, make the mixers of one pattern.
     """
     torch.manual_seed(0)
-    return build(parse(label), shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
+    path = "auto" if "," in path else path  # the paths that the mixers of a hybrid take by themselves
+    size, options = (shape.d_model, shape.length), {"n_head": n_head, "budget": "paper", "path": path}
+    module = Layers(label, *size, **options) if block_period(label) > 1 else build(parse(label), *size, **options)
+    return module.to(setup.device)
 
 
 def resolved(mixer: nn.Module, shape: Shape, setup: Setup, path: str) -> str:
@@ -298,7 +303,7 @@ MIXERS = Part(
     "time and memory of a mixer, by path",
     "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest; speed over "
     "the chunked path, where it was compiled over that; MiB kept for the backward pass; GFLOP by formula and their "
-    "share of what a matrix product reaches here.",
+    "share of what a matrix product reaches here. A hybrid has the mixers of one pattern.",
     [
         Column("label", "Label"),
         Column("shape", "BxTxD"),

@@ -55,6 +55,20 @@ class Column:
     heading: str
     format: str = "{}"  # format of the value; it may name other values of the row
 
+    def text(self, row: Row) -> str:
+        """The cell of a row."""
+        value = row.get(self.name)
+        return "-" if value is None else self.format.format(value, **row)
+
+
+@dataclass(frozen=True)
+class RatioColumn(Column):
+    """A column of a number with ``NAME_ratio``, its ratio to that of another row, in parentheses if there is one."""
+
+    def text(self, row: Row) -> str:
+        ratio = row.get(f"{self.name}_ratio")
+        return super().text(row) if ratio is None else f"{super().text(row)} ({ratio:.2f})"
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -104,11 +118,7 @@ class BenchTable(TextTable):
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         timed, columns = [row for row in self.rows if not row.get("error")], self.part.columns
         used = [column for column in columns if any(row.get(column.name) is not None for row in timed)] or columns[:1]
-        lines = []
-        for row in timed:
-            values = [(column, row.get(column.name)) for column in used]
-            lines.append(["-" if value is None else column.format.format(value, **row) for column, value in values])
-        return [column.heading for column in used], lines
+        return [column.heading for column in used], [[column.text(row) for column in used] for row in timed]
 
     def records(self) -> list[dict[str, Any]]:
         """The rows. ``label`` is the label as in the table, and ``canonical`` the label as in jobs."""

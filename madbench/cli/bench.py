@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from madbench.bench.parts import BenchTable, Part, Setup
 
 LABELS = ("G-cg-q-12o", "S", "R-cg-q-12o", "R-cg-q")
-SHARES = {"mixers": 2, "length": 1, "training": 1, "table5": 3, "decode": 1}  # of the minutes
+SHARES = {"mixers": 2, "length": 1, "training": 1, "table5": 3, "decode": 1, "costs": 1}  # of the minutes
 PARTS = tuple(SHARES)
 OWNERS = {
     "--peer": ["training"],
-    "--profile": ["training"],
+    "--profile": ["training", "costs"],
     "--paths": ["mixers", "length"],
-    "--d-model": ["mixers", "length", "table5", "decode"],
+    "--d-model": ["mixers", "length", "table5", "decode", "costs"],
 }
 """The parts on which an option has an effect, by option."""
 NOTES = (
@@ -93,6 +93,7 @@ def bench(
     training  steps of MAD training by task, and hours of the whole profile
     table5    the columns of the paper's Table 5 on a GPT-2-shaped model
     decode    a prompt, and tokens one by one, compared with softmax
+    costs     parameters, FLOPs, state, times and memory over those of the first label
 
     Candidates are timed alternately, so that a busy machine slows them equally.
     The tables have medians. Each path is first compared with float64; the time of
@@ -104,17 +105,26 @@ def bench(
       madbench bench training S G-cg-q-12o --threads 2
       madbench bench training @quick --peer mad-lab --lengths 32 --compile always
       madbench bench G-cg-q-12o --paths dense,tiled --lengths 256 --threads 1
+      madbench bench costs S-p KDA GDN 3xKDA/S-p   what each costs over S-p
       madbench bench length R-cg-q R-cg-q-12o --lengths 512,1024,2048
       madbench bench --all --output bench-results  eight minutes
     """
     import torch
 
-    from madbench.bench import language, mixer, timing, training
+    from madbench.bench import costs, language, mixer, timing, training
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
 
     parts_by_name = {
-        part.name: part for part in (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE)
+        part.name: part
+        for part in (
+            mixer.MIXERS,
+            mixer.LENGTH,
+            training.TRAINING,
+            language.TABLE5,
+            language.DECODE,
+            costs.COSTS_PART,
+        )
     }
     named, labels = names_and_labels(words or [], PARTS, "part")
     if everything and named:
@@ -137,7 +147,7 @@ def bench(
     seq_lens = parse_seeds(lengths, "--lengths") if lengths else ()
     if 0 in seq_lens:
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
-    if len(seq_lens) > 1 and {*names} <= {"table5", "decode"}:
+    if len(seq_lens) > 1 and {*names} <= {"table5", "decode", "costs"}:
         raise ConfigError(f"--lengths {lengths}: the part {' or '.join(names)} has one length")
     asked = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")

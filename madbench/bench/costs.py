@@ -1,0 +1,125 @@
+"""The counted and the measured costs of labels, each with its ratio to the first label, all timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from madbench.bench.layers import Layers
+from madbench.bench.mixer import Shape, check_error, forward_of, pass_of
+from madbench.bench.parts import Column, Curve, Part, RatioColumn, Row, Setup
+from madbench.bench.timing import MIB, Timing, in_turns, kept_bytes, reason
+from madbench.mixers.costs import count_costs
+from madbench.mixers.residuals import difference
+from madbench.models.blocks import autocast
+from madbench.suites import main_suite
+
+NEW_TOKENS = 16
+"""The tokens at the end of the input that are decoded one by one."""
+COSTS = ("parameters", "flops_per_token", "state", "step_ms", "prefill_ms", "token_ms", "kept_mib")
+"""The costs that have a ratio to the first label."""
+
+
+def _shape(setup: Setup) -> tuple[Shape, int]:
+    """The shape of the input, and the number of heads. Width and heads are those of the profile."""
+    model = main_suite().Profile.load(setup.profile).model_config()
+    length = setup.lengths[0] if setup.lengths else 256 if setup.is_cpu else 1024
+    return Shape(setup.batch or (8 if setup.is_cpu else 32), length, setup.d_model or model.d_model), model.n_head
+
+
+def measure_costs(setup: Setup) -> Iterator[Row]:
+    """One row per label: the mean cost of a layer."""
+    shape, n_head = _shape(setup)
+    torch.manual_seed(0)
+    x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
+    built: dict[str, Layers] = {}
+    problems: dict[str, str] = {}
+    cases: dict[tuple[str, str], Callable[[], Any]] = {}
+    for label in dict.fromkeys(setup.labels):
+        try:
+            layers = Layers(label, shape.d_model, shape.length, n_head=n_head).to(setup.device)
+            own = {"step": pass_of(layers, x, setup, backward=True)}
+            own |= _decoding(layers.eval(), x.detach(), setup) if layers.decodes else {}
+        except Exception as error:  # of many kinds: no ranks fit, or a kernel fails
+            problems[label] = reason(error)
+            continue
+        built[label] = layers
+        cases |= {(label, what): run for what, run in own.items()}
+    times = in_turns(cases, setup.limits, setup.device)
+    rows = []
+    for label in dict.fromkeys(setup.labels):
+        row: dict[str, Any] = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
+        own_times = {what: time for (name, what), time in times.items() if name == label}
+        failed = problems.get(label) or next((time for time in own_times.values() if isinstance(time, str)), "")
+        rows.append(row | ({"error": failed} if failed else _costs(built[label], own_times, x, setup)))
+    first = next((row for row in rows if "error" not in row), {})
+    for row in rows:
+        shared = [name for name in COSTS if row.get(name) and first.get(name)]
+        yield {**row, **{f"{name}_ratio": row[name] / first[name] for name in shared}}
+
+
+def _decoding(layers: Layers, x: Tensor, setup: Setup) -> dict[str, Callable[[], Any]]:
+    """Functions that read a prompt of one sequence, and that decode its last tokens, which equal the forward pass."""
+    one, end = x[:1], x.shape[1] - NEW_TOKENS
+    if end < 1:
+        return {}
+
+    def prompt() -> tuple[Tensor, list[Any]]:
+        with autocast(setup.device, setup.precision):
+            return layers.prefill(one[:, :end])
+
+    def following() -> Tensor:
+        caches = read
+        with autocast(setup.device, setup.precision):
+            for token in one[:, end:].unbind(1):
+                row, caches = layers.step(token, caches)
+        return row
+
+    _, read = prompt()
+    with torch.no_grad(), autocast(setup.device, setup.precision):
+        expected = layers(one)[:, -1]
+    check_error(difference(following().float(), expected.float()), setup)
+    return {"prefill": prompt, "tokens": following}
+
+
+def _costs(layers: Layers, times: Mapping[str, Timing | str], x: Tensor, setup: Setup) -> dict[str, Any]:
+    """The mean costs of a layer: counted ones, and those of ``times`` in milliseconds."""
+    count, (batch, length, _) = len(layers.mixers), x.shape
+    counted = count_costs(layers.allocation, length)
+    row: dict[str, Any] = {"layers": count, "path": layers.resolve_path(batch, length)}
+    row |= {"parameters": counted.parameters / count, "flops_per_token": counted.flops_per_token / count}
+    row["state"] = None if counted.state is None else counted.state / count
+    medians = {what: 1e3 * time.median / count for what, time in times.items() if isinstance(time, Timing)}
+    row["step_ms"] = medians["step"]
+    if "tokens" in medians:
+        row |= {"prefill_ms": medians["prefill"], "token_ms": medians["tokens"] / NEW_TOKENS}
+    row["kept_mib"] = kept_bytes(layers, forward_of(layers, x, setup), setup.device) / MIB / count
+    return row
+
+
+COSTS_PART = Part(
+    "costs",
+    "counted and measured costs of labels",
+    "Mean costs of a layer's mixer under the strict budget, with the ratio to the first label. FLOPs: forward, causal "
+    "half, per token; state: numbers carried after the last token; milliseconds of forward and backward; of a prompt "
+    f"of one sequence; of each of its last {NEW_TOKENS} tokens, decoded one by one; MiB kept for the backward pass. A "
+    "hybrid has the mean over the layers of its pattern.",
+    [
+        Column("label", "Label"),
+        Column("length", "T"),
+        RatioColumn("parameters", "Parameters", "{:,.0f}"),
+        RatioColumn("flops_per_token", "FLOPs", "{:,.0f}"),
+        RatioColumn("state", "State", "{:,.0f}"),
+        RatioColumn("step_ms", "Step ms", "{:.1f}"),
+        RatioColumn("prefill_ms", "Prompt ms", "{:.1f}"),
+        RatioColumn("token_ms", "Token ms", "{:.2f}"),
+        RatioColumn("kept_mib", "Kept MiB", "{:.1f}"),
+    ],
+    Curve("label", "step_ms", "ms, forward and backward"),
+    measure_costs,
+    ("length",),
+    lambda setup: 1,
+)

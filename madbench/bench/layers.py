@@ -1,0 +1,59 @@
+"""The mixers of the layers of a label, one after another, as one module. A hybrid has those of one pattern."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from madbench.labels import parse
+from madbench.mixers.sequence import MixerSequence, block_period, build_blocks
+
+
+class Layers(nn.Module):
+    """The mixers of one period of a label's pattern, each added to its input: (B, T, D) -> (B, T, D).
+
+    ``options`` are arguments of :func:`madbench.mixers.build`.
+    """
+
+    def __init__(self, label: str, d_model: int, max_len: int, **options: Any):
+        super().__init__()
+        made = build_blocks(parse(label), block_period(label), d_model, max_len, options, {})
+        self.mixers = nn.ModuleList(made)
+        self.allocation = MixerSequence.from_mixers(self.mixers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for mixer in self.mixers:
+            x = x + mixer(x)
+        return x
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """The paths of the different mixers for an input of this shape."""
+        paths = (mixer.resolve_path(batch, length) for mixer in self.mixers if hasattr(mixer, "resolve_path"))
+        return ", ".join(dict.fromkeys(paths))
+
+    @property
+    def decodes(self) -> bool:
+        """True if every mixer can decode token by token."""
+        return all(hasattr(mixer, "step") and hasattr(mixer, "prefill") for mixer in self.mixers)
+
+    @torch.inference_mode()
+    def prefill(self, x: Tensor) -> tuple[Tensor, list[Any]]:
+        """The rows of a prompt (B, T, D), and the cache of every mixer."""
+        caches = []
+        for mixer in self.mixers:
+            rows, cache = mixer.prefill(x)
+            x = x + rows
+            caches.append(cache)
+        return x, caches
+
+    @torch.inference_mode()
+    def step(self, x: Tensor, caches: list[Any]) -> tuple[Tensor, list[Any]]:
+        """The row of one token (B, D), and the next caches."""
+        after = []
+        for mixer, cache in zip(self.mixers, caches, strict=True):
+            row, cache = mixer.step(x, cache)
+            x = x + row
+            after.append(cache)
+        return x, after
