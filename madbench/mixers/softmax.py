@@ -21,95 +21,143 @@ THIN = 16
 """Number of channels below which a product with weights is faster transposed."""
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
     """softmax(q k^T / sqrt(K)) v, causal: q, k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
 
-    All arithmetic is in float32 or wider, also under autocast. Higher derivatives are those of :func:`attend_at_once`,
-    which keeps T x T scores in memory.
+    A row sees the last ``window`` tokens, or all earlier ones if it is 0. ``sink`` (B, H, 1, 1) is one more logit in
+    the denominator of a head's rows. All arithmetic is in float32 or wider, also under autocast. Higher derivatives are
+    those of :func:`attend_at_once`, which keeps T x T scores in memory.
     """
-    return _Attention.apply(q, k, v)
+    return _Attention.apply(window, q, k, v, sink)
 
 
-def attend_at_once(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend_at_once(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
     """The same attention as :func:`attend`, written with operators of torch."""
     with without_autocast(q):
         scores = (wide(q) * q.shape[-1] ** -0.5) @ wide(k).mT
         scores = scores + _future(q.shape[2], scores)
-        return (scores.softmax(-1) @ wide(v)).to(v.dtype)
+        if window:
+            scores = scores + _past(scores, -window)
+        if sink is not None:
+            scores = torch.cat((scores, wide(sink).expand(*scores.shape[:-1], 1)), dim=-1)
+        return (scores.softmax(-1)[..., : q.shape[2]] @ wide(v)).to(v.dtype)
 
 
-def keeps_weights(batch: int, heads: int, length: int) -> bool:
+def keeps_weights(batch: int, heads: int, length: int, window: int = 0) -> bool:
     """True if :func:`attend` keeps its weights for the backward pass."""
-    return batch * heads * sum((rows.stop - rows.start) * rows.stop for rows in _blocks(length)) <= KEPT_NUMBERS
+    blocks = _blocks(length)
+    numbers = sum((rows.stop - rows.start) * (rows.stop - _first_key(rows, window)) for rows in blocks)
+    return batch * heads * numbers <= KEPT_NUMBERS
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(ctx, window: int, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None) -> Tensor:
         o, kept = _like(v), []
-        keeps = any(ctx.needs_input_grad) and keeps_weights(*q.shape[:3])
+        keeps = any(ctx.needs_input_grad) and keeps_weights(*q.shape[:3], window)
         with without_autocast(q):
             future = _future(BLOCK_ROWS, q)
-            for of_q, of_k, of_v, of_o in _groups(keeps, q, k, v, o):
+            for of_q, of_k, of_v, of_o, *of_sink in _groups(keeps, window, q, k, v, o, *_present(sink)):
                 of_q, of_k, of_v = _scaled(of_q), _by_head(of_k), _by_head(of_v)
                 for rows in _blocks(q.shape[2]):
-                    weights = _weights(of_q, of_k, rows, future)
-                    _write_product(weights, of_v, of_o[:, :, rows])
+                    weights = _weights(of_q, of_k, rows, future, window, *map(_by_head, of_sink))
+                    _write_product(weights, of_v[:, _keys(rows, window)], of_o[:, :, rows])
                     if keeps:
                         kept.append(weights)
-        ctx.save_for_backward(q, k, v, *kept)
+        ctx.window, ctx.has_sink = window, sink is not None
+        ctx.save_for_backward(q, k, v, *_present(sink), *kept)
         return o
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Sequence[Tensor]:
+    def backward(ctx, grad: Tensor) -> Sequence[Tensor | None]:
         q, k, v, *kept = ctx.saved_tensors
+        sink = kept.pop(0) if ctx.has_sink else None
 
         def by_hand(grad: Tensor) -> Sequence[Tensor]:
             with without_autocast(grad):
-                return _gradients(q, k, v, grad, kept)
+                return _gradients(ctx.window, q, k, v, sink, grad, kept)
 
-        return tuple(gradients(by_hand, attend_at_once, grad, (q, k, v)))
+        def plain(*inputs: Tensor) -> Tensor:
+            return attend_at_once(*inputs[:3], ctx.window, *inputs[3:])
+
+        found = gradients(by_hand, plain, grad, (q, k, v, *_present(sink)))
+        return None, *found, *[None] * (not ctx.has_sink)
 
 
-def _gradients(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, kept: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of q, k and v. ``kept`` are the weights by group and block; empty if they are to be recomputed."""
+def _present(sink: Tensor | None) -> tuple[Tensor, ...]:
+    return () if sink is None else (sink,)
+
+
+def _gradients(
+    window: int, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, grad: Tensor, kept: Sequence[Tensor]
+) -> list[Tensor]:
+    """The gradients of q, k, v and the sink, if there is one.
+
+    ``kept`` are the weights by group and block; empty if they are to be recomputed.
+    """
     d_q, d_k, d_v = (_like(x) for x in (q, k, v))
+    d_sink = [] if sink is None else [torch.zeros_like(sink)]
     blocks, future = _blocks(q.shape[2]), _future(BLOCK_ROWS, q)
-    groups = _groups(bool(kept), q, k, v, grad, d_q, d_k, d_v)
+    groups = _groups(bool(kept), window, q, k, v, grad, d_q, d_k, d_v, *_present(sink), *d_sink)
     for group, (of_q, of_k, of_v, of_grad, *into) in enumerate(groups):
         of_q, of_k, of_v, of_grad = _scaled(of_q), _by_head(of_k), _by_head(of_v), _by_head(of_grad)
+        of_sink = [_by_head(x) for x in into[3:4]]
         sums: list[Tensor] = []
-        for number, rows in reversed([*enumerate(blocks)]):  # the last rows see all keys
+        for number, rows in reversed([*enumerate(blocks)]):  # without a window, the last rows see all keys
+            keys = _keys(rows, window)
             if kept:
                 weights = kept[group * len(blocks) + number]
             else:
-                weights = _weights(of_q, of_k, rows, future)
+                weights = _weights(of_q, of_k, rows, future, window, *of_sink)
             rows_of_q, rows_of_grad = of_q[:, rows], of_grad[:, rows]
-            d_scores = torch.bmm(rows_of_grad, of_v[:, : rows.stop].mT)
+            d_scores = torch.bmm(rows_of_grad, of_v[:, keys].mT)
+            if of_sink:  # the weight of the sink is what the others leave
+                d_weights = (weights * d_scores).sum(-1, keepdim=True)
+                from_rows = d_weights.mul_(weights.sum(-1, keepdim=True).sub_(1)).sum(1, keepdim=True)
+                into[4] += from_rows.unflatten(0, into[4].shape[:2])
             torch.ops.aten._softmax_backward_data.out(d_scores, weights, -1, weights.dtype, grad_input=d_scores)
-            _write_product(d_scores, of_k, into[0][:, :, rows])
+            _write_product(d_scores, of_k[:, keys], into[0][:, :, rows])
             # the transposed products are faster
             parts = [torch.bmm(rows_of_q.mT, d_scores), torch.bmm(rows_of_grad.mT, weights)]
-            if not sums:
+            if not sums and not window:
                 sums = parts
-            else:
-                for total, part in zip(sums, parts):
-                    total[:, :, : rows.stop] += part
-        for of_heads, total in zip(into[1:], sums):
+                continue
+            sums = sums or [part.new_zeros(*part.shape[:2], q.shape[2]) for part in parts]
+            for total, part in zip(sums, parts):
+                total[:, :, keys] += part
+        for of_heads, total in zip(into[1:3], sums):
             of_heads.copy_(total.unflatten(0, of_heads.shape[:2]).mT)
-    return [d_q.mul_(q.shape[-1] ** -0.5), d_k, d_v]
+    return [d_q.mul_(q.shape[-1] ** -0.5), d_k, d_v, *d_sink]
 
 
-def _weights(q: Tensor, k: Tensor, rows: slice, future: Tensor) -> Tensor:
-    """The weights (N, rows, keys) of some rows of q (N, T, K), zero for keys after a row."""
-    scores, count = torch.bmm(q[:, rows], k[:, : rows.stop].mT), rows.stop - rows.start
-    scores[:, :, rows.start :] += future[:count, :count]
-    return torch.softmax(scores, -1, out=scores)
+def _weights(q: Tensor, k: Tensor, rows: slice, future: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
+    """The weights (N, rows, keys) of some rows of q (N, T, K) for :func:`_keys`, zero for keys that a row cannot see.
+
+    ``sink`` is (N, 1, 1).
+    """
+    keys = _keys(rows, window)
+    scores, count = torch.bmm(q[:, rows], k[:, keys].mT), rows.stop - rows.start
+    scores[:, :, rows.start - keys.start :] += future[:count, :count]
+    if window and rows.stop > window:
+        scores += _past(scores, rows.start - keys.start - window)
+    if sink is None:
+        return torch.softmax(scores, -1, out=scores)
+    largest = torch.maximum(scores.amax(-1, keepdim=True), sink)
+    scores.sub_(largest).exp_()
+    return scores.div_(scores.sum(-1, keepdim=True).add_(largest.neg_().add_(sink).exp_()))
+
+
+def _first_key(rows: slice, window: int) -> int:
+    return max(0, rows.start - window + 1) if window else 0
+
+
+def _keys(rows: slice, window: int) -> slice:
+    """The keys that some of these rows see."""
+    return slice(_first_key(rows, window), rows.stop)
 
 
 def _write_product(weights: Tensor, x: Tensor, into: Tensor) -> None:
-    """Writes the product of weights (N, rows, keys) and the first rows of x (N, T, C) to ``into``."""
-    x = x[:, : weights.shape[2]]
+    """Writes the product of weights (N, rows, keys) and x (N, keys, C) to ``into``."""
     product = torch.bmm(x.mT, weights.mT).mT if x.shape[-1] < THIN else torch.bmm(weights, x)
     into.copy_(product.unflatten(0, into.shape[:2]))
 
@@ -118,14 +166,15 @@ def _blocks(length: int) -> list[slice]:
     return [slice(i, min(i + BLOCK_ROWS, length)) for i in range(0, length, BLOCK_ROWS)]
 
 
-def _groups(keeps: bool, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _groups(keeps: bool, window: int, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Splits each (B, H, T, C) into parts that are computed together: several sequences, or some heads of one.
 
     For tensors without data only the first part is yielded, because all parts need the same memory. If something is
     kept of each part, all are yielded.
     """
     _, heads, length, _ = of_heads[0].shape
-    count = max(1, BLOCK_NUMBERS * torch.get_num_threads() // max(1, min(length, BLOCK_ROWS) * length))
+    keys = min(length, BLOCK_ROWS + window) if window else length
+    count = max(1, BLOCK_NUMBERS * torch.get_num_threads() // max(1, min(length, BLOCK_ROWS) * keys))
     sizes = (1, count) if count < heads else (count // heads, heads)
     for sequences in zip(*(x.split(sizes[0]) for x in of_heads)):
         for part in zip(*(x.split(sizes[1], 1) for x in sequences)):
@@ -138,6 +187,12 @@ def _future(rows: int, like: Tensor) -> Tensor:
     """The causal mask (rows, rows): zero up to the diagonal and minus infinity above it."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.full((rows, rows), float("-inf"), dtype=dtype, device=like.device).triu_(1)
+
+
+def _past(scores: Tensor, last: int) -> Tensor:
+    """A mask (rows, keys) for scores: minus infinity up to key ``last`` of the first row, ``last`` + 1 of the next one
+    and so on, and zero for the others."""
+    return torch.full_like(scores[(0,) * (scores.dim() - 2)], float("-inf")).tril_(last)
 
 
 def _by_head(x: Tensor) -> Tensor:

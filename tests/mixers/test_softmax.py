@@ -40,13 +40,15 @@ def inputs(shape, dtype=torch.float64):
     return [heads(*sizes, width, seed, dtype).requires_grad_() for seed, width in enumerate((k, k, v))]
 
 
-def loops(q, k, v):
+def loops(q, k, v, window=0, sink=None):
     """Row by row, key by key."""
     rows = []
-    for of_q, of_k, of_v in zip(*(x.flatten(0, 1) for x in (q, k, v))):
+    sinks = [0.0] * (q.shape[0] * q.shape[1]) if sink is None else sink.flatten().exp()
+    for of_q, of_k, of_v, of_sink in zip(*(x.flatten(0, 1) for x in (q, k, v)), sinks):
         for t, query in enumerate(of_q):
-            weights = [((query * key).sum() / len(query) ** 0.5).exp() for key in of_k[: t + 1]]
-            rows.append(sum(weight * value for weight, value in zip(weights, of_v)) / sum(weights))
+            seen = slice(max(0, t - window + 1) if window else 0, t + 1)
+            weights = [((query * key).sum() / len(query) ** 0.5).exp() for key in of_k[seen]]
+            rows.append(sum(weight * value for weight, value in zip(weights, of_v[seen])) / (sum(weights) + of_sink))
     return torch.stack(rows).view(*q.shape[:3], v.shape[-1])
 
 
@@ -63,6 +65,35 @@ def test_outputs_and_gradients_are_those_of_loops(shape, kept, small_blocks, mon
     variables = inputs(shape)
     for found, expected in zip(outcome(softmax.attend, variables), outcome(loops, variables)):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("kept", [0, 2**22])
+@pytest.mark.parametrize("shape", [SHAPES[2], pytest.param(SHAPES[3], marks=pytest.mark.slow), SHAPES[4]])
+@pytest.mark.parametrize("window", [0, 1, 4, 6, 20])
+def test_windows_and_sinks_are_those_of_loops(shape, window, kept, small_blocks, monkeypatch):
+    monkeypatch.setattr(softmax, "KEPT_NUMBERS", kept)
+    variables = [*inputs(shape), heads(*shape[:2], 1, 1, seed=5).detach().requires_grad_()]
+    for has_sink in (True, False):
+        some = variables[: 3 + has_sink]
+        found, expected = (
+            outcome(lambda *of, attend=attend: attend(*of[:3], window, *of[3:]), some)
+            for attend in (softmax.attend, loops)
+        )
+        for one, other in zip(found, expected):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
+
+
+def test_second_derivatives_of_windows_and_sinks_are_those_of_differences(small_blocks):
+    variables = [*inputs((1, 2, 7, 3, 2)), heads(1, 2, 1, 1, seed=5).detach().requires_grad_()]
+    attend = lambda *of: softmax.attend(*of[:3], 3, *of[3:])  # noqa: E731
+    assert torch.autograd.gradcheck(attend, variables, fast_mode=True)
+    assert torch.autograd.gradgradcheck(attend, variables, fast_mode=True)
+
+
+def test_a_window_keeps_the_weights_of_its_keys_alone():
+    assert not softmax.keeps_weights(4, 4, 1024) and softmax.keeps_weights(4, 4, 1024, window=16)
+    scores = torch.zeros(1, 1, 3, 5)
+    assert (softmax._past(scores, -1) == 0).tolist() == [[True] * 5, [False, *[True] * 4], [False, False, *[True] * 3]]
 
 
 @pytest.mark.parametrize("length", [63, 64, 130])

@@ -127,8 +127,8 @@ class DynamicMLP(nn.Module):
             - ``dense``: all rows at once
             - ``chunked``: blocks of ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of
               B H T T
-            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal S, R, G without registers and
-              w, S with s only without mixing, and D without registers, w and mixing
+            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal S, R and G without registers,
+              with w or s only S without mixing, and D without registers and mixing
             - ``sdpa``: torch's scaled dot product attention; S and D without mixing and registers
             - ``fused``: Triton kernels on a GPU; causal S, R and G without registers, w and s, S only with mixing
         chunk: rows per block.
@@ -162,10 +162,9 @@ class DynamicMLP(nn.Module):
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
         self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
-        is_tiled = variant.base in tiled.TILED_BASES and not (variant.registers or variant.sink)
-        is_tiled = is_tiled or self.uses_sdpa
+        is_tiled = variant.base in tiled.TILED_BASES and not (variant.registers or variant.window or variant.sink)
+        self.has_tiles = causal and (is_tiled or self.uses_sdpa)
         self.window, self.has_slots_of_window = allocation.window, allocation.has_slots_of_window
-        self.has_tiles = is_tiled and causal and not variant.window
         if self.has_slots_of_window and not causal:
             why = "its mixing tables have rows for a token and those before it, and none for later tokens"
             raise TrainingError(f"{variant}: {why}; build it with causal=True, or use a label without w or without o")
@@ -178,7 +177,7 @@ class DynamicMLP(nn.Module):
             raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
         if path == "tiled" and not self.has_tiles:
             what = f"{variant}{'' if causal else ' of all tokens'}"
-            what = f"causal S, R, G and D without registers and w, D without mixing, not {what}"
+            what = f"causal S, R, G and D without registers, S with w or s and D only without mixing, not {what}"
             raise TrainingError(f"path 'tiled' computes {what}; use 'auto'")
         self.path = path
         self.kernel_problem = ""  # reason why path auto does not use the kernels, once it is known
@@ -250,15 +249,15 @@ class DynamicMLP(nn.Module):
             is_difference = self.variant.base == "D"
             v = torch.cat((projected.v, projected.v), dim=1) if is_difference else projected.v
             q, k = projected.q, projected.k
-            if self.sink is not None:
-                q, k, v = append_sink(q, k, v, self.sink)
             if path == "tiled":
-                operator = _tiled_attention
+                sink = None if self.sink is None else self.sink[:, None, None].expand(len(x), -1, 1, 1)
+                o = self._by_head(functools.partial(_tiled_attention, self.window), q, k, v, sink, None)
             else:
+                if self.sink is not None:
+                    q, k, v = append_sink(q, k, v, self.sink)
                 refuse_second(path, (q, k, v))
-                operator = self._torch_attention(x.shape[1])
-            o = self._by_head(operator, q, k, v, None, None)
-            o = o if self.sink is None else o[:, :, 1:]
+                o = self._by_head(self._torch_attention(x.shape[1]), q, k, v, None, None)
+                o = o if self.sink is None else o[:, :, 1:, : projected.v.shape[-1]]
             if is_difference:
                 first, second = o.chunk(2, dim=1)
                 o = first - self._contrast(projected) * second
@@ -371,7 +370,8 @@ class DynamicMLP(nn.Module):
         enough = MIXED_TILED_FROM_BYTES if self.variant.has_mixing else TILED_FROM_BYTES
         if self.has_tiles and scores >= enough and weight.device.type == "cpu" and not traced:
             return "tiled"
-        is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
+        skips = self._skips_hidden_keys() and weight.device.type == "cpu" and not traced
+        is_small = length <= (self.chunk if skips else DENSE_LIMIT_LENGTH) and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"
 
     def _is_faster_in_tiles(self, batch: int, length: int) -> bool:
@@ -379,10 +379,12 @@ class DynamicMLP(nn.Module):
         weight, heads = weight_of(self.q), self.query_heads
         if not (self.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
             return False
-        if not torch.is_grad_enabled() or (is_traced() and not self.is_stacked):
+        if is_traced() and not self.is_stacked:
+            return False
+        if not (torch.is_grad_enabled() or self.window):  # torch's attention computes what a window hides
             return False
         is_large = batch * heads * length * length * 4 >= SOFTMAX_TILED_FROM_BYTES and length > softmax.BLOCK_ROWS
-        return is_large and softmax.keeps_weights(batch, heads, length)
+        return is_large and softmax.keeps_weights(batch, heads, length, self.window)
 
     def _kernels_are_right(self, length: int) -> bool:
         """True if the kernels compute correct numbers on this device. Checked before their first use."""
@@ -573,9 +575,13 @@ class DynamicMLP(nn.Module):
     def _keys_of_rows(self, start: int, end: int, length: int) -> slice:
         """The keys that the rows of a block are computed from: those that they see, or more."""
         first, last = 0, end if self.causal and not self.is_from_end else length
-        if self.window and (self.has_slots_of_window or not self.variant.has_mixing):
+        if self._skips_hidden_keys():
             first, last = max(0, start - self.window + 1), min(last, end + self.window - 1)
         return slice(first, last)
+
+    def _skips_hidden_keys(self) -> bool:
+        """True if blocks of rows leave out the keys before their windows. Slots by position count these keys."""
+        return self.window > 0 and (self.has_slots_of_window or not self.variant.has_mixing)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:
         return self.attend(Projected(*block), first_row)
@@ -614,8 +620,10 @@ def _attention_in_window(
     return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
 
 
-def _tiled_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
-    return softmax.attend(q, k, v)
+def _tiled_attention(
+    window: int, base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, *_: None
+) -> Tensor:
+    return softmax.attend(q, k, v, window, sink)
 
 
 def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:

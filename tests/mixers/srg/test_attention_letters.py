@@ -84,8 +84,18 @@ def test_rows_of_other_tokens_have_no_slots_when_all_tokens_are_seen():
 def test_paths_without_windows_are_not_chosen():
     mixer = build("R-w", 16, 8)
     assert not mixer.has_tiles and not mixer.has_kernel
-    with pytest.raises(TrainingError, match="registers and w"):
-        build("S-w", 16, 8, path="tiled")
+    with pytest.raises(TrainingError, match="with w or s"):
+        build("R-w", 16, 8, path="tiled")
+
+
+def test_blocks_that_skip_hidden_keys_are_chosen_for_long_sequences():
+    mixer = build("S-pw", 64, 1024, n_head=2)
+    assert mixer.resolve_path(1, 64) == "sdpa" and mixer.resolve_path(4, 1024) == "tiled"
+    with torch.no_grad():
+        assert mixer.resolve_path(4, 1024) == "tiled" and build("S-p", 64, 1024).resolve_path(4, 1024) == "sdpa"
+    for label, path in (("R-w", "chunked"), ("S-w-q-12o", "chunked"), ("S-w-q-12", "dense")):
+        mixer = build(label, 64, 256)
+        assert mixer.resolve_path(1, 256) == path and mixer.resolve_path(1, 128) == "dense"
 
 
 def test_counts_of_a_window_by_hand():

@@ -18,7 +18,7 @@ from srg_rows import by_loops, decode, fast_paths
 LABELS = (
     "D", "D-p", "D-c-q", "D-pcg-v-12o", "D-q-1", "D-gka-q-2o", "S-pk-q", "S-k!", "S-ck-v-12", "R-k-q", "R-pgk-q-12o",
     "R-k-12!", "G-pck-q-12o", "G-ka!", "R-a-q", "S-ca-q", "G-pcgka-v-12o", "R-a-q-1o",
-    "L", "L-pcgk-v-12o", "L-g-q-2", "S-ph", "D-gkh-q-2o", "R-cah-q-12o", "G-h", "L-ph", "S-pe", "S-che", "D-cakhe-q-2o",
+    "L", "L-pcgk-v-12o", "L-g-q-2", "S-ph", "D-gkh-q-2o", "R-cah-q-12o", "G-h", "L-ph", "S-pe", "S-che", "D-ckahe-q-2o",
     "R-ce-q-12o", "G-pke-q-1", "L-e", "S-pm", "D-pcgkamhe-v-12o", "R-cme-q-12o", "G-pgkm-q-1", "L-am-q",
 )  # fmt: skip
 OTHERS = [label for label in every_label() if label not in set(all_labels())]
