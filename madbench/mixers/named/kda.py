@@ -31,7 +31,7 @@ class KDA(GatedDeltaRule):
     source: ClassVar = "Kimi Linear, arXiv 2510.26692"
     library: ClassVar = "KimiDeltaAttention"
     differs: ClassVar = "Kimi's checkpoints have no bias in the output gate."
-    counterpart: ClassVar = "cd:kda"
+    counterpart: ClassVar = "cd:id-dghk1-bwn-u"
     parameters: ClassVar = "d*(2*H*K + 2*H*V) + d*V + V*H*K + d*V + V*H*V + H*V + d*H + H + H*K + V + W*(2*H*K + H*V)"
     has_channel_decay: ClassVar = True
 

@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import softplus
 
 from madbench.errors import BudgetError
+from madbench.labels import family_of, parse
 from madbench.mixers import build, solve
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.cd.halves import HalvedDecay
@@ -120,6 +121,11 @@ def test_paths_gradients_steps_and_prompts_equal_the_loops(label):
         for name, part in found.items():
             assert difference(part.double(), stepped[name].double()) < 1e-13, (name, length)
         assert difference(layer.step(x[:, length], cache)[0], rows[:, length]) < 1e-13, length
+
+
+def test_counterparts_are_labels_of_coefficient_dynamics():
+    counterparts = [operator.counterpart for operator in OPERATORS.values() if operator.counterpart]
+    assert {family_of(parse(text)).name for text in counterparts} == {"cd"}
 
 
 @pytest.mark.parametrize("taps", [2, 3, 5])
