@@ -23,6 +23,7 @@ CASES = [
     ("R-q-12", {"position_rows": "from_end"}),  # rows depend on the length of the input
     ("cd:gdn", {}),
     ("Mamba-3", {}),
+    ("RWKV-7", {}),  # later layers read values of the first
     ("cd:exp-sum", {}),
     ("hfa:2", {}),
 ]

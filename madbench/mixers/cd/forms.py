@@ -224,10 +224,11 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
     q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * d.beta[..., None]))
     c = split_rows(d.log_gate, size).double().cumsum(-2)
     end, middle = c[..., -1:, :], c[..., size // 2, None, :]
-    before = F.pad(c[..., :-1, :], (0, 0, 1, 0)) if d.reads_before_decay else c
-    late, early, reading, entering, leaving, survives = (
-        exponent.exp().to(q.dtype) for exponent in (c - middle, middle - c, before - middle, middle, end - middle, end)
-    )
+    late = (c - middle).exp()
+    early = late.reciprocal().to(q.dtype)
+    entering, leaving, survives = (exponent.exp().to(q.dtype) for exponent in (middle, end - middle, end))
+    late = late.to(q.dtype)
+    reading = torch.cat((1 / entering, late[..., :-1, :]), dim=-2) if d.reads_before_decay else late
     q, k, w, read = q * late, k * early, w * early, read * reading
     causal = torch.ones(size, size, dtype=q.dtype, device=q.device).tril()
     mask = torch.cat((causal, causal.tril(-1))).repeat(1, 2)
