@@ -63,6 +63,7 @@ class CostsOptions:
         bool,
         "Also tabulate costs, with ratios to the first row: parameters, FLOPs, state, time of a training step.",
         "--costs",
+        rare="train run sweep",
     ) = False
     full_square: option(
         bool,
