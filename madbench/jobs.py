@@ -24,7 +24,7 @@ NOT_AT_DEFAULT = {"in_id_at_default": False}
 """Metadata of a field that leaves the id unchanged while it has its default, so that ids survive new settings."""
 
 Fidelity = Literal["corrected", "published"]
-Budget = Literal["strict", "paper", "flops"]
+Budget = Literal["strict", "paper", "flops", "compute"]
 LEAST_MATCHED = 0.9
 """Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
 MOST_MATCHED = 1.01
@@ -52,17 +52,21 @@ class Job:
     fidelity: Fidelity = "corrected"  # protocol: ours, or the reference implementation's with its quirks
     budget: Budget = "strict"  # the quantity in which mixers are matched, and its counting
     task_source: str = ""  # hash of the task's source if an installed package defines the task
+    steps: int = 0  # optimizer steps that the budget chose; 0 if the training settings say how many
 
     @functools.cached_property
     def id(self) -> str:
         """16 hexadecimal digits, the same on every machine."""
+        own: tuple[Any, ...]
         own = (self.suite, self.task, self.label, self.family, self.seed, self.fidelity, self.budget, self.task_source)
+        own = (*own, self.steps) if self.steps else own  # an id stays as it was before there was the field
         shared = (mapping_text(self.setting), _config_text(self.model), mapping_text(self.mixer))
         return _id_of("\n".join([f"{SCHEMA} {own}", *shared, _config_text(self.training)]))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values. :func:`madbench.suites.job_from_dict` restores the job."""
-        return dataclasses.asdict(self) | {"training": recorded_fields(self.training)}
+        fields = dataclasses.asdict(self) | {"training": recorded_fields(self.training)}
+        return fields if self.steps else {name: value for name, value in fields.items() if name != "steps"}
 
     def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
         """A 63-bit seed for one source of randomness. The streams of one job seed are independent of each other."""

@@ -83,7 +83,7 @@ def other(value):
 def test_changing_any_one_field_changes_the_id():
     ids = [JOB.id, *(job.id for job in variations())]
     parts = sum(len(dataclasses.fields(cls)) for cls in (ModelConfig, TrainingConfig))
-    n_fields = 8 + len(SETTING) + 2 + len(MIXER) + 2 + parts + 1
+    n_fields = 9 + len(SETTING) + 2 + len(MIXER) + 2 + parts + 1
     assert len(ids) == n_fields
     assert len(set(ids)) == len(ids)
 

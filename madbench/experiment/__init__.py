@@ -17,6 +17,7 @@ from madbench.experiment.earlier import notes_on_earlier_code
 from madbench.experiment.notes import (
     note_without_effect,
     notes_on_budget,
+    notes_on_compute,
     notes_on_equal_rows,
     notes_on_heads,
     notes_on_rates,
@@ -183,7 +184,7 @@ class _Planner:
             note for word in self.grid.overrides if (note := note_without_effect(without_prefix(word), plans))
         ]
         self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned)]
-        self.notes += [*notes_on_heads(planned), *notes_on_budget(planned)]
+        self.notes += [*notes_on_heads(planned), *notes_on_budget(planned), *notes_on_compute(suite, planned)]
         return planned
 
     def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:

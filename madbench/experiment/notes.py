@@ -15,8 +15,9 @@ from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels
 from madbench.suites import Suite, size_of
 from madbench.suites.addressing import without_prefix
+from madbench.suites.compute import compute_details
 from madbench.suites.overrides import Plan
-from madbench.suites.planning import choosing_advice, choosing_note, solve_mixers
+from madbench.suites.planning import choosing_advice, choosing_note, run_key, solve_mixers
 from madbench.suites.profile import field_names
 
 
@@ -130,6 +131,23 @@ def notes_on_budget(rows: Sequence[PlannedRow]) -> list[str]:
                     f"arguments, {place}(NAME=VALUE), or a classmethod {place.rpartition('.')[2]}.fit(cls, d_model, "
                     "n_head, max_len, budget) that returns them"
                 ] = None
+    return list(notes)
+
+
+def notes_on_compute(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
+    """A sentence per row whose budget chose steps, unless they cost exactly what softmax attention's cost."""
+    notes: dict[str, None] = {}
+    for row in rows:
+        jobs = {run_key(job): job for job in row.jobs}.values()
+        found = [compute_details(job, size_of).get("compute") for job in jobs]
+        matched = [each for each in found if each and each["of_softmax"] != 1]
+        if matched:
+            shares = sorted(f"{each['steps'] / each['steps_of_softmax']:.3f}" for each in matched)
+            remainder = max((each["of_softmax"] - 1 for each in matched), key=abs)
+            notes[
+                f"{suite.title.lower()}: {row.name} trains {' to '.join(dict.fromkeys((shares[0], shares[-1])))} times "
+                f"the steps of softmax attention; its training FLOPs differ by at most {remainder:+.2%}"
+            ] = None
     return list(notes)
 
 

@@ -112,7 +112,7 @@ def model_card(name: str, job: Job, tokenizer: Tokenizer, record: Record | None 
         "context": f"{job.model.seq_len} tokens",
         "tokenizer": f"{without_folder(tokenizer.spec)}, {tokenizer.vocab_size:,} ids",
         "corpus": corpus,
-        "trained on": f"{size.trained_tokens:,} tokens in {training.steps:,} steps, rate {training.learning_rate:g}",
+        "trained on": f"{size.trained_tokens:,} tokens in {size.steps:,} steps, rate {training.learning_rate:g}",
         "seed": job.seed,
         "run": job.id,
     }

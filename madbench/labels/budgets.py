@@ -55,6 +55,8 @@ class BudgetRule:
     counting: Literal["all", "paper"]
     """``all``: everything counts, and the budget chooses the ranks. ``paper``: the family's paper chooses the ranks and
     says what counts."""
+    chooses_steps: bool = False
+    """True if a job trains as many steps as have the training FLOPs of the reference."""
 
     @property
     def chooses_ranks(self) -> bool:
@@ -87,6 +89,7 @@ BUDGETS: Mapping[Budget, BudgetRule] = {
     "strict": BudgetRule("parameters", "softmax attention", "all"),
     "paper": BudgetRule("parameters", "softmax attention", "paper"),
     "flops": BudgetRule("flops", "softmax attention", "all"),
+    "compute": BudgetRule("parameters", "softmax attention", "all", chooses_steps=True),
 }
 """The rule of every budget by its name."""
 COUNTINGS: tuple[Budget, ...] = ("strict", "paper")

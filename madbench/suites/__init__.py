@@ -18,6 +18,7 @@ from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels import Label
+from madbench.labels.budgets import BUDGETS
 from madbench.labels.plugins import Registry, load_value
 from madbench.mixers import Check
 from madbench.mixers.package_checks import package_checks
@@ -157,6 +158,8 @@ def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
         for key, value in mapping.items()
     }
     job = from_mapping(Job, made, where)
+    if job.steps < 0 or (job.steps > 0) != (job.budget in BUDGETS and BUDGETS[job.budget].chooses_steps):
+        raise ConfigError(f"{where}: steps {job.steps} do not go with budget {job.budget}")
     suite.check_job(job, where)
     return job
 

@@ -89,8 +89,9 @@ class Suite(abc.ABC):
     averages: ClassVar[Mapping[str, Average]] = MappingProxyType({})
     """Columns that are means over tasks, by name."""
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
-    budgets: ClassVar[tuple[Budget, ...]] = tuple(BUDGETS)
-    """The budgets under which it can train."""
+    budgets: ClassVar[tuple[Budget, ...]] = tuple(name for name, rule in BUDGETS.items() if not rule.chooses_steps)
+    """The budgets under which it can train. A suite with one that chooses steps plans them by
+    :func:`madbench.suites.compute.with_steps`, and its schedule and size use ``job.steps``."""
     logged: ClassVar[tuple[str, ...]] = ()
     """Columns that every row of a run's curve must have. A stored run without them is damaged."""
     data_package: ClassVar[str] = "madbench.tasks"

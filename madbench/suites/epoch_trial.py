@@ -17,7 +17,7 @@ Examples = tuple[Tensor, Tensor]
 
 
 class EpochTrial(Trial):
-    """A trial whose batches are reshuffled every epoch. Each epoch gives a row of the curve.
+    """A trial whose batches are reshuffled every epoch. Each epoch, of which the last may be partial, gives a row.
 
     The model has a ``backbone``. A subclass calls :meth:`take` when it opens.
     """
@@ -31,7 +31,7 @@ class EpochTrial(Trial):
         """Train on the split ``train`` of ``data``, in sequences of ``length`` tokens."""
         config, examples = self.job.training, len(data["train"][0])
         self.data, self.schedule, self.steps = data, schedule, schedule.steps
-        self.steps_per_epoch = self.steps // config.epochs
+        self.steps_per_epoch = config.steps_per_epoch(examples)
         self.batch_shape = (min(config.batch_size, examples, self.micro_batch or examples), length)
         self._epoch, self._order = -1, torch.empty(0)
 
@@ -53,11 +53,12 @@ class EpochTrial(Trial):
         return len(places)
 
     def has_row(self, step: int) -> bool:
-        return step % self.steps_per_epoch == 0
+        return step % self.steps_per_epoch == 0 or step == self.steps
 
     def progress_columns(self, interval: LogWindow) -> dict[str, float]:
         """The first columns of a row of the curve."""
-        return {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
+        epoch = -(-interval.step // self.steps_per_epoch)
+        return {"epoch": epoch, "step": interval.step, "train_loss": interval.mean_loss}
 
     def _examples(self, places: np.ndarray) -> Examples:
         """Inputs and targets at consecutive places in the order of the epoch."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.jobs import LEAST_SEEDS, Budget, Fidelity, Job
+from madbench.jobs import LEAST_SEEDS, Budget, Fidelity, Job, mapping_text
 from madbench.labels import Label, label_identity, parse
 from madbench.mixers import label_traits
 from madbench.mixers.sequence import MixerSequence, solve_blocks
@@ -29,15 +29,24 @@ class StoredCode:
     """``Job.family`` by task."""
     mixer: dict[str, Any]
     """``Job.mixer``."""
+    steps: Mapping[str, int] = field(default_factory=dict)
+    """``Job.steps`` of jobs whose budget chose them, by :func:`run_key`."""
 
     @classmethod
     def from_jobs(cls, jobs: Sequence[Job]) -> StoredCode:
         """The stored code of jobs with one label and one version of its code."""
-        return cls({job.task: job.family for job in jobs}, jobs[0].mixer)
+        steps = {run_key(job): job.steps for job in jobs if job.steps}
+        return cls({job.task: job.family for job in jobs}, jobs[0].mixer, steps)
 
     def identity(self, task: str) -> str:
         """``Job.family`` of a job on a task. If the task has no stored run, that of another task."""
         return self.identities.get(task, next(iter(self.identities.values())))
+
+
+def run_key(job: Job) -> str:
+    """A key that is equal for jobs of one label that differ only in seed, rate, decay and code."""
+    training = replace(job.training, learning_rate=0.0, weight_decay=0.0)
+    return repr((job.task, mapping_text(job.setting), job.model, training, job.fidelity, job.budget))
 
 
 def codes_of(jobs: Iterable[Job]) -> dict[str, StoredCode]:

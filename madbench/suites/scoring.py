@@ -367,6 +367,8 @@ def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
         else f"Budget is a mixer's {rule.name} over softmax attention's, at the longest input of each run."
         for rule in rules
     ]
+    if any(rule.chooses_steps for rule in rules):
+        counted.append("Each label trains as many steps as have the training FLOPs of softmax attention.")
     return [*counted, *([f"Not matched to it, and smaller: {', '.join(below)}."] if below else [])]
 
 

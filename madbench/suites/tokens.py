@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from madbench.config import PROFILES, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
+from madbench.labels.budgets import BUDGETS
 from madbench.models.shapes import ModelConfig
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
+from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
 from madbench.suites.planning import plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides, is_rate_change
@@ -200,7 +202,7 @@ def plan(
             trainings_of = profile.runs(task, precision)  # reports a fault of the task first
             source = task_source(task)
             runs += [(task, setting, setting["seq_len"], training, source) for setting, training in trainings_of]
-        return plan_jobs(suite, labels, profile, runs, budget, fidelity)
+        return with_steps(plan_jobs(suite, labels, profile, runs, budget, fidelity), size)
 
     return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
@@ -230,7 +232,7 @@ def schedule(job: Job) -> Schedule:
     if job.fidelity == "published":
         rate = config.learning_rate
         config = dataclasses.replace(config, warmup_steps=0, min_learning_rate=rate, lr_decay_steps=0)
-    return config.schedule(config.total_steps(setting_of(job).num_train_examples), divides_last=True)
+    return config.schedule(config.total_steps(setting_of(job).num_train_examples), divides_last=True, matched=job.steps)
 
 
 def setting_of(job: Job) -> TaskSetting:
@@ -245,14 +247,15 @@ def size(job: Job) -> Size:
     cost = job.model.cost(mixers, setting.input_len, setting.vocab_size, setting.model == "autoencoder")
     judged = setting.count("validation" if job.fidelity == "corrected" else "test")
     examples = setting.num_train_examples
+    seen, epochs = config.seen(examples, job.steps)
     return Size(
         parameters=cost.parameters,
         steps=schedule(job).steps,
         seq_len=setting.input_len,
         sequences_per_step=min(config.batch_size, examples),
         flops_per_token=cost.flops_per_token,
-        trained_tokens=config.epochs * examples * setting.input_len,
-        evaluated_tokens=(config.epochs * judged + setting.num_test_examples) * setting.input_len,
+        trained_tokens=seen * setting.input_len,
+        evaluated_tokens=(epochs * judged + setting.num_test_examples) * setting.input_len,
         mixers=mixers,
     )
 
@@ -271,6 +274,7 @@ class TokenSuite(Suite):
         "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
     }
     canonical, schedule, size = map(staticmethod, (canonical, schedule, size))
+    budgets = tuple(BUDGETS)
 
     def plan(self, labels: Iterable[str], profile: TokenProfile, **options: Any) -> Plan:
         tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]

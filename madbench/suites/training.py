@@ -103,9 +103,14 @@ class Training:
         """AdamW's decays of the mean gradient and of the mean squared gradient."""
         return self.beta1, self.beta2
 
-    def schedule(self, steps: int, divides_last: bool = False) -> Schedule:
-        """The schedule of a run of ``steps`` steps."""
+    def schedule(self, steps: int, divides_last: bool = False, matched: int = 0) -> Schedule:
+        """The schedule of a run of ``steps`` steps, or of ``matched`` steps if that is not 0.
+
+        A cosine with an end of its own then ends after the same share of the run. The warm-up keeps its steps.
+        """
         rates, decay_end = (self.learning_rate, self.min_learning_rate), self.lr_decay_steps or steps
+        if matched:
+            steps, decay_end = matched, max(1, round(decay_end * matched / steps))
         return Schedule(steps, *rates, self.warmup_steps, decay_end, divides_last)
 
     def canonical(self, schedule_of: Callable[[Self], Schedule]) -> Self:
@@ -135,7 +140,21 @@ class EpochTraining(Training):
 
     def total_steps(self, examples: int) -> int:
         """The optimizer steps of a run without early stopping."""
-        return self.epochs * math.ceil(examples / self.batch_size)
+        return self.epochs * self.steps_per_epoch(examples)
+
+    def steps_per_epoch(self, examples: int) -> int:
+        """The optimizer steps of an epoch."""
+        return math.ceil(examples / self.batch_size)
+
+    def seen(self, examples: int, matched: int = 0) -> tuple[int, int]:
+        """Return the examples of a run, counted in every epoch, and its epochs, of which the last may be partial.
+
+        ``matched`` is the number of its steps if that is not 0.
+        """
+        if not matched:
+            return self.epochs * examples, self.epochs
+        full, rest = divmod(matched, self.steps_per_epoch(examples))
+        return full * examples + rest * self.batch_size, full + bool(rest)
 
     def batch_sizes(self, examples: int) -> tuple[int, ...]:
         """The distinct batch sizes of an epoch: a full batch, and a smaller last batch if there is one."""

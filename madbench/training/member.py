@@ -21,6 +21,7 @@ from madbench.mixers.sequence import MixerSequence
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import suite_of
 from madbench.suites.code import check_planned_code, code_details
+from madbench.suites.compute import compute_details
 from madbench.suites.trial import LogWindow, Trial
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
@@ -226,6 +227,7 @@ class GroupMember:
             "git": git_state(),
             **code_details(self.job),
             **optimizer_details(self.trial.model, self.job.training),
+            **compute_details(self.job, suite_of(self.job).size),
         }
         if torch.device(self.device).type == "cpu":
             details["processor"] = cpu_kind()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -26,17 +25,13 @@ LABELS = {
     "fla": ("fla:gla",),
     "my": ("my:mean",),
 }
-"""Labels of families that have many; of the others, all."""
-SIZES = [(96, 2, 48), (64, 4, 512)]
+"""Labels by family. Of the named operators, all without arguments."""
+SIZES = [(96, 2, 48), pytest.param((64, 4, 512), marks=pytest.mark.slow)]
 
 
 def sample_labels():
-    return [
-        label
-        for name in families()
-        if name != "hybrid"
-        for label in LABELS.get(name) or map(str, itertools.islice(family_of(f"{name}:").labels(), 99))
-    ]
+    names = [name for name in families() if name != "hybrid"]
+    return [label for name in names for label in LABELS.get(name) or family_of(f"{name}:").mixers]
 
 
 def softmax_flops(d, length):
@@ -60,7 +55,12 @@ def test_every_label_matches_flops_within_a_step_or_says_why_not(size):
             assert 0.93 < ratio <= 1, label
     assert all("--match parameters" in reason for reason in refused.values())
     never = {"fla:gla", "my:mean", "hfa:C2w", "ha:C3s", "hfa:L2", "ha:L2+4s"}
-    assert never <= refused.keys() <= never | {"ha:2+3"}
+    fixed = {
+        label for label, reason in refused.items() if "has no width that changes its FLOPs per token further" in reason
+    }
+    assert never <= refused.keys() <= never | {"ha:2+3"} | fixed
+    for label in fixed:
+        assert len({solve(label, d, heads).total for heads in (1, 2, 4)}) == 1, label
 
 
 @pytest.mark.parametrize("label", ["S-c-q", "R-c-v", "G-cg-q-12o", "cd:gdn", "cd:mamba2-v", "hfa:3-p-q"])
@@ -76,7 +76,7 @@ def test_a_wider_rank_would_exceed_the_flops(label):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "label",
-    ["S-c-q", "G-cg-q-12o", "cd:gdn", "hfa:2", *(each for each in family_of("named:").mixers)],
+    ["S-c-q", "G-cg-q-12o", "cd:gdn", "hfa:2", *(each for each in family_of("named:").mixers if each != "ShortConv")],
 )
 def test_a_matched_mixer_is_built_with_the_parameters_of_its_allocation(label):
     mixer = build(label, 64, 32, budget="flops")
@@ -110,4 +110,4 @@ def test_no_table_mixes_two_ways_of_matching():
 def test_a_suite_whose_rows_see_all_tokens_matches_parameters_only():
     with pytest.raises(ConfigError, match="budget flops: has no effect on images and series"):
         prepare(Grid((Row("S"),), ("digits",), budget="flops"), device="cpu")
-    assert suites()["signals"].budgets == ("strict", "paper")
+    assert suites()["signals"].budgets == ("strict", "paper", "compute")

@@ -216,6 +216,7 @@ def test_every_documented_key_can_be_overridden():
     values = {
         "difficulty": "baseline", "precision": "float32", "language_model": "mini",
         "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "mispaired",
+        "training.optimizer": "muon",
         "training.beta1": "0.5", "training.beta2": "0.5", "model.rope_order": "after_gate", "model.lambda_init": "0.5",
         "model.position_rows": "from_end", "model.value_skip": "true", "model.gates": "vo",
         "model.register_place": "last",

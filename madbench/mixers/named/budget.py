@@ -99,6 +99,10 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
     if size.rule.quantity != "parameters":
         return _scaled(label, size)
     candidates = [NamedAllocation(label, size, dims) for dims in operator.candidates(d, heads)]
+    if not candidates:
+        raise BudgetError(
+            f"{label} has no layer at d_model {d} with {heads} heads; use a larger d_model or fewer heads"
+        )
     widest = last_that_fits(candidates, size.rule.room)
     if widest is None:
         excess = -size.rule.room(candidates[0])
@@ -132,12 +136,15 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
     if rule.room(smallest) < 0:
         raise BudgetError(over_budget(smallest))
     most = 1
-    while rule.room(proportional(2 * most)) >= 0:
+    while rule.room(wider := proportional(2 * most)) >= 0:
+        if rule.amount(wider) == rule.amount(proportional(most)) and most > NEAR:
+            raise BudgetError(
+                f"{label} has no width that changes its {rule.name} further than to {rule.amount(wider):,.0f}, and "
+                f"softmax attention has {rule.target(wider):,.0f}; use --match parameters"
+            )
         most *= 2
-        if most > size.max_len * size.d_model:
-            raise BudgetError(f"{label} has no width that changes its {rule.name}; use --match parameters")
     steps = last_that_fits(range(most, 2 * most), lambda steps: rule.room(proportional(steps))) or most
     near = range(max(1, steps - NEAR), steps + NEAR + 1)
-    lists = ([at(dims) for dims in label.operator.candidates(each * heads, heads)] for each in near)
-    fitting = [widest for each in lists if (widest := last_that_fits(each, rule.room))]
-    return max(fitting, key=rule.amount, default=smallest)
+    lists = (label.operator.candidates(each * heads, heads) for each in near)
+    widest = (last_that_fits(dims, lambda dims: rule.room(at(dims))) for dims in lists)
+    return max((at(dims) for dims in widest if dims), key=rule.amount, default=smallest)

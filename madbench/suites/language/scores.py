@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.errors import ConfigError
+from madbench.labels.budgets import BUDGETS
 from madbench.suites.columns import LAST_EVALUATIONS, Column
 from madbench.suites.language.curves import (
     PAPER_THRESHOLDS,
@@ -126,7 +127,8 @@ class LanguageScoring(Scoring):
         return [
             _corpus_text(protocol.corpus),
             f"{noun} {name}{changes}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
-            f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens.",
+            f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens"
+            f"{' for softmax attention' if BUDGETS[protocol.budget].chooses_steps else ''}.",
             f"Budget {protocol.budget}.",
         ]
 
@@ -141,14 +143,18 @@ class LanguageScoring(Scoring):
         has_validation, has_perplexity = "validation_loss" in names, PERPLEXITIES[0] in names
         equal_time = names.get("equal_time_validation_loss")
         where, *diverged = outcome_sentences(runs)
+        is_by_steps = not BUDGETS[protocol.budget].chooses_steps
+        equal = "all labels after the same tokens" if is_by_steps else "labels after the same training FLOPs"
+        evaluations = f"the last {min(LAST_EVALUATIONS, count)} of {count} evaluations"
+        if not is_by_steps:
+            evaluations = f"the last {LAST_EVALUATIONS} evaluations"
         differing = ", ".join(timing_differences(runs)).replace("_", " ")
         is_comparable = protocol.profile.comparable_with_paper
         sentences = {
             f"At the settings of {first}:": first,
             "Nats per token, mean over n seeds.": True,
             **dict.fromkeys(self.sentences(protocol), True),
-            f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training "
-            f"text{val}, all labels after the same tokens.": True,
+            f"L5: mean of {evaluations} on windows of the training text{val}, {equal}.": True,
             **dict.fromkeys(_evaluation(runs[0].details.get("evaluation", {})), True),
             "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published: "
             f"{', '.join(profile_titles(protocol.profile_name, protocol.overrides))}.": has_perplexity,

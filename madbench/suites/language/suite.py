@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from madbench.config import LANGUAGE_PROFILES, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision
+from madbench.labels.budgets import BUDGETS
 from madbench.models.shapes import GPTConfig
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
+from madbench.suites.compute import with_steps
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
 from madbench.suites.planning import plan_jobs, solve_mixers
@@ -125,7 +127,7 @@ def plan(
 
     def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[Job]:
         run = (TASK, setting, profile.model_config().seq_len, profile.training_config(precision), "")
-        return plan_jobs(NAME, labels, profile, [run], budget)
+        return with_steps(plan_jobs(NAME, labels, profile, [run], budget), size)
 
     return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
@@ -133,13 +135,13 @@ def plan(
 def canonical(job: Job) -> Job:
     """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
     model = replace(job.model, mlp_width=job.model.inner_width)
-    training = job.training.canonical(lambda training: training.schedule(training.steps))
+    training = job.training.canonical(lambda training: schedule(replace(job, training=training)))
     return canonical_job(job, model.d_model, model.seq_len, model=model, training=training)
 
 
 def schedule(job: Job) -> Schedule:
     """The learning rate of every step of a job."""
-    return job.training.schedule(job.training.steps)
+    return job.training.schedule(job.training.steps, matched=job.steps)
 
 
 def sequences_per_step(job: Job) -> int:
@@ -164,16 +166,16 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
 def size(job: Job) -> Size:
     """The size of a job."""
     config, seq_len = job.training, job.model.seq_len
-    mixers = solve_mixers(job, seq_len)
+    mixers, steps = solve_mixers(job, seq_len), schedule(job).steps
     cost = job.model.cost(mixers, job.setting["vocab_size"])
     return Size(
         parameters=cost.parameters,
-        steps=config.steps,
+        steps=steps,
         seq_len=seq_len,
         sequences_per_step=sequences_per_step(job),
         flops_per_token=cost.flops_per_token,
-        trained_tokens=config.steps * config.tokens_per_step,
-        evaluated_tokens=config.steps // config.eval_every * 2 * config.eval_sequences * seq_len,
+        trained_tokens=steps * config.tokens_per_step,
+        evaluated_tokens=math.ceil(steps / config.eval_every) * 2 * config.eval_sequences * seq_len,
         mixers=mixers,
     )
 
@@ -209,6 +211,7 @@ class LanguageSuite(Suite):
     keeps_weights = True
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
+    budgets = tuple(BUDGETS)
     plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
     check_processes = staticmethod(check_processes)
 

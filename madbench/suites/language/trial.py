@@ -52,7 +52,7 @@ class LanguageTrial(Trial):
         self.batches = Batches(self.corpus, seq_len, self.device, self.micro_batch)
         self.evaluation = Evaluation(self.batches, config, self.autocast, self.world)
         self.schedule = schedule(self.job)
-        self.steps, self.clip = config.steps, config.grad_clip or math.inf
+        self.steps, self.clip = self.schedule.steps, config.grad_clip or math.inf
         self.row_every = max(1, config.eval_every // ROWS_PER_EVALUATION)
         self.batch_shape = (min(self.batches.micro_batch, count // processes), seq_len)
 
@@ -89,7 +89,11 @@ class LanguageTrial(Trial):
             yield batch, share
 
     def has_row(self, step: int) -> bool:
-        return step % self.job.training.eval_every == 0 or step % self.row_every == 0
+        return self.is_evaluated(step) or step % self.row_every == 0
+
+    def is_evaluated(self, step: int) -> bool:
+        """True if there is an evaluation after ``step`` steps: every ``eval_every`` steps, and after the last step."""
+        return step % self.job.training.eval_every == 0 or step == self.steps
 
     def row(self, interval: LogWindow) -> dict[str, float]:
         config = self.job.training
@@ -103,8 +107,8 @@ class LanguageTrial(Trial):
             "grad_norm": interval.grad_norm,
             "memory_bytes": interval.memory_bytes,
         }
-        if interval.step % config.eval_every == 0 and math.isfinite(interval.mean_loss):
-            row |= self.evaluation.losses(self.model, interval.step // config.eval_every)
+        if self.is_evaluated(interval.step) and math.isfinite(interval.mean_loss):
+            row |= self.evaluation.losses(self.model, math.ceil(interval.step / config.eval_every))
         return row
 
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from madbench.mixers import families_that_see_all
 from madbench.models.shapes import SignalModelConfig
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
+from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
 from madbench.suites.planning import plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
@@ -128,7 +129,7 @@ def plan(
             for task in dict.fromkeys(chosen)
             for setting in [profile.setting(task)]
         ]
-        return plan_jobs(NAME, labels, profile, runs, budget, fidelity)
+        return with_steps(plan_jobs(NAME, labels, profile, runs, budget, fidelity), size)
 
     return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
@@ -158,7 +159,8 @@ def canonical(job: Job) -> Job:
 
 def schedule(job: Job) -> Schedule:
     """The learning rate of every step of a job."""
-    return job.training.schedule(job.training.total_steps(setting_of(job).num_train_examples))
+    examples = setting_of(job).num_train_examples
+    return job.training.schedule(job.training.total_steps(examples), matched=job.steps)
 
 
 def setting_of(job: Job) -> Digits | Series:
@@ -178,14 +180,15 @@ def size(job: Job) -> Size:
     outputs = setting.classes or setting.channels - 1
     mixers = solve_mixers(job, setting.length)
     cost = job.model.cost(mixers, setting.length, setting.channels, outputs)
-    judged = config.epochs * setting.num_validation_examples + setting.num_test_examples
+    seen, epochs = config.seen(setting.num_train_examples, job.steps)
+    judged = epochs * setting.num_validation_examples + setting.num_test_examples
     return Size(
         parameters=cost.parameters,
         steps=schedule(job).steps,
         seq_len=setting.length,
         sequences_per_step=min(config.batch_size, setting.num_train_examples),
         flops_per_token=cost.flops_per_token,
-        trained_tokens=config.epochs * setting.num_train_examples * setting.length,
+        trained_tokens=seen * setting.length,
         evaluated_tokens=judged * setting.length,
         mixers=mixers,
         is_causal=job.model.causal,
@@ -202,7 +205,7 @@ class SignalSuite(Suite):
     trial = "madbench.suites.signals.trial:SignalTrial"
     scoring = "madbench.suites.signals.scores:SignalScoring"
     sort_order = 3
-    budgets = COUNTINGS  # its rows may see all tokens, and a matched cost counts causal pairs only
+    budgets = (*COUNTINGS, "compute")  # rows may see all tokens, and FLOPs are matched for causal pairs
     not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is foretold, in percent"
     had_unequal_shares = True

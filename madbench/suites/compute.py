@@ -1,0 +1,78 @@
+"""Jobs with equal training FLOPs: as many steps per label as cost what softmax attention's steps cost.
+
+Training FLOPs are three times the forward FLOPs of the whole model (:class:`madbench.suites.base.Size`), for all tokens
+of all steps. Evaluations and the optimizer's own work are not included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from madbench.jobs import Job
+from madbench.labels.budgets import BUDGETS
+from madbench.suites.planning import run_key, stored_code
+
+if TYPE_CHECKING:
+    from madbench.suites.base import Size
+
+REFERENCE = "S"
+"""The label whose training FLOPs all labels have: softmax attention, with or without positions."""
+NEAR = 2
+"""Steps tried on both sides of the estimate: the last batch of an epoch may be smaller."""
+
+
+def with_steps(jobs: Iterable[Job], size: Callable[[Job], Size]) -> list[Job]:
+    """The jobs with their number of steps, if their budget chooses it. ``size`` is that of their suite."""
+    found: dict[str, int] = {}
+    matched = []
+    for job in jobs:
+        if BUDGETS[job.budget].chooses_steps:
+            key = f"{job.label} {run_key(job)}"
+            if key not in found:
+                found[key] = _stored_steps(job) or nearest_steps(job, size)
+            job = replace(job, steps=found[key])
+        matched.append(job)
+    return matched
+
+
+def reference(job: Job) -> Job:
+    """The job of softmax attention with the same settings and with the steps of these."""
+    return replace(job, label=REFERENCE, mixer={}, steps=0)
+
+
+def training_flops(size: Size) -> float:
+    """The FLOPs of all steps, forward and backward."""
+    return 3 * size.flops_per_token * size.trained_tokens
+
+
+def nearest_steps(job: Job, size: Callable[[Job], Size]) -> int:
+    """The number of steps, at least one, whose training FLOPs are nearest to those of softmax attention."""
+    theirs, ours = size(reference(job)), size(replace(job, steps=0))
+    target, estimate = training_flops(theirs), round(ours.steps * training_flops(theirs) / training_flops(ours))
+
+    def distance(steps: int) -> float:
+        return abs(training_flops(size(replace(job, steps=steps))) - target)
+
+    return min(range(max(1, estimate - NEAR), max(1, estimate) + NEAR + 1), key=distance)
+
+
+def compute_details(job: Job, size: Callable[[Job], Size]) -> dict[str, Any]:
+    """The matched compute of a job for its record. Empty if its budget does not choose its steps."""
+    if not job.steps:
+        return {}
+    ours, theirs = size(job), size(reference(job))
+    flops, of_softmax = training_flops(ours), training_flops(theirs)
+    counts = {"steps": ours.steps, "steps_of_softmax": theirs.steps}
+    return {"compute": counts | {"training_flops": flops, "of_softmax": flops / of_softmax}}
+
+
+def _stored_steps(job: Job) -> int:
+    """The steps of the stored runs of a label that is planned without its code; 0 for other labels.
+
+    The FLOPs of such a label are not known. A run that is not stored is planned with one step, and is never trained.
+    """
+    if code := stored_code(job.label):
+        return code.steps.get(run_key(job), 1)
+    return 0
