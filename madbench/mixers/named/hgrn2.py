@@ -2,8 +2,8 @@
 
     S_t = Diag(f_t) S_(t-1) + (1 - f_t) i_t^T,    o_t = S_t^T q_t / sqrt(K)
 
-S is (K, V) per head. f_t = sigmoid(W_f x_t) in (0, 1)^K, i_t = W_i x_t, and q_t = SiLU(W_q x_t). The output is
-W_o RMSNorm(o_t), with one norm over all heads.
+S is (K, V) per head. f_t = b + (1 - b) sigmoid(W_f x_t) in (b, 1)^K, i_t = W_i x_t, and q_t = SiLU(W_q x_t). The output
+is W_o RMSNorm(o_t), with one norm over all heads. b is 0, or with ``bound`` it is l / L in layer l = 0, 1, ... of L.
 """
 
 from __future__ import annotations
@@ -18,10 +18,21 @@ from madbench.mixers.named.parts import Gain, Linear, Part
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from madbench.labels.family import Layer
+
+
+@dataclass(frozen=True)
+class BoundedDims(Dims):
+    """The widths of a layer, and the lower bound b of its decay."""
+
+    bound: float = 0.0
+
 
 @dataclass(frozen=True)
 class HGRN2(Operator):
     """See the docstring of this module. ``Dims.key`` is the expansion ratio."""
+
+    bound: bool = False
 
     name: ClassVar = "HGRN2"
     title: ClassVar = "HGRN2"
@@ -29,13 +40,20 @@ class HGRN2(Operator):
     source: ClassVar = "Qin et al. 2024, arXiv 2404.07904"
     library: ClassVar = "HGRN2Attention"
     differs: ClassVar = (
-        "The decay has no lower bound, as in the library's layer by itself. The library's language model adds bounds "
-        "of f that grow with the layer and are parameters of the model."
+        "Without an argument the decay has no lower bound, as in the library's layer by itself. The library's language "
+        "model has bounds that are those of (bound) before training, and learns them as parameters of the model."
     )
+    meanings: ClassVar = {"bound": "the decay of layer l = 0, 1, ... of L is at least l / L"}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + H*V"
     state: ClassVar = "H*K*V"
     has_mirror: ClassVar = False
     has_channel_decay: ClassVar = True
+
+    takes_layer = property(lambda self: self.bound)
+
+    def placed(self, dims: Dims, place: Layer) -> BoundedDims:
+        bound = place.index / place.count if self.bound else 0.0
+        return BoundedDims(dims.d, dims.heads, dims.key, dims.value, bound)
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
         width = max(1, d // heads)
@@ -66,7 +84,9 @@ class HGRN2(Operator):
         with without_autocast(x):
             logits = ops.wide_heads(ops.linear_in_float32(layer.f_proj, x), dims.heads)
             q, v = ops.wide_heads(silu(q), dims.heads) * dims.key**-0.5, ops.wide_heads(i, dims.heads)
-            return Rows(Dynamics(q, (-logits).sigmoid(), v, logsigmoid(logits), None, None), {})
+            k = (1 - dims.bound) * (-logits).sigmoid()
+            log_f = (dims.bound + (1 - dims.bound) * logits.sigmoid()).log() if dims.bound else logsigmoid(logits)
+            return Rows(Dynamics(q, k, v, log_f, None, None), {})
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from madbench.mixers.linear_maps import weight_of
@@ -86,7 +106,7 @@ class HGRN2(Operator):
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for x_t in x:
             q, i = p["q_proj.weight"] @ x_t, p["i_proj.weight"] @ x_t
-            f = torch.sigmoid(p["f_proj.weight"] @ x_t)
+            f = dims.bound + (1 - dims.bound) * torch.sigmoid(p["f_proj.weight"] @ x_t)
             outputs = []
             for h in range(heads):
                 of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, normed
-from madbench.mixers import build
+from madbench.mixers import Layer, build
 from madbench.mixers.residuals import difference, filled_mixer
 
 pytestmark = NEEDS_LIBRARY
@@ -45,17 +45,21 @@ def test_a_state_dict_is_loaded_in_both_directions(label):
     load_both_ways(label, PAIRS[label.removesuffix("!")])
 
 
-@pytest.mark.parametrize("label", ["GLA", "HGRN2"])
+@pytest.mark.parametrize("label", ["GLA", "HGRN2", "HGRN2(bound)"])
 def test_outputs_and_states_are_those_of_the_library_s_recurrence(label):
     from fla.ops.gla import naive
 
-    layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2))
+    layer, x = filled_mixer(lambda: build(label, 32, 65, n_head=2, layer=Layer(2, 4)))
     p = {name: parameter.T for name, parameter in layer.named_parameters()}
     if label == "GLA":
         q, k, v, gate = (x @ p[f"{side}_proj.weight"] for side in "qkvg")
         g = F.logsigmoid(x @ p["gk_proj.0.weight"] @ p["gk_proj.1.weight"] + p["gk_proj.1.bias"]) / 16
     else:
         q, g, v = F.silu(x @ p["q_proj.weight"]), F.logsigmoid(x @ p["f_proj.weight"]), x @ p["i_proj.weight"]
+        if label == "HGRN2(bound)":
+            parameter = torch.zeros(4, g.shape[-1], dtype=torch.float64)  # as in the library's model before training
+            bounds = parameter.softmax(0).cumsum(0) - parameter.softmax(0)[0]
+            g = torch.logaddexp(bounds[2].log(), torch.log1p(-bounds[2]) + g)
         k = 1 - g.exp()
     by_head = (side.unflatten(-1, (layer.dims.heads, -1)) for side in (q, k, v, g))
     o, state = in_float64(naive, naive.naive_recurrent_gla)(*by_head, output_final_state=True)

@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from madbench.errors import BudgetError
 from madbench.labels import family_of, parse
-from madbench.mixers import build, solve
+from madbench.mixers import Layer, build, solve
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.cd.halves import HalvedDecay
 from madbench.mixers.named import loops, ops
@@ -164,6 +164,15 @@ def test_gla_with_equal_decays_in_a_head_is_linear_attention_with_one_decay():
     expected = d.q @ d.k.mT * (decay - decay.mT).exp()
     equal = replace(d, log_gate=d.log_gate[..., :1].expand_as(d.q))
     assert difference(scores(equal).tril(), expected.tril()) < 1e-14
+
+
+@pytest.mark.parametrize("index", [0, 1, 3])
+def test_hgrn2_with_bounds_has_the_least_decay_of_its_layer(index):
+    layer, x = filled_mixer(lambda: build("HGRN2(bound)", 16, 9, n_head=2, layer=Layer(index, 4)), std=3, batch=1)
+    decay = layer.operator.rows(layer, x, None).dynamics.log_gate.exp()
+    assert index / 4 <= decay.min() < index / 4 + 0.01 and decay.max() > 0.99
+    found, expected = (evaluate(layer, compute, x, None) for compute in (layer, layer.reference))
+    assert max(residuals(found, expected).values()) < 1e-11
 
 
 def test_retnet_is_linear_attention_with_the_decays_of_its_heads():
