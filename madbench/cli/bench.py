@@ -93,7 +93,7 @@ def bench(
     training  steps of MAD training by task, and hours of the whole profile
     table5    the columns of the paper's Table 5 on a GPT-2-shaped model
     decode    a prompt, and tokens one by one, compared with softmax
-    costs     parameters, FLOPs, state, times and memory over those of the first label
+    costs     parameters, FLOPs, state, times, memory over the first label's
 
     Candidates are timed alternately, so that a busy machine slows them equally.
     The tables have medians. Each path is first compared with float64; the time of

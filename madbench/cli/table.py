@@ -26,7 +26,9 @@ def table(
         metavar="COLUMN",
         completes="COLUMN",
     ) = "label",
-    published: option(bool, "Show the paper's numbers also under a profile of another size.", "--published") = False,
+    published: option(
+        bool, "Show the paper's numbers also under a profile of another size.", "--published", rare=EVERY_VERB
+    ) = False,
     baselines: options.BaselinesOption = False,
     spread: options.SpreadOption = "interval",
     ranks: option(
@@ -53,7 +55,7 @@ def table(
       madbench table @table1 --profile full --format latex > table1.tex
       madbench table training.epochs=20 --sort mad_average
       madbench table @table1 --ranks
-      madbench table S-p KDA Mamba-2 --costs         parameters, FLOPs, state, time
+      madbench table S-p KDA --costs       parameters, FLOPs, state, time
       madbench table --spread sd --baselines --format latex
       madbench table -t language_model --thresholds 2.0,1.9,1.8
       madbench table -t compression,language_model -f html > table.html
