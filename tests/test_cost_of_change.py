@@ -20,12 +20,12 @@ PARTS = ("madbench", "tasks", "variants", "tests", "pyproject.toml")
 LETTER = {
     "grammar.py": {
         '    Letter("q", "QK compressed",': """\
-    Letter("n", "readout gain",
+    Letter("u", "readout gain",
         "Each channel of what a head reads out is scaled by a learned number, the same in all heads.",
         "o_t <- gain * o_t", "a letter for a test",
         "features", "readout_gain", terms=("readout_gain",), is_in_table1=False),
     Letter("q", "QK compressed",""",
-        "    registers: bool = False": "    readout_gain: bool = False  # n\n    registers: bool = False",
+        "    registers: bool = False": "    readout_gain: bool = False  # u\n    registers: bool = False",
     },
     "budget.py": {
         '    "registers": Term(': """\
@@ -36,7 +36,7 @@ LETTER = {
         "        self.is_from_end =": """\
         self.readout_gain = nn.Parameter(torch.empty(allocation.vo_width)) if variant.readout_gain else None
         self.is_from_end =""",
-        'name == "head_norm.weight"': 'name in ("head_norm.weight", "readout_gain")',
+        'name.endswith("_norm.weight")': 'name.endswith(("_norm.weight", "readout_gain"))',
         "        if self.head_norm:\n": """\
         if self.readout_gain is not None:
             o = o * self.readout_gain.to(o.dtype)
@@ -44,10 +44,10 @@ LETTER = {
 """,
     },
     "reference.py": {
-        '            if variant.base == "D":\n                o =': """\
+        '            if variant.base == "D" and not is_v2:\n                o =': """\
             if variant.readout_gain:
                 o = w["readout_gain"] * o
-            if variant.base == "D":
+            if variant.base == "D" and not is_v2:
                 o =""",
     },
 }
@@ -129,9 +129,9 @@ def test_a_letter_costs_four_files_and_no_test(clone):
             text = text.replace(old, new)
         path.write_text(text, encoding="utf-8")
     assert clone.edited == {f"madbench/mixers/srg/{name}" for name in LETTER} and not clone.added
-    assert "3 labels" in clone.run("-m", "madbench", "verify", "R-cn-q-12o", "S-n!", "D-pn-v")
-    assert "it is not worked out for 'n' (readout gain)" in clone.run("-m", "madbench", "verify", "S-n!", "-f", "json")
-    assert "gain of the readout" in clone.run("-m", "madbench", "explain", "--cost", "S-n!")
+    assert "3 labels" in clone.run("-m", "madbench", "verify", "R-cu-q-12o", "S-u!", "D-pu-v")
+    assert "it is not worked out for 'u' (readout gain)" in clone.run("-m", "madbench", "verify", "S-u!", "-f", "json")
+    assert "gain of the readout" in clone.run("-m", "madbench", "explain", "--cost", "S-u!")
     for tests in (TESTS_OF_LETTERS, [SLOW_TEST_OF_LETTERS]):
         clone.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)
 

@@ -331,6 +331,11 @@ class _Solver:
                 f"{self.variant}: {kv_heads} heads of keys and values cannot be shared evenly by {n_head} heads;"
                 f" use kv_heads of {divisors}"
             )
+        if self.variant.exclusive and self.own.get("window") == 1 and not self.variant.registers:
+            raise BudgetError(
+                f"{self.variant}: in a window of one token a row reads its own value alone, which e removes; use window"
+                " 2 or more"
+            )
         if self.rank_multiple > self.d:
             raise BudgetError(f"{self.variant}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
         if not self.has_room_for_heads():

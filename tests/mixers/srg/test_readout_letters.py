@@ -92,3 +92,9 @@ def test_exclusive_heads_have_at_least_two_channels():
     assert solve("S-v-1", 16, 2, 40, "paper").vo_width == 1 and solve("S-e-v-1", 16, 2, 40, "paper").vo_width == 2
     with pytest.raises(BudgetError, match="use n_head 1 or d_model 8"):
         solve("S-e", 3, 4, 8)
+
+
+def test_an_exclusive_window_of_one_token_reads_nothing_and_is_refused():
+    with pytest.raises(BudgetError, match="use window 2 or more"):
+        solve("S-we", 16, 2, 8, window=1)
+    assert solve("S-kwe-q", 64, 2, 8, window=1).window == solve("S-w", 16, 2, 8, window=1).window == 1
