@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from madbench.mixers.named.operator import Dims, NamedOperator
+from madbench.mixers.named.operator import Dims, NamedOperator, width_steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,7 +21,7 @@ class Tokens(NamedTuple):
     q: Tensor  # (B, H, T, K) queries, not divided by sqrt(K)
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
     carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the cache, by name
-    gate: Tensor | None = None  # gate of the read-out, if it is computed together with the other projections
+    gate: Tensor | None = None  # (B, T, H V) factor of the sums of values, if there is one
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ class Attention(NamedOperator):
     """A named operator with a cache that grows by every token."""
 
     paths: ClassVar = ("dense", "blocks")
-    """``tiled`` and ``sdpa`` are possible if the weights are a softmax of q . k / sqrt(K), with a bias per token for
-    ``tiled`` only."""
+    """``tiled`` and ``sdpa`` are possible if there are :meth:`softmax_inputs`."""
+    most_exact: ClassVar[int] = 0
+    """The most tokens for which :meth:`softmax_inputs` are exact, and then in float32 or wider only. Zero if they are
+    exact for any number, also in 16 bits."""
 
     def layer_class(self) -> type[NamedLayer]:
         from madbench.mixers.named.attention_layer import AttentionLayer
@@ -56,9 +58,18 @@ class Attention(NamedOperator):
         Row m sees the first ``first`` + 1 + m tokens. If ``first`` is None, all rows see all tokens.
         """
 
-    @abstractmethod
     def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
-        """The output (B, T, D) from the sums of values o (B, H, T, V)."""
+        """The output (B, T, D) from the sums of values o (B, H, T, V): W_o of o times the gate, if there is one."""
+        from madbench.mixers.linear_maps import weight_of
+
+        output = layer.get_submodule(self.output)
+        o = o.transpose(1, 2).flatten(-2).to(weight_of(output).dtype)
+        return output(o if tokens.gate is None else o * tokens.gate.to(o.dtype))
+
+    def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v (B, H, T, .) whose causal softmax attention is that of the layer. For ``tiled`` and ``sdpa``."""
+        dtype = seen["v"].dtype
+        return q.to(dtype), seen["k"].to(dtype), seen["v"]
 
     def attend(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """The sums of values (B, H, M, V) in the rows q. See :meth:`weights`."""
@@ -101,3 +112,10 @@ class Attention(NamedOperator):
         Gates, activations and norms are not counted.
         """
         return (length + 1) * (dims.key_dim + dims.value_dim)
+
+
+def paired_widths(d: int, heads: int) -> list[Dims]:
+    """Keys and values of equal width, or values one step wider, in ascending order."""
+    steps = width_steps(d, 2 * d // heads)
+    pairs = ((width, width + wider) for width in steps for wider in (0, steps.step))
+    return [Dims(d, heads, key, value) for key, value in pairs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -88,16 +89,24 @@ class AttentionLayer(NamedLayer):
         """The path that :meth:`forward` takes for an input of this shape."""
         if self.path != "auto":
             return self.path
-        has_kernel = "sdpa" in self.operator.paths and not needs_plain_operators()
+        is_softmax = "sdpa" in self.operator.paths and self._is_exact(length)
+        has_kernel = is_softmax and not needs_plain_operators()
         if is_symbolic(batch, length):
             return "sdpa" if has_kernel else "dense"
         scores = batch * self.dims.heads * length * length * 4
-        if "tiled" in self.operator.paths and scores >= TILED_FROM_BYTES and self._trains_in_tiles(batch, length):
+        if is_softmax and scores >= TILED_FROM_BYTES and self._trains_in_tiles(batch, length):
             return "tiled"
         if has_kernel:
             return "sdpa"
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "blocks"
+
+    def _is_exact(self, length: int) -> bool:
+        """True if torch's attention computes the operator as exactly as the other paths."""
+        most = self.operator.most_exact
+        weight = next(self.parameters())
+        is_wide = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
+        return not most or (is_wide and not is_symbolic(length) and length <= most)
 
     def _trains_in_tiles(self, batch: int, length: int) -> bool:
         weight = next(self.parameters())
@@ -110,13 +119,25 @@ class AttentionLayer(NamedLayer):
     def _attend(self, tokens: Tokens, path: str) -> Tensor:
         """The sums of values (B, H, T, V) of a sequence."""
         q, seen = tokens.q, self.operator.seen(self, tokens)
-        if path == "sdpa":
-            q, k, v = q.to(seen["v"].dtype), seen["k"].to(seen["v"].dtype), seen["v"]
+        if path in ("sdpa", "tiled"):
+            q, k, v = self.operator.softmax_inputs(self, q, seen)
+            if path == "tiled":
+                return softmax.attend(q, k, v)
             refuse_second(path, (q, k, v))
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        if path == "tiled":
-            return softmax.attend(q, seen["k"], seen["v"])
+            with without_autocast(q) if self.operator.most_exact else contextlib.nullcontext():
+                return _attend_by_torch(q, k, v)
         with without_autocast(q):
             if path == "blocks":
                 return self.operator.attend_in_blocks(self, q, seen, self.chunk)
             return self.operator.attend(self, q, seen, 0)
+
+
+def _attend_by_torch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Torch's causal attention. Zeros are added to the narrower of keys and values: its fast kernel needs one width."""
+    width, scale = v.shape[-1], q.shape[-1] ** -0.5
+    wider = width - q.shape[-1]
+    if wider > 0:
+        q, k = F.pad(q, (0, wider)), F.pad(k, (0, wider))
+    elif wider < 0:
+        v = F.pad(v, (0, -wider))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)[..., :width]

@@ -6,11 +6,15 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from madbench.mixers.cd.parts import split_heads
-from madbench.mixers.precision import wide
+from madbench.mixers.linear_maps import call_in_dtype_of_input, project
+from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.srg.parts import rotary_angles, rotate
+from madbench.mixers.tracing import is_symbolic
+
+PART = 32  # entries of a sum that are added by one product
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -18,20 +22,28 @@ def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
     return (wide(q) * scale) @ wide(k).mT
 
 
-def future(z: Tensor, first: int | None) -> Tensor | None:
-    """The mask of the tokens that rows of z (..., M, N) do not see. None if all rows see all tokens.
-
-    Row m sees the first ``first`` + 1 + m tokens.
-    """
-    if first is None:
-        return None
+def future(z: Tensor, first: int) -> Tensor:
+    """The mask of the tokens that rows of z (..., M, N) do not see: row m sees the first ``first`` + 1 + m tokens."""
     return torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device).triu(first + 1)
 
 
 def softmax(z: Tensor, first: int | None) -> Tensor:
-    """The softmax of scores over the tokens that each row sees, see :func:`future`."""
-    mask = future(z, first)
-    return (z if mask is None else z.masked_fill(mask, -math.inf)).softmax(-1)
+    """The softmax of scores over the tokens that each row sees, see :func:`future`. All if ``first`` is None."""
+    return (z if first is None else z.masked_fill(future(z, first), -math.inf)).softmax(-1)
+
+
+def qkv(layer: nn.Module, x: Tensor, *norms: nn.Module, eps: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of x (B, T, D), (B, H, T, .) each.
+
+    ``norms`` have the gains of the norms of queries and keys, per head. There are none if it is empty.
+    """
+    heads = layer.dims.heads
+    sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
+    q, k, v = (split_heads(side, heads) for side in sides)
+    if norms:
+        with without_autocast(x):
+            q, k = (head_norm(side, heads, norm.weight, eps).to(v.dtype) for side, norm in zip(sides, norms))
+    return q, k, v
 
 
 def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
@@ -54,3 +66,31 @@ def rotate_pairs(position: int, *sides: Tensor) -> list[Tensor]:
     """
     angles = rotary_angles(wide(sides[0]), position)
     return [rotate(torch.cat((x[..., ::2], x[..., 1::2]), dim=-1), position, angles=angles) for x in sides]
+
+
+def decay(gate: nn.Module, x: Tensor) -> Tensor:
+    """The sums of log sigmoid(gate(x)) up to each token of x (B, T, D): (B, H, T, 1), in double precision."""
+    with without_autocast(x):
+        return F.logsigmoid(call_in_dtype_of_input(gate, wide(x))).mT.double().cumsum(-1)[..., None]
+
+
+def decay_since(total: Tensor, row: int) -> Tensor:
+    """Sums of log f up to row ``row`` less those up to each token: (B, H, N, 1) -> (B, H, 1, N) in double precision.
+
+    Differences of large sums are taken in double precision, before they are added to scores.
+    """
+    return (total[..., row, :].unsqueeze(-1) - total).mT
+
+
+def sums_from_each(x: Tensor) -> Tensor:
+    """The sums of x (..., N) from each entry to the last one.
+
+    Those of parts of 32 entries are products with a triangle, whose backward pass is faster than that of a cumsum.
+    """
+    length = x.shape[-1]
+    if is_symbolic(length) or length <= PART:
+        return x.flip(-1).cumsum(-1).flip(-1)
+    parts = F.pad(x, (0, -length % PART)).unflatten(-1, (-1, PART))
+    within = torch.ones(PART, PART, dtype=x.dtype, device=x.device).tril()
+    later = torch.ones(parts.shape[-2], parts.shape[-2], dtype=x.dtype, device=x.device).tril(-1)
+    return (parts @ within + (parts.sum(-1) @ later)[..., None]).flatten(-2)[..., :length]

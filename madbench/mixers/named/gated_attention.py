@@ -74,16 +74,12 @@ class GatedAttention(Attention):
             q = ops.head_norm(queries.flatten(-2), heads, 1 + layer.q_norm.weight, EPS)
             k = ops.head_norm(keys, heads, 1 + layer.k_norm.weight, EPS)
             q, k = (side.to(values.dtype) for side in ops.rotate_first(position, rotated(width), q, k))
-        return Tokens(q, {"k": k, "v": split_heads(values, heads)}, {}, gate.flatten(-2))
+        return Tokens(q, {"k": k, "v": split_heads(values, heads)}, {}, gate.flatten(-2).sigmoid())
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.named import attention_ops as ops
 
         return ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
-
-    def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
-        gate = tokens.gate
-        return layer.o_proj(o.transpose(1, 2).flatten(-2).to(gate.dtype) * gate.sigmoid())
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -145,11 +145,6 @@ class MLA(Attention):
         keys = torch.cat((c, wide(cached["shared_key"])[:, None]), dim=-1)
         return self.weights(layer, q, {"k": keys}, None) @ c @ of_v.mT
 
-    def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
-        from madbench.mixers.linear_maps import weight_of
-
-        return layer.o_proj(o.transpose(1, 2).flatten(-2).to(weight_of(layer.o_proj).dtype))
-
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch
 

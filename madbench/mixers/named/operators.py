@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from madbench.mixers.named.deltanet import DeltaNet
 from madbench.mixers.named.deltaproduct import DeltaProduct
+from madbench.mixers.named.fox import FoX
 from madbench.mixers.named.gated_attention import GatedAttention
 from madbench.mixers.named.gdn import GDN
 from madbench.mixers.named.gdn2 import GDN2
@@ -20,6 +21,7 @@ from madbench.mixers.named.operator import NamedOperator
 from madbench.mixers.named.retnet import RetNet
 from madbench.mixers.named.rwkv7 import RWKV7
 from madbench.mixers.named.shortconv import ShortConv
+from madbench.mixers.named.stickbreaking import StickBreaking
 
 _ALL: tuple[type[NamedOperator], ...] = (
     KDA,
@@ -37,6 +39,8 @@ _ALL: tuple[type[NamedOperator], ...] = (
     ShortConv,
     GatedAttention,
     MLA,
+    FoX,
+    StickBreaking,
 )
 OPERATORS: Mapping[str, type[NamedOperator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

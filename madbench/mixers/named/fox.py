@@ -1,0 +1,129 @@
+"""Forgetting attention: softmax attention whose scores decay by a gate per token (Lin et al. 2025, arXiv 2503.02130).
+
+    o_t = sum_(j<=t) softmax_j(q_t . k_j / sqrt(K) + sum_(s=j+1..t) log f_s) v_j,    f_t = sigmoid(w_f x_t + b)
+
+f has one number per head. There are no positions. With ``norm`` q and k are normed per head, with a gain per channel of
+all heads. With ``gate`` the output is W_o (o_t * sigmoid(W_g x_t)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.attention import Attention, Tokens, paired_widths
+from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.parts import Gain, Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class FoX(Attention):
+    """See the docstring of this module.
+
+    The cache keeps the sum of log f up to each token, in double precision. Only differences of these sums count.
+    """
+
+    gate: bool = False
+    norm: bool = False
+
+    name: ClassVar = "FoX"
+    title: ClassVar = "Forgetting attention"
+    equation: ClassVar = "o_t = sum_j softmax_j(q_t . k_j / sqrt(K) + sum_(s=j+1..t) log f_s) v_j"
+    source: ClassVar = "Lin et al. 2025, arXiv 2503.02130"
+    library: ClassVar = "ForgettingAttention"
+    differs: ClassVar = (
+        "The library's widths are d / H; at the budget they are narrower. The Pro block of the paper also shifts keys "
+        "and values by a token, which neither layer does."
+    )
+    meanings: ClassVar = {"gate": "output gate sigmoid(W_g x)", "norm": "queries and keys normed per head"}
+    parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + H + gate*d*H*V + norm*2*H*K"
+    state: ClassVar = "T*(H*K + H*V + H)"
+    paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
+    most_exact: ClassVar = 2048
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        return paired_widths(d, heads)
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        norms: dict[str, Part] = {"q_norm": Gain(keys), "k_norm": Gain(keys)}
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "f_proj": Linear(d, dims.heads, bias=True),
+            **({"g_proj": Linear(d, values)} if self.gate else {}),
+            "o_proj": Linear(values, d),
+            **(norms if self.norm else {}),
+        }
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        return {"k": dims.key_dim, "v": dims.value_dim, "decay": dims.heads}
+
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        from madbench.mixers.named import attention_ops as ops
+
+        q, k, v = ops.qkv(layer, x, *((layer.q_norm, layer.k_norm) if self.norm else ()), eps=1e-5)
+        gate = layer.g_proj(x).sigmoid() if self.gate else None
+        return Tokens(q, {"k": k, "v": v, "decay": ops.decay(layer.f_proj, x)}, {}, gate)
+
+    def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
+        total = cached["decay"][..., -1:, :] + tokens.cached["decay"]
+        return super().extend(cached, tokens._replace(cached={**tokens.cached, "decay": total}))
+
+    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        from madbench.mixers.named import attention_ops as ops
+
+        z = ops.scores(q, seen["k"], layer.dims.key**-0.5)
+        return ops.softmax(z + ops.decay_since(seen["decay"], -1 if first is None else first).to(z.dtype), first)
+
+    def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """With one more channel: 1 in the queries, and in the keys the decay since the middle of the sequence."""
+        import torch
+
+        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.precision import wide
+
+        q, k, v = (wide(side) for side in (q, seen["k"], seen["v"]))
+        width, since = layer.dims.key, ops.decay_since(seen["decay"], q.shape[2] // 2).mT.to(k.dtype)
+        ones = torch.full_like(q[..., :1], (1 + width) ** 0.5)  # the scores are divided by sqrt(K + 1)
+        return torch.cat((q * (1 + 1 / width) ** 0.5, ones), dim=-1), torch.cat((k, since), dim=-1), v
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        k, v, log_f, rows = [], [], [], []
+        for t, x_t in enumerate(x):
+            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
+            log_f.append(-loops.softplus(-(p["f_proj.weight"] @ x_t) - p["f_proj.bias"]))
+            k.append([])
+            v.append(values.view(heads, value))
+            outputs = []
+            for h in range(heads):
+                of_head = slice(h * key, (h + 1) * key)
+                q, new = queries[of_head], keys[of_head]
+                if self.norm:
+                    q, new = (
+                        loops.normed(q, p["q_norm.weight"][of_head]),
+                        loops.normed(new, p["k_norm.weight"][of_head]),
+                    )
+                k[t].append(new)
+                scores, forgotten = [], x.new_zeros(())
+                for j in range(t, -1, -1):
+                    scores.append(q @ k[j][h] / key**0.5 + forgotten)
+                    forgotten = forgotten + log_f[j][h]
+                weights = torch.softmax(torch.stack(scores), dim=0)
+                outputs.append(sum(weights[t - j] * v[j][h] for j in range(t + 1)))
+            o = torch.cat(outputs)
+            rows.append(p["o_proj.weight"] @ (o * torch.sigmoid(p["g_proj.weight"] @ x_t) if self.gate else o))
+        return torch.stack(rows)

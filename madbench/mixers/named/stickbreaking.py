@@ -1,0 +1,115 @@
+"""Stick-breaking attention: a token takes a share of what nearer ones have left (Tan et al. 2025, arXiv 2410.17980).
+
+    o_t = sum_(j<t) sigmoid(z_tj) prod_(j<l<t) (1 - sigmoid(z_tl)) v_j,    z_tj = q_t . k_j / sqrt(K)
+
+The weights of a row sum to at most 1, and nearer tokens come first, so there are no positions. A row does not see its
+own token, and the first row is 0; with ``current`` it does, so j <= t and l <= t. With ``norm`` q and k are normed per
+head, with a gain shared by the heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.attention import Attention, Tokens, paired_widths
+from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.parts import Gain, Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+SMALLEST_WEIGHT = 0.7
+"""Logarithm of the smallest computed weight, as a part of that of the smallest normal number: 2e-27 in float32."""
+
+
+@dataclass(frozen=True)
+class StickBreaking(Attention):
+    """See the docstring of this module. A weight is exp(z_tj - sum_(j<=l) softplus(z_tl)), of a negative exponent."""
+
+    current: bool = False
+    norm: bool = False
+
+    name: ClassVar = "StickBreaking"
+    title: ClassVar = "Stick-breaking attention"
+    equation: ClassVar = (
+        "o_t = sum_(j<t) sigmoid(z_tj) prod_(j<l<t) (1 - sigmoid(z_tl)) v_j, z_tj = q_t . k_j / sqrt(K)"
+    )
+    source: ClassVar = "Tan et al. 2025, arXiv 2410.17980"
+    library: ClassVar = "StickBreakingAttention"
+    meanings: ClassVar = {
+        "current": "a row sees its own token, too",
+        "norm": "queries and keys normed per head",
+    }
+    parameters: ClassVar = "2*d*H*K + 2*d*H*V + norm*2*K"
+    state: ClassVar = "T*(H*K + H*V)"
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        return paired_widths(d, heads)
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        norms: dict[str, Part] = {"q_norm": Gain(dims.key), "k_norm": Gain(dims.key)}
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "o_proj": Linear(values, d),
+            **(norms if self.norm else {}),
+        }
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        return {"k": dims.key_dim, "v": dims.value_dim}
+
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        from madbench.mixers.named import attention_ops as ops
+
+        q, k, v = ops.qkv(layer, x, *((layer.q_norm, layer.k_norm) if self.norm else ()), eps=1e-6)
+        return Tokens(q, {"k": k, "v": v}, {})
+
+    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        import math
+
+        import torch
+
+        from madbench.mixers.cd.parts import softplus
+        from madbench.mixers.named import attention_ops as ops
+
+        z = ops.scores(q, seen["k"], layer.dims.key**-0.5)
+        last = z.shape[-1] - z.shape[-2] if first is None else first
+        last = last if self.current else last - 1  # the last token that the first row sees
+        exponent = z - ops.sums_from_each(softplus(z).tril(last))
+        # numbers below the normal ones make products slow; where a token is not seen, the exponent may be positive
+        least = SMALLEST_WEIGHT * math.log(torch.finfo(z.dtype).tiny)
+        return exponent.clamp(least, 1).exp().tril(last)
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        k, v, rows = [], [], []
+        for t, x_t in enumerate(x):
+            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
+            k.append([])
+            v.append(values.view(heads, value))
+            outputs = []
+            for h in range(heads):
+                q, new = queries[h * key : (h + 1) * key], keys[h * key : (h + 1) * key]
+                if self.norm:
+                    q, new = (loops.normed(each, p[f"{s}_norm.weight"], 1e-6) for s, each in (("q", q), ("k", new)))
+                k[t].append(new)
+                left, o = x.new_ones(()), x.new_zeros(value)
+                for j in range(t if self.current else t - 1, -1, -1):
+                    share = torch.sigmoid(q @ k[j][h] / key**0.5)
+                    o = o + left * share * v[j][h]
+                    left = left * (1 - share)
+                outputs.append(o)
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
