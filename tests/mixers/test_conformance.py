@@ -50,7 +50,7 @@ MORE = {
     "named": tuple(name for name in OPERATORS if name not in ("KDA", "GDN", "Mamba-2")),
 }
 """Those that take longer together than a default run should."""
-EXPORTED = {"R-cg-12o!", "cd:mlstm", "hfa:L2w-p-q", "ha:2+3us-p-q"}
+EXPORTED = {"R-cg-12o!", "KDA", "cd:gateddeltanet-c", "cd:mlstm", "hfa:L2w-p-q", "ha:2+3us-p-q"}
 COMPILED = {"S-p", "cd:softmax", "hfa:L2w-p-q", "ha:C3s"}
 """The programs that a default run makes; of other labels, torch traces every other one for either."""
 KERNELS_ALONE = "its kernels know neither transforms nor programs, and a made-up library in plain torch shows nothing"

@@ -16,6 +16,7 @@ from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.srg.parts import ShortConv, rotate
 from madbench.mixers.start import redraw_parts
+from madbench.mixers.tracing import is_symbolic
 
 NORM_EPS = 1e-6  # epsilon of the RMSNorm of output gate g
 
@@ -162,7 +163,10 @@ class Projections(nn.Module):
         widths = [side.shape[-1] for side in (q, k, v)]
         if before is None:
             before = q.new_zeros(x.shape[0], CONV_TAPS - 1, sum(widths))
-        last = torch.cat((before, torch.cat((q, k, v), dim=-1)[:, 1 - CONV_TAPS :]), dim=1)[:, 1 - CONV_TAPS :]
+        inputs = torch.cat((q, k, v), dim=-1)
+        if not is_symbolic(x.shape[1]):  # a slice would fix the least length of a program
+            inputs = inputs[:, 1 - CONV_TAPS :]
+        last = torch.cat((before, inputs), dim=1)[:, 1 - CONV_TAPS :]
         convs = (self.q_conv, self.k_conv, self.v_conv)
         sides = zip(convs, (q, k, v), before.split(widths, dim=-1))
         q, k, v = (F.silu(conv(side, earlier)) for conv, side, earlier in sides)
