@@ -13,7 +13,6 @@ before exp is applied. c is only used in differences, which are at most zero for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
@@ -21,10 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.halves import HalvedDecay
-from madbench.mixers.tracing import is_symbolic
+from madbench.mixers.cd.decays import Decay, HalvedDecay, split_rows
 
-SUB_BLOCK = 16  # rows whose decay is computed pair by pair
 LARGEST_EXPONENT = 20.0  # of a factor of a decay; products of two such factors are in the range of float32
 
 
@@ -61,68 +58,6 @@ class Blocks:
     keys: Tensor  # (B, H, Z, C, n) keys at the end of the block
     log_decay: Tensor | None  # (B, H, Z, 1 or n) decay of a state, in double precision
     transition: Tensor | None  # (B, H, Z, n, n) map of a state with mirrors, including decay
-
-
-def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
-    """exp if the mask is true, else 0 with a zero gradient, for any exponent."""
-    return exponent.masked_fill(~mask, -math.inf).exp()
-
-
-class Decay:
-    """exp(c_t - c_s) for all rows s <= t, from log lambda (..., T, 1 or n). 1 if there is no gate.
-
-    Within a sub-block of rows it is computed pair by pair. Between sub-blocks it is a product of three factors: from
-    the row to the start of its sub-block, between the sub-blocks, and from the column to the end of its sub-block.
-    """
-
-    def __init__(self, log_gate: Tensor | None, like: Tensor):
-        self.log_gate, self.length, dtype = log_gate, like.shape[-2], like.dtype
-        if log_gate is None:
-            return
-        self.rows = self.length if is_symbolic(self.length) else min(SUB_BLOCK, self.length)
-        c = split_rows(log_gate, self.rows).double().cumsum(-2)  # double, because it is large if gates close
-        total = c[..., -1:, :]
-        end = total.squeeze(-2).cumsum(-2)
-        self.entering, self.leaving = c.to(dtype).exp(), (total - c).to(dtype).exp()
-        self.near = masked_exp((c[..., :, None, :] - c[..., None, :, :]).to(dtype), _lower(self.rows, 0, c)[..., None])
-        between = (end - total.squeeze(-2))[..., :, None, :] - end[..., None, :, :]
-        self.between = masked_exp(between.to(dtype), _lower(end.shape[-2], -1, c)[..., None])
-
-    def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """P(a, b), or P' if strict: a, b (..., T, n) -> (..., T, T), zero above the diagonal."""
-        if self.log_gate is None:
-            return (a @ b.mT).tril(-is_strict)
-        a, b = split_rows(a, self.rows), split_rows(b, self.rows)
-        is_scalar = self.near.shape[-1] == 1
-        if is_scalar:
-            near = (a @ b.mT) * self.near.squeeze(-1)
-        else:
-            near = (a[..., :, None, :] * b[..., None, :, :] * self.near).sum(-1)
-        near = near.tril(-1) if is_strict else near
-        if self.length == self.rows:
-            return near.squeeze(-3)
-        a, b = a * self.entering, b * self.leaving
-        if is_scalar:
-            far = a.flatten(-3, -2) @ b.flatten(-3, -2).mT
-            far = far.unflatten(-1, (-1, self.rows)).unflatten(-3, (-1, self.rows))
-            far = far * self.between.squeeze(-1)[..., :, None, :, None]
-        else:
-            far = a[..., :, None, :, :] * self.between[..., :, :, None, :] @ b[..., None, :, :, :].mT
-            far = far.transpose(-3, -2)
-        far.diagonal(dim1=-4, dim2=-2).add_(near.movedim(-3, -1))
-        return far.flatten(-2).flatten(-3, -2)[..., : self.length, : self.length]
-
-
-def _lower(size: int, diagonal: int, like: Tensor) -> Tensor:
-    """The mask (size, size) of the lower triangle, with the diagonal for ``diagonal`` 0 and without it for -1."""
-    return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
-
-
-def split_rows(x: Tensor, rows: int) -> Tensor:
-    """(..., T, C) -> (..., T / rows, rows, C), filled with zeros at the end if ``rows`` does not divide T."""
-    if is_symbolic(rows):
-        return x.unsqueeze(-3)  # a single block with all rows
-    return F.pad(x, (0, 0, 0, -x.shape[-2] % rows)).unflatten(-2, (-1, rows))
 
 
 def scores(d: Dynamics) -> Tensor:
@@ -174,7 +109,7 @@ class PastReads:
 def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
     """Splits the rows into independent blocks of ``size`` rows.
 
-    With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.halves.HalvedDecay`.
+    With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.decays.HalvedDecay`.
     """
     if d.least_log_gate is not None and -d.least_log_gate * size / 2 <= LARGEST_EXPONENT:
         return _split_bounded(d, size)

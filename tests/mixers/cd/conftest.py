@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.mixers import build
-from madbench.mixers.cd import forms
+from madbench.mixers.cd import decays
 
 
 @pytest.fixture(scope="session")
@@ -55,4 +55,4 @@ def decode():
 @pytest.fixture
 def small_sub_blocks(monkeypatch):
     """Sub-blocks of two rows, so that a short sequence has many."""
-    monkeypatch.setattr(forms, "SUB_BLOCK", 2)
+    monkeypatch.setattr(decays, "SUB_BLOCK", 2)

@@ -11,7 +11,7 @@ import torch
 
 from coefficient_labels import random_label
 from madbench.labels import parse
-from madbench.mixers.cd import forms, operator, parts, projections
+from madbench.mixers.cd import decays, forms, operator, parts, projections
 from madbench.mixers.cd.family import FAMILY
 from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
@@ -129,7 +129,7 @@ def test_a_stabilised_sum_that_is_kept_above_one_is_caught(monkeypatch):
 
 
 def test_a_mask_after_the_exponential_is_caught(monkeypatch):
-    monkeypatch.setattr(forms, "masked_exp", lambda exponent, mask: exponent.exp().where(mask, 0))
+    monkeypatch.setattr(decays, "masked_exp", lambda exponent, mask: exponent.exp().where(mask, 0))
     assert "V15 finite" in failing("cd:mamba2", "V15")
 
 

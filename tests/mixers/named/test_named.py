@@ -14,8 +14,8 @@ from torch.nn.functional import softplus
 from madbench.errors import BudgetError
 from madbench.labels import family_of, parse
 from madbench.mixers import Layer, build, solve
+from madbench.mixers.cd.decays import HalvedDecay
 from madbench.mixers.cd.forms import scores
-from madbench.mixers.cd.halves import HalvedDecay
 from madbench.mixers.named import loops, ops
 from madbench.mixers.named.arguments import variants
 from madbench.mixers.named.budget import Label

@@ -1,0 +1,121 @@
+"""Decays between the rows of a block, exp(c_t - c_s) with c_t = sum_(s<=t) log lambda_s. No exponent is above zero."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.tracing import is_symbolic
+
+SUB_BLOCK = 16  # rows whose decay is computed pair by pair
+SMALL = 2  # rows of a half up to which products are computed pair by pair: a small matrix product costs more
+
+
+def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
+    """exp if the mask is true, else 0 with a zero gradient, for any exponent."""
+    return exponent.masked_fill(~mask, -math.inf).exp()
+
+
+class Decay:
+    """exp(c_t - c_s) for all rows s <= t, from log lambda (..., T, 1 or n). 1 if there is no gate.
+
+    Within a sub-block of rows it is computed pair by pair. Between sub-blocks it is a product of three factors: from
+    the row to the start of its sub-block, between the sub-blocks, and from the column to the end of its sub-block.
+    """
+
+    def __init__(self, log_gate: Tensor | None, like: Tensor):
+        self.log_gate, self.length, dtype = log_gate, like.shape[-2], like.dtype
+        if log_gate is None:
+            return
+        self.rows = self.length if is_symbolic(self.length) else min(SUB_BLOCK, self.length)
+        c = split_rows(log_gate, self.rows).double().cumsum(-2)  # double, because it is large if gates close
+        total = c[..., -1:, :]
+        end = total.squeeze(-2).cumsum(-2)
+        self.entering, self.leaving = c.to(dtype).exp(), (total - c).to(dtype).exp()
+        self.near = masked_exp((c[..., :, None, :] - c[..., None, :, :]).to(dtype), _lower(self.rows, 0, c)[..., None])
+        between = (end - total.squeeze(-2))[..., :, None, :] - end[..., None, :, :]
+        self.between = masked_exp(between.to(dtype), _lower(end.shape[-2], -1, c)[..., None])
+
+    def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
+        """P(a, b), or P' if strict: a, b (..., T, n) -> (..., T, T), zero above the diagonal."""
+        if self.log_gate is None:
+            return (a @ b.mT).tril(-is_strict)
+        a, b = split_rows(a, self.rows), split_rows(b, self.rows)
+        is_scalar = self.near.shape[-1] == 1
+        if is_scalar:
+            near = (a @ b.mT) * self.near.squeeze(-1)
+        else:
+            near = (a[..., :, None, :] * b[..., None, :, :] * self.near).sum(-1)
+        near = near.tril(-1) if is_strict else near
+        if self.length == self.rows:
+            return near.squeeze(-3)
+        a, b = a * self.entering, b * self.leaving
+        if is_scalar:
+            far = a.flatten(-3, -2) @ b.flatten(-3, -2).mT
+            far = far.unflatten(-1, (-1, self.rows)).unflatten(-3, (-1, self.rows))
+            far = far * self.between.squeeze(-1)[..., :, None, :, None]
+        else:
+            far = a[..., :, None, :, :] * self.between[..., :, :, None, :] @ b[..., None, :, :, :].mT
+            far = far.transpose(-3, -2)
+        far.diagonal(dim1=-4, dim2=-2).add_(near.movedim(-3, -1))
+        return far.flatten(-2).flatten(-3, -2)[..., : self.length, : self.length]
+
+
+def _lower(size: int, diagonal: int, like: Tensor) -> Tensor:
+    """The mask (size, size) of the lower triangle, with the diagonal for ``diagonal`` 0 and without it for -1."""
+    return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
+
+
+def split_rows(x: Tensor, rows: int) -> Tensor:
+    """(..., T, C) -> (..., T / rows, rows, C), filled with zeros at the end if ``rows`` does not divide T."""
+    if is_symbolic(rows):
+        return x.unsqueeze(-3)  # a single block with all rows
+    return F.pad(x, (0, 0, 0, -x.shape[-2] % rows)).unflatten(-2, (-1, rows))
+
+
+class HalvedDecay:
+    """exp(c_t - c_s) per channel for all rows s <= t, from log lambda (..., T, n). As exact as pair by pair.
+
+    The rows are halved again and again, down to single rows. Between the rows t of a second half and s of the first,
+    whose last row is m, the decay is exp(c_t - c_m) exp(c_m - c_s): a matrix product, and no exponent is above zero.
+    """
+
+    def __init__(self, log_gate: Tensor, like: Tensor):
+        self.length, dtype = like.shape[-2], like.dtype
+        self.rows = 1
+        while self.rows < self.length:
+            self.rows *= 2
+        c = self._padded(log_gate).double().cumsum(-2)
+        self.halves: list[tuple[Tensor, Tensor | None]] = []
+        size = 1
+        while size < self.rows:
+            first, second = c.unflatten(-2, (-1, 2, size)).unbind(-3)
+            middle = first[..., -1:, :]
+            early = None if size == 1 else (middle - first).to(dtype).exp()  # a single row is the last one
+            self.halves.append(((second - middle).to(dtype).exp(), early))
+            size *= 2
+
+    def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
+        """sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, or s < t if strict: a, b (..., T, n) -> (..., T, T)."""
+        a, b = self._padded(a), self._padded(b)
+        own = (a * b).sum(-1)[..., None, None]
+        square = torch.zeros_like(own) if is_strict else own
+        size = 1
+        for late, early in self.halves:
+            second = a.unflatten(-2, (-1, 2, size))[..., 1, :, :] * late
+            first = b.unflatten(-2, (-1, 2, size))[..., 0, :, :]
+            first = first if early is None else first * early
+            if size <= SMALL:
+                lower = (second[..., :, None, :] * first[..., None, :, :]).sum(-1)
+            else:
+                lower = second @ first.mT
+            of_first, of_second = square.unflatten(-3, (-1, 2)).unbind(-3)
+            square = torch.cat((F.pad(of_first, (0, size)), torch.cat((lower, of_second), dim=-1)), dim=-2)
+            size *= 2
+        return square.squeeze(-3)[..., : self.length, : self.length]
+
+    def _padded(self, x: Tensor) -> Tensor:
+        return x if self.rows == self.length else F.pad(x, (0, 0, 0, self.rows - self.length))
