@@ -9,6 +9,7 @@ the items in place of the line below, and ``<!-- operators -->``, the named oper
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -25,6 +26,9 @@ from notebook import notebook_page  # noqa: E402
 
 TABLE = re.compile(r"<!-- (made|copied): (.*?) -->\n\n?((?:\|.*\n)+)")
 PAPERS = ROOT / "madbench" / "papers"
+BASELINE, OPERATOR_SIZE = "S-p", (128, 2, 256)  # d_model, heads of the profile full, tokens
+OPERATOR_TIMES = ROOT / "results" / "measured" / "operators.csv"
+TIMES = ("step_ms_ratio", "prefill_ms_ratio", "token_ms_ratio")
 
 
 def pages() -> list[Path]:
@@ -80,22 +84,65 @@ def _items(name: str) -> str:
 
 
 def _operators() -> str:
-    """Every named operator: equation, source, formulas of parameters and state, and its numbers at one size."""
+    """Two tables of all named operators: definitions with formulas, and costs at one size, counted and measured.
+
+    The measured ratios are those of ``OPERATOR_TIMES``, which ``python docs/filled.py --operators`` writes.
+    """
     from madbench.mixers import solve
     from madbench.mixers.named.arguments import choices
     from madbench.mixers.named.operators import OPERATORS
 
-    lines = [
-        "| Label | Layer | Definition | Parameters | State | At d 128, H 4, T 128: both, FLOPs per token | Paper |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+    definitions = [
+        "| Label | Layer | Definition | Parameters | State | Paper |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, operator in OPERATORS.items():
-        found = solve(name, 128, 4, 128)
-        numbers = f"{found.total:,}; {found.state(128):,}; {found.flops_per_token(128):,.0f}"
         labels = ", ".join(f"`{text}`" for text in (name, *(f"{name}({argument})" for argument in choices(operator))))
         formulas = [f"`{text}`" for text in (operator.equation, operator.parameters, operator.state)]
-        lines.append("| " + " | ".join([labels, operator.title, *formulas, numbers, operator.source]) + " |")
-    return "\n".join(lines) + "\n"
+        definitions.append("| " + " | ".join([labels, operator.title, *formulas, operator.source]) + " |")
+    width, heads, length = OPERATOR_SIZE
+    timed = operator_times()
+    costs = [
+        "| Label | Parameters | State | FLOPs per token | Step | Prompt | Token |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for label in (BASELINE, *OPERATORS):
+        found, row = solve(label, width, heads, length), timed.get(label, {})
+        counts = [f"{number:,.0f}" for number in (found.total, found.state(length), found.flops_per_token(length))]
+        ratios = [f"{float(row[name]):.2f}" if row.get(name) else "-" for name in TIMES]
+        costs.append(f"| `{label}` | {' | '.join(counts)} | {' | '.join(ratios)} |")
+    machine = next((row["machine"] for row in timed.values()), "no machine yet")
+    about = (
+        f"Costs of one layer at d {width}, H {heads}, T {length}, at the budget: numbers of parameters, numbers carried"
+        f" after T tokens, FLOPs of a forward pass per token (causal half), and times as a multiple of `{BASELINE}`:"
+        " of forward and backward, of a prompt, and of a decoded token, by `python docs/filled.py --operators` on"
+        f" {machine}"
+    )
+    return "\n".join([*definitions, "", about, "", *costs]) + "\n"
+
+
+def operator_times() -> dict[str, dict[str, str]]:
+    """The rows of the file of measured times, by label."""
+    with open(OPERATOR_TIMES, newline="", encoding="utf-8") as file:
+        return {row["label"]: row for row in csv.DictReader(file)}
+
+
+def _measure_operators() -> None:
+    """Measure all named operators in turns with ``BASELINE``, and write the ratios of their times."""
+    from madbench.mixers.named.operators import OPERATORS
+
+    width, _, length = OPERATOR_SIZE
+    words = ["bench", "costs", BASELINE, *OPERATORS, "--threads", "1", "--d-model", width, "--lengths", length]
+    with tempfile.TemporaryDirectory() as folder:
+        call = [sys.executable, ROOT / "cli.py", *words, "--batch", 4, "--repeats", 3, "--output", folder]
+        subprocess.run(list(map(str, call)), check=True, stdout=subprocess.DEVNULL)
+        with open(Path(folder, "costs.csv"), newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    with open(OPERATOR_TIMES, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ("label", *TIMES, "machine"), extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(row | {name: f"{float(row[name]):.3f}" for name in TIMES if row[name]})
 
 
 def _has_note(item) -> bool:
@@ -146,7 +193,12 @@ def run(command: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Rewrites the tables of all pages; with ``--verdicts RESULTS`` the verdicts of the papers' items too."""
+    """Rewrites the tables of all pages; with ``--verdicts RESULTS`` the verdicts of the papers' items too.
+
+    ``--operators`` measures the times of the named operators instead.
+    """
+    if sys.argv[1:2] == ["--operators"]:
+        return _measure_operators()
     if sys.argv[1:2] == ["--verdicts"]:
         _record_verdicts(Path(sys.argv[2]))
     with tempfile.TemporaryDirectory() as folder:

@@ -268,3 +268,19 @@ def test_the_profiles_page_lists_profiles_that_mad_trains():
     assert len(listed) >= 3
     for name in listed:
         MadProfile.load(name)
+
+
+def test_the_page_of_operators_has_counted_and_measured_costs_of_each():
+    from madbench.mixers import solve
+    from madbench.mixers.named.operators import OPERATORS
+
+    filled = load("filled")
+    width, heads, length = filled.OPERATOR_SIZE
+    rows = [line.strip("| ").split(" | ") for line in filled._operators().splitlines() if line.startswith("| `")]
+    costs = {name.strip("`"): numbers for name, *numbers in rows[len(OPERATORS) :]}
+    assert list(costs) == [filled.BASELINE, *OPERATORS]
+    for label, (parameters, state, flops, *times) in costs.items():
+        one = solve(label, width, heads, length)
+        assert (parameters, state) == (f"{one.total:,}", f"{one.state(length):,}")
+        assert flops == f"{one.flops_per_token(length):,.0f}" and len(times) == len(filled.TIMES)
+    assert costs[filled.BASELINE][3:] == ["1.00"] * 3
