@@ -24,7 +24,7 @@ NOT_AT_DEFAULT = {"in_id_at_default": False}
 """Metadata of a field that leaves the id unchanged while it has its default, so that ids survive new settings."""
 
 Fidelity = Literal["corrected", "published"]
-Budget = Literal["strict", "paper", "flops", "compute"]
+Budget = Literal["strict", "paper", "flops", "state", "compute"]
 LEAST_MATCHED = 0.9
 """Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
 MOST_MATCHED = 1.01

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from madbench.execute.base import Policy
 
 
-BudgetName = Literal["strict", "parameters", "paper", "flops", "compute"]
+BudgetName = Literal["strict", "parameters", "paper", "flops", "state", "compute"]
 """The names of budgets on the command line."""
 
 
@@ -46,8 +46,8 @@ LABELS_HELP = (
 TASKS_HELP = "Tasks of any suite, or a suite for its default tasks, comma-separated; madbench ls tasks lists them."
 BUDGET_HELP = (
     "What mixers have in common with softmax attention. strict, or parameters: all parameters. paper: the ranks of the "
-    "paper; the tables of R(1), R(2) do not count. flops: FLOPs per token at the longest input. compute: parameters, "
-    "and as many steps as have equal training FLOPs."
+    "paper; the tables of R(1), R(2) do not count. flops: FLOPs per token, state: numbers carried by decoding, both at "
+    "the longest input. compute: parameters, and as many steps as have equal training FLOPs."
 )
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 

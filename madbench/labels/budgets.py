@@ -14,7 +14,7 @@ from madbench.jobs import Budget
 if TYPE_CHECKING:
     from madbench.labels.family import Allocation, Size
 
-Quantity = Literal["parameters", "flops"]
+Quantity = Literal["parameters", "flops", "state"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,16 @@ def softmax_flops(size: Size) -> float:
     return 8 * size.d_model**2 + 2 * size.d_model * (size.max_len + 1)
 
 
+def softmax_state(size: Size) -> int:
+    """The keys and values that softmax attention keeps of the longest input: 2 d L numbers."""
+    return 2 * size.d_model * size.max_len
+
+
+def _state(allocation: Allocation) -> int:
+    """The numbers that decoding carries at the longest input. Only a family that states them matches them."""
+    return allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
+
+
 def _layers(allocation: Allocation) -> int:
     """The mixers whose costs an allocation adds up: the layers of a hybrid's pattern, else one."""
     return len(getattr(allocation, "blocks", ())) or 1
@@ -41,9 +51,12 @@ MEASURES: Mapping[Quantity, Measure] = {
     "flops": Measure(
         "FLOPs per token", lambda a: a.flops_per_token(a.size.max_len), lambda a: _layers(a) * softmax_flops(a.size)
     ),
+    "state": Measure("numbers of state", _state, lambda a: _layers(a) * softmax_state(a.size)),
 }
-"""The quantities that a budget can limit. Parameters of softmax attention include the label's convolution taps. FLOPs
-are forward FLOPs at the longest input, and include no taps."""
+"""The quantities that a budget can limit.
+
+Parameters of softmax attention include the label's convolution taps. FLOPs are forward FLOPs, and state is all that
+decoding carries from token to token, both at the longest input and without a convolution of the reference."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,7 @@ BUDGETS: Mapping[Budget, BudgetRule] = {
     "strict": BudgetRule("parameters", "softmax attention", "all"),
     "paper": BudgetRule("parameters", "softmax attention", "paper"),
     "flops": BudgetRule("flops", "softmax attention", "all"),
+    "state": BudgetRule("state", "softmax attention", "all"),
     "compute": BudgetRule("parameters", "softmax attention", "all", chooses_steps=True),
 }
 """The rule of every budget by its name."""

@@ -47,7 +47,7 @@ def build(
         max_len: longest sequence; the mixing tables of S/R/G have this many rows.
         n_head: number of heads, 2 in the paper for every label.
         budget: ``strict`` enforces the budget on every parameter, ``paper`` uses the ranks of the family's paper, and
-            ``flops`` matches the FLOPs per token at ``max_len``.
+            ``flops`` and ``state`` match the FLOPs per token and the numbers that decoding carries, at ``max_len``.
         path: computation path; for S/R/G see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`.
         causal: True if a row sees the tokens up to its own, False if it sees all tokens. False requires a family with
             ``is_bidirectional``.

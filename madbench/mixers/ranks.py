@@ -89,7 +89,7 @@ def match_budget(
         """The largest change of a rank that keeps to the budget."""
         left = room(ranks)
         price = left - room({**ranks, name: ranks[name] + unit})
-        return int(left // price) * unit
+        return int(left // price) * unit if price else 0  # a rank that costs nothing stays
 
     for payment in payments:
         name = payment.rank
@@ -186,6 +186,11 @@ class RankAllocation(CountedParameters):
         """The parameters, formula and tensors of each term of the label."""
         raise NotImplementedError
 
+    @property
+    def full(self) -> int:
+        """The rank at which both sides begin, unless the label says otherwise."""
+        return self.size.d_model
+
     def payment(self) -> tuple[int, int]:
         """The initial rank of the paying side, and the rank down to which it is reduced before the other side is."""
         raise NotImplementedError
@@ -223,9 +228,9 @@ class RankAllocation(CountedParameters):
         """Returns the allocation with ranks of these ``sides`` that meets the budget.
 
         The paying side is VO for ``v`` and QK otherwise. It starts at the rank given by :meth:`payment`; the other side
-        starts at d. If over budget, ranks are reduced in this order, each only as far as needed: the paying side to the
-        limit of :meth:`payment`, the other side to d/2, the paying side to its smallest rank. Parameters left over go
-        to the other side. Raises ``BudgetError`` with possible remedies if nothing fits.
+        starts at :attr:`full`. If over budget, ranks are reduced in this order, each only as far as needed: the paying
+        side to the limit of :meth:`payment`, the other side to half of ``full``, the paying side to its smallest rank.
+        What is left over goes to the other side. Raises ``BudgetError`` with possible remedies if nothing fits.
         """
         allocation = self._closest(sides)
         if allocation.slack >= 0:
@@ -246,14 +251,14 @@ class RankAllocation(CountedParameters):
 
     def _closest(self, sides: Mapping[str, Side]) -> Self:
         """The allocation within the budget, or the smallest one if nothing fits."""
-        d, (pays, keeps) = self.size.d_model, ("vo", "qk") if self.label.rank == "v" else ("qk", "vo")
+        full, (pays, keeps) = self.full, ("vo", "qk") if self.label.rank == "v" else ("qk", "vo")
         start, least = self.payment()
         payments = [
             Payment(pays, sides[pays].ceil(least)),
-            Payment(keeps, sides[keeps].ceil(-(-d // 2))),
+            Payment(keeps, sides[keeps].ceil(-(-full // 2))),
             Payment(pays, sides[pays].smallest),
         ]
-        ranks = {pays: sides[pays].floor(start), keeps: sides[keeps].floor(d)}
+        ranks = {pays: sides[pays].floor(start), keeps: sides[keeps].floor(full)}
 
         def room(ranks: Mapping[str, int]) -> float:
             return self._with(ranks).slack

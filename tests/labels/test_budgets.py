@@ -29,6 +29,8 @@ def test_a_budget_of_another_quantity_is_a_row_of_each_table(label):
     assert allocation.ranks != solve(label, 96, 2, 128).ranks
 
 
-@pytest.mark.parametrize(("budget", "words"), [("strict", "--budget strict"), ("flops", "--match flops")])
+@pytest.mark.parametrize(
+    ("budget", "words"), [("strict", "--budget strict"), ("flops", "--match flops"), ("state", "--match state")]
+)
 def test_a_budget_in_parameters_is_a_budget_and_others_are_matched(budget, words):
     assert " ".join(budget_words(budget)) == words

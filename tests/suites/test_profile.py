@@ -219,7 +219,7 @@ def test_every_documented_key_can_be_overridden():
         "training.optimizer": "muon",
         "training.beta1": "0.5", "training.beta2": "0.5", "model.rope_order": "after_gate", "model.lambda_init": "0.5",
         "model.position_rows": "from_end", "model.value_skip": "true", "model.gates": "vo",
-        "model.register_place": "last",
+        "model.register_place": "last", "model.differential": "v2",
     }  # fmt: skip
     docs = MadProfile.docs()
     assert {"model.d_model", "training.epochs", "training.stop_accuracy", "tasks.TASK.setting.KEY"} <= docs.keys()

@@ -7,6 +7,7 @@ of heads.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,8 +37,15 @@ class CdAllocation(RankAllocation):
         doc="Columns of the state of a recurrent head: its values, and a sum if one is kept.",
     )
 
+    @property
+    def full(self) -> int:
+        """d. If the state is matched, the rank N = M at which a recurrent label has it: N M / H numbers."""
+        if self.size.rule.quantity == "state" and self.label.is_recurrent:
+            return max(1, math.isqrt(int(self.size.rule.target(self)) * self.size.n_head))
+        return self.size.d_model
+
     def payment(self) -> tuple[int, int]:
-        return self.size.d_model, -(-self.size.d_model // 4)
+        return self.full, -(-self.full // 4)
 
     @functools.cached_property
     def rows(self) -> dict[str, tuple[int, str, str]]:

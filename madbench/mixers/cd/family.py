@@ -48,7 +48,7 @@ class CoefficientFamily:
     description = "Softmax attention, linear attention and state-space models in one recurrence of coefficients."
     name = "cd"
     version = "1"
-    matches = ("flops",)
+    matches = ("flops", "state")
     Settings = Settings
     mixers: ClassVar = {name: PREFIX + ALIASES.get(name, name) for name in (*PRESETS, *ALIASES)}
     syntax = "readout|preset[-A][-b][-eta][-features][-v][!]"

@@ -30,7 +30,7 @@ class HybridFamily:
 
     name = "hybrid"
     version = "1"
-    matches = ("flops",)
+    matches = ("flops", "state")
     description = "Different mixers in the layers of one model: labels of other families, in a pattern that repeats."
     syntax = "[count x]label{/[count x]label}[/...]"
     example = "3xKDA/S-p"

@@ -48,7 +48,7 @@ class ModuleFamily(ListedFamily):
     name = "my"
     names_code = True
     version = "1"
-    matches = ("flops",)
+    matches = ("flops", "state")
     Settings = Settings
     description = "Any torch module of yours, unchanged: parameters are counted, and no rank is chosen."
     syntax = "module.Class|entry[(name=value,...)]"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import BudgetError, TrainingError
-from madbench.labels.budgets import softmax_flops
+from madbench.labels.budgets import softmax_flops, softmax_state
 from madbench.mixers import Size
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.inputs import check_sequences
@@ -184,7 +184,7 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) 
     if not size.rule.chooses_ranks or fit is None:
         return {}
     if match:
-        budget = math.floor(softmax_flops(size))
+        budget = math.floor(softmax_flops(size) if quantity == "flops" else softmax_state(size))
     with working_folder_on_path(), wrap_user_errors(f"my:{dotted(path)}: its fit"):
         fitted = fit(d_model=size.d_model, n_head=size.n_head, max_len=size.max_len, budget=budget, **match)
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())

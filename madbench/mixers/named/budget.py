@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from madbench.errors import BudgetError
 from madbench.mixers import Layer, Size
 from madbench.mixers.named.arguments import written
-from madbench.mixers.named.operator import Dims, NamedOperator
+from madbench.mixers.named.operator import Dims, NamedOperator, Operator
 from madbench.mixers.named.parts import Taps, count
-from madbench.mixers.ranks import CountedParameters, last_that_fits, over_budget
+from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, CountedParameters, last_that_fits, over_budget
 
 NEAR = 6
 """Widths tried on each side, in steps of one channel per head, when another quantity than parameters is matched."""
@@ -98,19 +98,23 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
         return NamedAllocation(label, size, operator.library_dims(d, heads))
     if size.rule.quantity != "parameters":
         return _scaled(label, size)
-    candidates = [NamedAllocation(label, size, dims) for dims in operator.candidates(d, heads)]
+    candidates = operator.candidates(d, heads)
     if not candidates:
         raise BudgetError(
             f"{label} has no layer at d_model {d} with {heads} heads; use a larger d_model or fewer heads"
         )
-    widest = last_that_fits(candidates, size.rule.room)
+
+    def room(dims: Dims) -> float:
+        return size.rule.room(NamedAllocation(label, size, dims))
+
+    widest = last_that_fits(candidates, room)
     if widest is None:
-        excess = -size.rule.room(candidates[0])
+        excess = -room(candidates[0])
         raise BudgetError(
             f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess:,} parameters over the budget "
             f"of {4 * d * d:,}; use a larger d_model, fewer heads, or {replace(label, over=True)}"
         )
-    return widest
+    return NamedAllocation(label, size, widest)
 
 
 def _scaled(label: Label, size: Size) -> NamedAllocation:
@@ -118,9 +122,10 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
 
     An operator has keys and values in a proportion of its own: at width w, those of its layer with 4 w^2 parameters. w
     is the largest multiple of the heads at which these keys and values fit here. The layer is the one nearest to the
-    budget among the operator's candidates at w and at the ``NEAR`` next multiples on both sides.
+    budget among the operator's candidates at w and at the ``NEAR`` next multiples on both sides. The values of a
+    recurrence take what is left: candidates at a large w are in steps that a narrow model does not need.
     """
-    heads, rule = size.n_head, size.rule
+    heads, rule, operator = size.n_head, size.rule, label.operator
 
     def at(dims: Dims) -> NamedAllocation:
         return NamedAllocation(label, size, replace(dims, d=size.d_model))
@@ -145,6 +150,13 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
         most *= 2
     steps = last_that_fits(range(most, 2 * most), lambda steps: rule.room(proportional(steps))) or most
     near = range(max(1, steps - NEAR), steps + NEAR + 1)
-    lists = (label.operator.candidates(each * heads, heads) for each in near)
-    widest = (last_that_fits(dims, lambda dims: rule.room(at(dims))) for dims in lists)
-    return max((at(dims) for dims in widest if dims), key=rule.amount, default=smallest)
+
+    def widest(candidates: Sequence[Dims]) -> Dims | None:
+        return last_that_fits(candidates, lambda dims: rule.room(at(dims)))
+
+    fitting = (widest(operator.candidates(each * heads, heads)) for each in near)
+    best = max((at(dims) for dims in fitting if dims), key=rule.amount, default=smallest)
+    if isinstance(operator, Operator) and size.d_model < WIDE_MODEL:
+        values = range(best.dims.value, best.dims.value + 8 * WIDE_VO_STEP)
+        best = at(widest([replace(best.dims, value=value) for value in values]) or best.dims)
+    return best

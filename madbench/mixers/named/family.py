@@ -35,7 +35,7 @@ class NamedFamily(ListedFamily):
 
     name = "named"
     version = "1"
-    matches = ("flops",)
+    matches = ("flops", "state")
     Settings = Settings
     mixers: ClassVar = {name: name for name in OPERATORS}
     description = "Published layers by name, with the parameters of flash-linear-attention's, on any device."

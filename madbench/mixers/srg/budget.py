@@ -336,6 +336,12 @@ class _Solver:
                 f"{self.variant}: in a window of one token a row reads its own value alone, which e removes; use window"
                 " 2 or more"
             )
+        window, length, rule = self.own.get("window", 0), self.size.max_len, self.size.rule
+        if rule.quantity == "state" and 0 < window < length and not self.variant.over:
+            raise BudgetError(
+                f"{self.variant} cannot match {rule.name}: it keeps {window} tokens of {length}, and no rank makes up"
+                f" for the others; use model.window={length}, or --match parameters"
+            )
         if self.rank_multiple > self.d:
             raise BudgetError(f"{self.variant}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
         if not self.has_room_for_heads():

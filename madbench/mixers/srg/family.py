@@ -86,7 +86,7 @@ class SRGFamily:
     name = ""
     version = "1"
     is_bidirectional = True
-    matches = ("flops",)
+    matches = ("flops", "state")
     Settings = Settings
     mixers: ClassVar = {name: name for name in ALIASES}
     description = "Attention read as a two-layer network made of the tokens, with one letter for each part (HyperMLP)."

@@ -47,7 +47,10 @@ class Ema(nn.Module):
 class ByFlops(Ema):
     @classmethod
     def fit(cls, d_model, n_head, max_len, budget, match="parameters"):
-        return {"hidden": budget // (4 * d_model) if match == "flops" else d_model}
+        return {"hidden": (budget - d_model) // (4 * d_model + 4) if match == "flops" else budget}
+
+    def state(self, seq_len):
+        return self.inner.out_features
 
 
 class Wide(nn.Module):
@@ -253,8 +256,9 @@ def test_fit_chooses_arguments_for_the_budget_unless_the_label_does(module):
 @pytest.mark.slow
 def test_fit_matches_flops_if_it_takes_the_quantity(module):
     mixer = build(f"my:{module}.ByFlops", 64, 32, budget="flops")
-    assert mixer.module.inner.out_features == (8 * 64**2 + 2 * 64 * 33) // (4 * 64)
-    assert 0.99 < mixer.allocation.flops_per_token(32) / (8 * 64**2 + 2 * 64 * 33) <= 1
+    assert mixer.module.inner.out_features == (8 * 64**2 + 2 * 64 * 33 - 64) // (4 * 64 + 4)
+    assert 0.98 < mixer.allocation.flops_per_token(32) / (8 * 64**2 + 2 * 64 * 33) <= 1
+    assert solve(f"my:{module}.ByFlops", 64, 2, 32, "state").state(32) == 2 * 64 * 32
     with pytest.raises(BudgetError, match="its fit matches parameters only; write a classmethod Ema.fit"):
         build(f"my:{module}.Ema", 64, 32, budget="flops")
     with pytest.raises(BudgetError, match="it has no fit; write a classmethod Wide.fit"):

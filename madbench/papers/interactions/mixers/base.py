@@ -39,7 +39,7 @@ class InteractionFamily:
 
     name: ClassVar[str]
     version = "1"
-    matches = ("flops",)
+    matches = ("flops", "state")
     Settings = Settings
     is_bidirectional = True
     Label: ClassVar[type[InteractionLabel]]

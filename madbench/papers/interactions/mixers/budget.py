@@ -94,7 +94,7 @@ class InteractionAllocation(RankAllocation):
                 )
             return replace(self, size=replace(self.size, n_head=heads + more)).with_ranks(rank_multiple)
         if self.size.rule.quantity != "parameters" and label.base in ("C", "L"):
-            why = "it has no ranks" if label.base == "C" else "its sums are counted in the cheaper of two ways"
+            why = "it has no ranks" if label.base == "C" else "the cost of its sums is a product of its ranks"
             raise BudgetError(f"{label} cannot match {self.size.rule.name}: {why}; use --match parameters")
         if label.base == "C":
             return self
