@@ -51,6 +51,16 @@ def _operator_checks(of_label: Statements) -> Iterable[Check]:
     if label.sink:
         what = "With a logit of minus infinity, the mixer is that without a sink."
         yield check("sink", what, "arXiv 2508.10925", choices.closed_sinks, make=lambda *of: of)
+    if label.shared_kv:
+        what = "Heads that share keys and values are separate heads with equal weights."
+        source = "arXiv 1911.02150, arXiv 2305.13245"
+        yield check("shared heads", what, source, choices.equal_heads, make=lambda *of: of)
+    if label.head_gate:
+        what = "With open gates, the mixer is that without gates of heads."
+        yield check("open head gates", what, "arXiv 2505.06708", choices.open_head_gates, make=lambda *of: of)
+    if label.exclusive:
+        what = "What a head reads out is orthogonal to its own value, and only that component is removed."
+        yield check("exclusion", what, "arXiv 2603.09078", choices.exclusion, make=lambda *of: of)
     if label.window:
         what = "Windows of any size give the results of the loops, and a window of all tokens is no window."
         yield check("window", what, "Beltagy et al. 2020, Section 3.1", choices.windows, make=lambda *of: of)

@@ -1,4 +1,4 @@
-"""Residuals of checks on S/R/G with other settings than the defaults: one gate, registers at the end, no causality."""
+"""Residuals of checks on S/R/G that concern some letters, or other settings than the defaults."""
 
 from __future__ import annotations
 
@@ -101,6 +101,63 @@ def closed_sinks(family: Any, label: Variant) -> Residual:
         each[path] = difference(mixer(x), without(x))
     each["steps"] = difference(decode_tokens(mixer, x), without(x))
     return _largest(each, "with sinks of no weight")
+
+
+def open_head_gates(family: Any, label: Variant) -> Residual:
+    """Compares a mixer whose head gates are all open, or all at one half, with the mixer without them."""
+    settings = family.Settings()
+    allocation = family.solve(label, SMALL, settings)
+    mixer, x = filled_mixer(partial(family.build, allocation, settings))
+    without, _ = filled_mixer(
+        partial(family.build, replace(allocation, label=replace(label, head_gate=False)), settings)
+    )
+    without.load_state_dict(mixer.state_dict(), strict=False)
+    x[..., 0] = 1  # a channel by which the gates, which have no bias, can be opened
+    each = {"random gates": float(difference(mixer(x), without(x)) < LEAST_EFFECT)}
+    nn.init.zeros_(mixer.head_gate.weight)
+    each["gates at one half"] = difference(2 * mixer(x), without(x))
+    nn.init.constant_(mixer.head_gate.weight[:, 0], OPEN)
+    each["open gates"] = difference(mixer(x), without(x))
+    each["steps"] = difference(decode_tokens(mixer, x), without(x))
+    return _largest(each, "of head gates")
+
+
+def exclusion(family: Any, label: Variant) -> Residual:
+    """The part of each head's readout along its own value, and the error of the part that was removed."""
+    settings = family.Settings()
+    mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
+    p = mixer.for_each_head(mixer.project(x, 0))
+    o, v = mixer.attend(mixer._ordered(p), 0), p.v
+    kept = mixer.exclude(o, p)
+    sizes = o.norm(dim=-1) * v.norm(dim=-1)
+    each = {
+        "component along the own value": float(((kept * v).sum(-1).abs() / sizes.clamp(min=1e-30)).max()),
+        "squares of both parts": difference(kept.square().sum(-1) + (o - kept).square().sum(-1), o.square().sum(-1)),
+    }
+    return _largest(each, "of what heads read out")
+
+
+def equal_heads(family: Any, label: Variant) -> Residual:
+    """Compares heads that share keys and values with a mixer without m, whose heads have equal weights."""
+    residuals = []
+    for kv_heads in (1, SMALL.n_head):
+        settings = family.Settings(kv_heads=kv_heads)
+        allocation = family.solve(label, SMALL, settings)
+        mixer, x = filled_mixer(partial(family.build, allocation, settings))
+        separate = replace(allocation, label=replace(label, shared_kv=False), kv_heads=0)
+        without, _ = filled_mixer(partial(family.build, separate, settings))
+        weights, group = mixer.state_dict(), SMALL.n_head // kv_heads
+        for name, heads in (("k", allocation.key_heads), ("v", kv_heads), ("v_up", kv_heads)):
+            if f"{name}.weight" in weights:
+                weight = weights[f"{name}.weight"].unflatten(0, (heads, -1))
+                weights[f"{name}.weight"] = weight.repeat_interleave(group, 0).flatten(0, 1)
+        without.load_state_dict(weights)
+        each = {
+            "whole": difference(mixer(x), without(x)),
+            "steps": difference(decode_tokens(mixer, x), without(x)),
+        }
+        residuals.append(_largest(each, f"with kv_heads={kv_heads}"))
+    return max(residuals)
 
 
 def of_all_tokens(family: Any, label: Variant) -> Residual:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from madbench.errors import BudgetError
-from madbench.labels import diff, parse
+from madbench.labels import diff, family_of, parse
 from madbench.mixers import build, solve
+from madbench.mixers.checks import run_check
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import exclude
+
+SOUND_HEADS, SOUND_READ_OUT = DynamicMLP.for_each_head, DynamicMLP.read_out
+
+
+def roll_heads(self, p):
+    p = SOUND_HEADS(self, p)
+    return replace(p, v=p.v.roll(1, dims=-1)) if self.variant.shared_kv else p
+
+
+def grow_rows(self, o, x):
+    return SOUND_READ_OUT(self, 1.01 * o if self.head_gate else o, x)
 
 
 def without(mixer, other):
@@ -78,6 +93,22 @@ def test_a_value_of_zero_excludes_nothing_and_has_finite_gradients(scale, randn)
         torch.testing.assert_close(given, o)
     else:
         assert ((given * v).sum(-1) / scale).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "label, name, broken",
+    [
+        ("S-pe", "exclusion", {"exclude": lambda self, o, p: o - 0.5 * p.v}),
+        ("R-kme-q", "shared heads", {"for_each_head": roll_heads}),
+        ("G-he-q", "open head gates", {"read_out": grow_rows}),
+    ],
+)
+def test_each_letter_has_a_check_that_a_broken_mixer_fails(label, name, broken, monkeypatch):
+    checks = {check.name: check for check in family_of(label).checks(parse(label))}
+    assert run_check(checks[name]).verdict == "pass"
+    for method, replacement in broken.items():
+        monkeypatch.setattr(DynamicMLP, method, replacement)
+    assert run_check(checks[name]).verdict == "fail"
 
 
 def test_e_adds_no_parameters():
