@@ -22,6 +22,7 @@ class Tokens(NamedTuple):
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
     carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the cache, by name
     gate: Tensor | None = None  # (B, T, H V) factor of the sums of values, if there is one
+    mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each: what rewrites the keys of earlier tokens, by name
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Attention(NamedOperator):
 
     paths: ClassVar = ("dense", "blocks")
     """``tiled`` and ``sdpa`` are possible if there are :meth:`softmax_inputs`."""
+    block_rows: ClassVar[int] = 128
+    """Rows of a block of the path ``blocks``."""
+    dense_limit: ClassVar[int] = 512
+    """The most tokens for which the path ``dense`` is faster than blocks."""
     most_exact: ClassVar[int] = 0
     """The most tokens for which :meth:`softmax_inputs` are exact, and then in float32 or wider only. Zero if they are
     exact for any number, also in 16 bits."""

@@ -19,8 +19,6 @@ from madbench.mixers.named.layer import NamedLayer
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.tracing import is_symbolic, is_traced, needs_plain_operators
 
-BLOCK_ROWS = 128  # rows of a block
-DENSE_LIMIT_LENGTH = 512
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
 TILED_FROM_BYTES = 2**23  # size of this tensor from which tiles train softmax faster than torch's attention
 
@@ -47,7 +45,7 @@ class AttentionLayer(NamedLayer):
 
     def __init__(self, allocation: Allocation, path: str = "auto"):
         super().__init__(allocation, path)
-        self.chunk, self.max_len = BLOCK_ROWS, allocation.size.max_len
+        self.chunk, self.max_len = self.operator.block_rows, allocation.size.max_len
 
     def compute(self, x: Tensor, path: str) -> Tensor:
         tokens = self.operator.tokens(self, x, 0, None)
@@ -98,7 +96,7 @@ class AttentionLayer(NamedLayer):
             return "tiled"
         if has_kernel:
             return "sdpa"
-        is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
+        is_small = length <= self.operator.dense_limit and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "blocks"
 
     def _is_exact(self, length: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from madbench.mixers.cd.parts import split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
+from madbench.mixers.named.attention import Tokens
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.srg.parts import rotary_angles, rotate
 from madbench.mixers.tracing import is_symbolic
@@ -72,6 +74,12 @@ def decay(gate: nn.Module, x: Tensor) -> Tensor:
     """The sums of log sigmoid(gate(x)) up to each token of x (B, T, D): (B, H, T, 1), in double precision."""
     with without_autocast(x):
         return F.logsigmoid(call_in_dtype_of_input(gate, wide(x))).mT.double().cumsum(-1)[..., None]
+
+
+def add_decay(cached: Mapping[str, Tensor], tokens: Tokens) -> Tokens:
+    """The tokens with the sums of log f of the whole sequence, from those of the cache."""
+    total = cached["decay"][..., -1:, :] + tokens.cached["decay"]
+    return tokens._replace(cached={**tokens.cached, "decay": total})
 
 
 def decay_since(total: Tensor, row: int) -> Tensor:

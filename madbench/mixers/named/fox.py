@@ -75,8 +75,9 @@ class FoX(Attention):
         return Tokens(q, {"k": k, "v": v, "decay": ops.decay(layer.f_proj, x)}, {}, gate)
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
-        total = cached["decay"][..., -1:, :] + tokens.cached["decay"]
-        return super().extend(cached, tokens._replace(cached={**tokens.cached, "decay": total}))
+        from madbench.mixers.named import attention_ops as ops
+
+        return super().extend(cached, ops.add_decay(cached, tokens))
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.named import attention_ops as ops

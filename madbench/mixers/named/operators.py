@@ -18,6 +18,7 @@ from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
 from madbench.mixers.named.operator import NamedOperator
+from madbench.mixers.named.path_attention import PaTH
 from madbench.mixers.named.retnet import RetNet
 from madbench.mixers.named.rwkv7 import RWKV7
 from madbench.mixers.named.shortconv import ShortConv
@@ -40,6 +41,7 @@ _ALL: tuple[type[NamedOperator], ...] = (
     GatedAttention,
     MLA,
     FoX,
+    PaTH,
     StickBreaking,
 )
 OPERATORS: Mapping[str, type[NamedOperator]] = {operator.name: operator for operator in _ALL}

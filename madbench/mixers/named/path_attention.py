@@ -1,0 +1,184 @@
+"""PaTH attention: the positions of a pair of tokens are mirrors that the tokens between them choose (arXiv 2505.16381).
+
+    o_t = sum_(j<=t) softmax_j(A_tj / sqrt(K)) v_j,    A_tj = k_j^T H_(j+1) ... H_t q_t,    H_s = I - beta_s w_s w_s^T
+
+w = W_2 W_1 x through 32 channels, convolved with three taps, after SiLU and scaled to length 1 per head, and
+beta = 2 sigmoid(. + b) per head, so that H may have negative eigenvalues. With ``forget`` sum_(s=j+1..t) log f_s is
+added to A_tj, with one f = sigmoid(. + b) per head. With ``norm`` q and k are normed per head, with a gain shared by
+the heads. Decoding keeps H_t ... H_(j+1) k_j, so every step rewrites all keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.attention import Attention, Tokens, paired_widths
+from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.parts import Gain, Linear, Part, Taps
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from madbench.mixers.cd.forms import Dynamics
+
+RANK = 32  # channels between the two maps of w
+TAPS = 3
+
+
+@dataclass(frozen=True)
+class PaTH(Attention):
+    """See the docstring of this module. A_tj are the scores of coefficient dynamics with a mirror along w."""
+
+    forget: bool = False
+    norm: bool = False
+
+    name: ClassVar = "PaTH"
+    title: ClassVar = "PaTH attention"
+    equation: ClassVar = "o_t = sum_j softmax_j(k_j^T H_(j+1) ... H_t q_t / sqrt(K)) v_j, H_s = I - beta_s w_s w_s^T"
+    source: ClassVar = "Yang et al. 2025, arXiv 2505.16381"
+    library: ClassVar = "PaTHAttention"
+    differs: ClassVar = (
+        "The library's widths are d / H; at the budget they are narrower. With forget, log f is divided by sqrt(K) as "
+        "A is; FoX does not divide it. The library's decoding omits the norms of norm."
+    )
+    meanings: ClassVar = {"forget": "a forget gate, as FoX has", "norm": "queries and keys normed per head"}
+    parameters: ClassVar = "2*d*H*K + 2*d*H*V + 32*(d + H*K) + W*H*K + (1+forget)*(d*H + H) + norm*2*K"
+    state: ClassVar = "T*(H*K + H*V + forget*H) + (W-1)*H*K"
+    gates: ClassVar = ("bt_proj", "g_proj")
+    block_rows: ClassVar = 64
+    dense_limit: ClassVar = 64
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        return paired_widths(d, heads)
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        norms: dict[str, Part] = {"maybe_q_norm": Gain(dims.key), "maybe_k_norm": Gain(dims.key)}
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "w_proj": (Linear(d, RANK), Linear(RANK, keys)),
+            **(norms if self.norm else {}),
+            "w_conv1d": Taps(keys, taps=TAPS),
+            "bt_proj": Linear(d, dims.heads, bias=True),
+            **({"g_proj": Linear(d, dims.heads, bias=True)} if self.forget else {}),
+            "o_proj": Linear(values, d),
+        }
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        keys_and_values = {"k": dims.key_dim, "v": dims.value_dim}
+        return keys_and_values | ({"decay": dims.heads} if self.forget else {})
+
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        from madbench.mixers.named import attention_ops, ops
+        from madbench.mixers.precision import without_autocast
+
+        norms = (layer.maybe_q_norm, layer.maybe_k_norm) if self.norm else ()
+        q, k, v = attention_ops.qkv(layer, x, *norms, eps=1e-5)
+        w, carried = ops.convolve_silu(layer.w_proj(x), layer.w_conv1d.weight.squeeze(1), None, carried)
+        with without_autocast(x):
+            w = ops.unit(ops.wide_heads(w, layer.dims.heads))
+            beta = 2 * ops.linear_in_float32(layer.bt_proj, x).transpose(1, 2).sigmoid()
+        cached = {"k": ops.wide(k), "v": v}  # rewritten by every step, so no key is in 16 bits
+        cached |= {"decay": attention_ops.decay(layer.g_proj, x)} if self.forget else {}
+        return Tokens(q, cached, carried, mirrors={"w": w, "beta": beta[..., None]})
+
+    def seen(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
+        return {**tokens.cached, **tokens.mirrors}
+
+    def dynamics(self, q: Tensor, seen: Mapping[str, Tensor]) -> Dynamics:
+        """The rows of a sequence, whose scores are A."""
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.precision import wide
+
+        return Dynamics(wide(q), seen["k"], wide(seen["v"]), None, seen["w"], seen["beta"].squeeze(-1))
+
+    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        from madbench.mixers.cd import forms
+        from madbench.mixers.named import attention_ops as ops
+
+        a = ops.scores(q, seen["k"], 1.0) if first is None else forms.scores(self.dynamics(q, seen))
+        return self.normalize(layer, a, seen, first)
+
+    def normalize(self, layer: nn.Module, a: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        """The weights of scores A (B, H, M, N), whose first row is ``first``."""
+        from madbench.mixers.named import attention_ops as ops
+
+        if self.forget:
+            a = a + ops.decay_since(seen["decay"], -1 if first is None else first).to(a.dtype)
+        return ops.softmax(a * layer.dims.key**-0.5, first)
+
+    def attend_in_blocks(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
+        import torch
+
+        from madbench.mixers.cd import forms
+        from madbench.mixers.recompute import recompute
+
+        d, length = self.dynamics(q, seen), q.shape[2]
+        blocks = forms.split(d, size)
+
+        def attend(blocks: forms.Blocks, v: Tensor, seen: Mapping[str, Tensor], block: int) -> Tensor:
+            start, end = block * size, min((block + 1) * size, length)
+            a = forms.block_scores(blocks, block)[:, :, : end - start, :end]
+            past = {name: part[..., :end, :] for name, part in seen.items()}
+            return self.normalize(layer, a, past, start) @ v[:, :, :end]
+
+        read = {"decay": seen["decay"]} if self.forget else {}
+        return torch.cat([recompute(attend, blocks, d.v, read, i) for i in range(blocks.scores.shape[2])], dim=2)
+
+    def cache_of(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
+        from madbench.mixers.cd import forms
+
+        d = self.dynamics(tokens.q, self.seen(layer, tokens))
+        keys = forms.evolved_keys(d, forms.split(d, min(layer.chunk, d.q.shape[2])))
+        return {**tokens.cached, "k": keys}
+
+    def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
+        from madbench.mixers.named import attention_ops as ops
+
+        w, beta = tokens.mirrors["w"], tokens.mirrors["beta"]
+        cached = {**cached, "k": cached["k"] - cached["k"] @ w.mT * beta * w}
+        return super().extend(cached, ops.add_decay(cached, tokens) if self.forget else tokens)
+
+    def flops(self, dims: Dims, length: int) -> float:
+        """Also four per channel of a key, for each seen token: each mirror rewrites the keys before it."""
+        return super().flops(dims, length) + 2 * (length + 1) * dims.key_dim
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        w = loops.convolved(x @ p["w_proj.0.weight"].T @ p["w_proj.1.weight"].T, p["w_conv1d.weight"])
+        betas, log_f, k, v, rows = [], [], [], [], []
+        for t, x_t in enumerate(x):
+            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
+            betas.append(2 * torch.sigmoid(p["bt_proj.weight"] @ x_t + p["bt_proj.bias"]))
+            if self.forget:
+                log_f.append(-loops.softplus(-(p["g_proj.weight"] @ x_t) - p["g_proj.bias"]))
+            k.append([])
+            v.append(values.view(heads, value))
+            outputs = []
+            for h in range(heads):
+                of_head = slice(h * key, (h + 1) * key)
+                q, new = queries[of_head], keys[of_head]
+                if self.norm:
+                    q, new = (loops.normed(each, p[f"maybe_{s}_norm.weight"]) for s, each in (("q", q), ("k", new)))
+                k[t].append(new)
+                scores, forgotten = [], x.new_zeros(())
+                for j in range(t, -1, -1):
+                    scores.append((k[j][h] @ q + forgotten) / key**0.5)
+                    mirror = loops.unit(w[j, of_head])
+                    q = q - betas[j][h] * mirror * (mirror @ q)
+                    forgotten = forgotten + log_f[j][h] if self.forget else forgotten
+                weights = torch.softmax(torch.stack(scores), dim=0)
+                outputs.append(sum(weights[t - j] * v[j][h] for j in range(t + 1)))
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
