@@ -12,6 +12,7 @@ import torch
 
 from madbench.errors import StoreError
 from madbench.jobs import Report, StopTraining
+from madbench.mixers.named import recurrent_layer
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.models import token_loss
 from madbench.suites import token_trial
@@ -95,6 +96,16 @@ def test_each_member_has_the_numbers_it_has_alone(label, three, together, alone)
     for job, record in zip(jobs, together(jobs)):
         assert_same_numbers(record, alone(job), LOSS if label[0] in "SD" else AT_KINKS)
         assert (record.details["group"], record.details["path"]) == (3, alone(job).details["path"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["KDA", "RWKV-7"])
+def test_recurrent_layers_of_a_group_work_in_blocks(label, three, together, alone, monkeypatch):
+    monkeypatch.setattr(recurrent_layer, "CHUNK", 4)
+    jobs = [dataclasses.replace(job, label=label, mixer={}) for job in three]
+    for job, record in zip(jobs, together(jobs)):
+        assert_same_numbers(record, alone(job))
+        assert (record.details["group"], record.details["path"]) == (3, "chunked")
 
 
 @pytest.mark.slow

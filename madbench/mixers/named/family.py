@@ -94,7 +94,7 @@ class NamedFamily(ListedFamily):
         """The traits of the layer."""
         return Traits(
             outputs=(f"{label.operator.output}.weight",),
-            stacked_path="dense",
+            stacked_path=label.operator.stacked_path,
             has_heads=label.operator.has_heads,
             keeps_init=label.operator.keeps_init,
             without_decay=label.operator.without_decay,

@@ -84,6 +84,8 @@ class NamedOperator(ABC):
     """True if the layer depends on its place in a model, which is ``allocation.size.layer``."""
     without_decay: ClassVar[tuple[str, ...]] = ()
     """Parameters with two or more dimensions that get no weight decay."""
+    stacked_path: ClassVar[str] = "dense"
+    """The path while several models train as one."""
     shares_values: ClassVar[bool] = False
     """True if later layers of a model read values of its first layer (:mod:`madbench.mixers.sharing`)."""
     has_heads: ClassVar[bool] = True
@@ -161,6 +163,7 @@ class Operator(NamedOperator):
     """A named operator with a recurrence, whose state has a fixed size."""
 
     paths: ClassVar = ("dense", "chunked", "fla")
+    stacked_path: ClassVar = "chunked"
     has_mirror: ClassVar[bool] = True
     """True if the state is also multiplied by I - beta k k^T."""
     has_channel_decay: ClassVar[bool] = False
