@@ -18,6 +18,7 @@ CASES = [
     ("S-p", {}),
     ("D-p", {}),
     ("S-pmhe", {"kv_heads": 2}),
+    ("D-pm", {"differential": "v2", "rope_share": 0.5}),
     ("R-cg-q-12o", {}),
     ("G-cgk-q-12o", {}),  # registers
     ("R-q-12", {"position_rows": "from_end"}),  # rows depend on the length of the input

@@ -35,7 +35,7 @@ LABELS = {
 }
 """A spread of the letters of each family; of one that is not here, its first ones."""
 MORE = {
-    "": ("D-p", "S-12o!", "S-v-2", "G-pcg-q-12", "R-a-q-1o", "G-c-12o!", "S-pwsn", "R-kw-q-12o"),
+    "": ("D-p", "S-12o!", "S-v-2", "G-pcg-q-12", "R-a-q-1o", "G-c-12o!", "S-pwsn", "R-kw-q-12o", "D-pkmhe-q"),
     "cd": (
         "cd:linear",
         "cd:gla",
