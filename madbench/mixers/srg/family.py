@@ -58,7 +58,7 @@ class Settings:
     """Labels with k and mixing: registers are the first slots, or the slots behind a row's last token (X || R)."""
     adapter_rank: int = field(default=4, metadata=NOT_AT_DEFAULT)
     """Labels with a: rank of the matrices added to W_v and W_o."""
-    window: int = field(default=16, metadata=NOT_AT_DEFAULT)
+    window: int = field(default=8, metadata=NOT_AT_DEFAULT)
     """Labels with w: number of tokens that a row sees, its own included."""
     kv_heads: int = field(default=1, metadata=NOT_AT_DEFAULT)
     """Labels with m: number of heads of keys and values, a divisor of n_head. 1 is MQA, n_head is a label without m."""

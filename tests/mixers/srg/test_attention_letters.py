@@ -100,7 +100,7 @@ def test_blocks_that_skip_hidden_keys_are_chosen_for_long_sequences():
 
 def test_counts_of_a_window_by_hand():
     """d 64: 4 d^2 parameters, and 2 * 2 d FLOPs for each of the (1 + ... + 16 + 112 * 16) / 128 tokens of a row."""
-    windowed, plain = solve("S-pw", 64, 2, 128), solve("S-p", 64, 2, 128)
+    windowed, plain = solve("S-pw", 64, 2, 128, window=16), solve("S-p", 64, 2, 128)
     assert windowed.terms == plain.terms and windowed.ratio == 1
     seen = (16 * 17 / 2 + 112 * 16) / 128
     assert plain.flops_per_token(128) - windowed.flops_per_token(128) == 4 * 64 * (64.5 - seen)
@@ -108,7 +108,7 @@ def test_counts_of_a_window_by_hand():
     assert windowed.flops_per_token(16) == plain.flops_per_token(16)
     both = windowed.flops_per_token(128, causal=False) - windowed.flops_per_token(128)
     assert both == 4 * 64 * (seen - 1)  # as many later tokens as earlier ones
-    assert solve("R-w-q-1o", 64, 2, 128, mix_rank=2).terms["mix1_tables"] == 2 * 16 * 5
+    assert solve("R-w-q-1o", 64, 2, 128, mix_rank=2, window=16).terms["mix1_tables"] == 2 * 16 * 5
     assert "H_q (w + k) (2 r + 1)" in solve("R-kw-q-1o", 64, 2, 128).formulas["mix1_tables"]
 
 
@@ -117,7 +117,7 @@ def test_window_is_a_setting_of_w_alone():
     def ids(label, *changes):
         return [job.id for job in MAD.jobs([label], MAD.Profile.load("quick", changes), tasks=["compression"])]
 
-    assert ids("S-pw") == ids("S-pw", "model.window=16") != ids("S-pw", "model.window=8")
+    assert ids("S-pw") == ids("S-pw", "model.window=8") != ids("S-pw", "model.window=4")
     with pytest.raises(ConfigError, match="window has no effect on 'S-p'"):
         build("S-p", 16, 8, window=4)
     with pytest.raises(ConfigError, match="window"):
