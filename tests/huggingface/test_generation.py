@@ -19,6 +19,8 @@ CASES = [
     ("D-p", {}),
     ("S-pmhe", {"kv_heads": 2}),
     ("D-pm", {"differential": "v2", "rope_share": 0.5}),
+    ("S-pwsn", {"window": 3}),
+    ("R-w-q-12", {"window": 3}),  # slots count tokens that have left the window
     ("R-cg-q-12o", {}),
     ("G-cgk-q-12o", {}),  # registers
     ("R-q-12", {"position_rows": "from_end"}),  # rows depend on the length of the input
