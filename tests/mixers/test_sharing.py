@@ -67,6 +67,14 @@ def test_prompts_and_steps_equal_the_whole(model):
     assert difference(model.decode(tokens[:, 2:], state)[0], y[:, -1]) < 1e-13, "several tokens after a prompt"
 
 
+@pytest.mark.parametrize("cls", [GPT, Backbone])
+def test_every_model_hands_values_on(cls):
+    model, tokens = filled("RWKV-7", 2, cls), drawn_tokens()
+    y = model(tokens)
+    next(module for name, module in model.named_modules() if name.endswith("v_lora")).lora[2].bias.fill_(-99)
+    assert difference(model(tokens), y) > 1e-3
+
+
 @pytest.mark.parametrize("path", ["reference", "dense", "chunked"])
 @pytest.mark.parametrize("cls", [GPT, Backbone])
 def test_every_path_of_a_model_is_the_same_function(path, cls):
