@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from madbench.errors import MadbenchError
 from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
+from madbench.labels.budgets import COUNTINGS
 from madbench.mixers import used_settings
 from madbench.suites.base import OWN_PROFILE, Suite
 from madbench.suites.corpora import StoredCorpus
@@ -48,6 +49,8 @@ class Protocol:
         parts = [f"{noun} {self.profile_name}"]
         if len(self.suite.fidelities) > 1:
             parts.append(self.fidelity)
+        if self.budget not in COUNTINGS:
+            parts.append(f"matched by {self.budget}")
         if self.corpus is not None:
             parts = [self.suite.title.lower(), *parts, f"corpus {self.corpus.name}"]
         return ", ".join([*parts, self.device])

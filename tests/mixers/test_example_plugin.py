@@ -43,6 +43,8 @@ def test_the_module_has_the_parameters_of_its_allocation_within_the_budget():
         assert solve(label, 48, 3, 20, "paper").ranks == {"r": 48}
         with pytest.raises(BudgetError, match="too narrow"):
             solve(label, 2, 4, 20)
+        with pytest.raises(BudgetError, match="its family chooses ranks by parameters, and cannot match FLOPs"):
+            solve(label, 48, 3, 20, "flops")
 
 
 @pytest.mark.slow

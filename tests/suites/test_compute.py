@@ -136,6 +136,7 @@ def test_a_plan_says_how_many_steps_and_what_remains(profile):
     rows = (Row("S-p"), Row("R-c-q"), Row("G-cg-q-12o"))
     grid = Grid(rows, ("compression",), profile=profile.source, budget="compute")
     experiment = prepare(grid, device="cpu")
+    assert "corrected, matched by compute, cpu" in experiment.title
     notes = [note for note in experiment.notes if "times the steps of softmax attention" in note]
     assert [note.split()[2] for note in notes] == ["R-c-q", "G-cg-q-12o"]
     assert all(note.startswith("mad tasks: ") and "training FLOPs differ by at most" in note for note in notes)

@@ -78,8 +78,10 @@ def budget_figure(
 ) -> Page:
     """Draw labels by name against the cost ``x``, and the Pareto front.
 
+    ``frame.attrs`` may have the quantity that the budget matches, as ``matched``; the default is ``parameters``.
     Raises ``NothingToDrawError`` if no label has both a mean and a cost.
     """
+    cost = COSTS[x].replace("parameters", frame.attrs.get("matched", "parameters")) if x == "budget_ratio" else COSTS[x]
     references, frame = frame[frame.label == ""], frame[frame.label != ""]
     notes = _notes(frame, x)
     frame = frame.dropna(subset=[x, "mean"]).assign(cost=lambda rows: rows[x])
@@ -98,7 +100,7 @@ def budget_figure(
     styles, fronts = label_styles(frame.label), []
     for axes, (quantity, rows) in zip(panels.axes, of_quantity.items()):
         fronts.append(_draw(axes, rows, styles))
-        axes.set(xlabel=COSTS[x], ylabel=column(quantity).axis or title(quantity), title=layout.name(quantity))
+        axes.set(xlabel=cost, ylabel=column(quantity).axis or title(quantity), title=layout.name(quantity))
         if layout.is_small:
             axes.locator_params(nbins=4)
         if x == "mixer_parameters":

@@ -120,6 +120,7 @@ def _budget(results: Results, _: Suite) -> pd.DataFrame:
     frame = budget.budget_frame(results.scores, costs, " ".join(_shared(results)), heuristics)
     if frame[frame.label != ""]["mean"].isna().all():
         raise NothingToDrawError("no label has all of its runs finished")
+    frame.attrs["matched"] = results.matched
     return frame
 
 

@@ -284,6 +284,9 @@ def test_means_are_drawn_against_their_cost_by_name(points):
     assert points(axes) == [(1.0, 31.0), (1.36, 50.5), (1.0, 20.0)] and points(axes, face="white") == [(1.0, 20.0)]
     assert [text.get_text() for text in axes.texts] == ["S", "R-12!", "G"]
     assert "unfinished: R." in " ".join(figure.get_supxlabel().split())
+    assert axes.get_xlabel() == "mixer parameters, softmax attention = 1"
+    frame.attrs["matched"] = "FLOPs per token"
+    assert budget_figure(frame).axes[0].get_xlabel() == "mixer FLOPs per token, softmax attention = 1"
 
 
 def test_parameters_are_another_cost_and_a_label_without_is_left_out_and_named(points):
