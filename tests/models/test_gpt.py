@@ -19,7 +19,7 @@ from madbench.suites import suite_of
 from madbench.suites.language.suite import LANGUAGE, LanguageProfile, size
 from madbench.text.corpus import imagined_corpus
 
-DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o", "Mamba-3", "mLSTM")
+DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o", "Mamba-3", "mLSTM", "MLA", "PaTH")
 
 
 def make(label="S", vocab_size=11, d_model=16, n_layer=2, seq_len=8, n_head=2, positions="none"):
