@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from madbench.analysis.rendering import Listing
 from madbench.analysis.scores import Results
-from madbench.errors import MadbenchError
+from madbench.errors import ConfigError, MadbenchError
 from madbench.jobs import Job, mapping_text
-from madbench.labels import is_shown_as_stored
+from madbench.labels import family_of, label_identity, trust
 from madbench.labels.names import display_name
+from madbench.labels.patterns import part_texts
 from madbench.mixers.costs import CountedCosts, count_costs
 from madbench.suites import Suite, size_of
 from madbench.suites.scoring import JobOutcome
@@ -56,6 +57,7 @@ class RowCosts:
 
     values: dict[str, float] = field(default_factory=dict)
     by_length: dict[int, CountedCosts] = field(default_factory=dict)
+    is_causal: bool = True  # False if a token sees all tokens
     unknown: str = ""  # reason why a count is missing
 
 
@@ -84,9 +86,8 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
             cell = {"label": name, "task": column.name, "mean": value, "ratio": ratio, "baseline": baseline}
             cells.append(cell | {"unit": column.unit})
         lines.append(line)
-    sizes = [size_of(outcome.job) for outcomes in by_row.values() for outcome in outcomes if _is_counted(outcome.job)]
-    length = max((size.seq_len for size in sizes), default=0)
-    is_causal = all(size.is_causal for size in sizes)
+    length = max((length for row in costs.values() for length in row.by_length), default=0)
+    is_causal = all(row.is_causal for row in costs.values())
     caption = _caption(suite, baseline, length, is_causal and not all_pairs, measured_note, costs)
     pairs = "--full-square counts all T pairs of a token." if is_causal and not all_pairs else ""
     notes = " ".join(filter(None, [NOTES.format(pairs=pairs), _by_length(costs)]))
@@ -94,32 +95,46 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
     return Listing(names, headings, lines, cells, caption, notes, "tab:costs")
 
 
-def _is_counted(job: Job) -> bool:
-    """True if the mixers of a job can be counted without code that must not be run."""
-    return not is_shown_as_stored(job.label)
-
-
 def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
-    """The counted costs of a row's mixers, at each length of its jobs and at the longest."""
+    """The counted costs of a row's mixers, at each length of its jobs and at the longest.
+
+    If they cannot be counted here, the number of parameters is that of the record.
+    """
     costs = RowCosts()
-    for outcome in outcomes:
-        if not _is_counted(outcome.job):
-            costs.unknown = f"{outcome.job.label}: its code is not here"
-            return costs
-        try:
+    try:
+        for outcome in outcomes:
+            check_countable(outcome.job)
             size = size_of(outcome.job)
-            if size.mixers and size.seq_len not in costs.by_length:
+            if size.mixers is None:
+                raise ConfigError(f"the suite {outcome.job.suite} does not state its mixers")
+            costs.is_causal = size.is_causal
+            if size.seq_len not in costs.by_length:
                 counted = count_costs(size.mixers, size.seq_len, all_pairs or not size.is_causal)
                 costs.by_length[size.seq_len] = counted
-        except MadbenchError as error:
-            costs.unknown = str(error)
-            return costs
-    if costs.by_length:
-        longest = costs.by_length[max(costs.by_length)]
-        costs.values = {"parameters": longest.parameters, "flops_per_token": longest.flops_per_token}
-        costs.values |= {} if longest.state is None else {"state": longest.state}
-        costs.unknown = longest.unknown
+    except MadbenchError as error:
+        costs.unknown, costs.by_length = str(error), {}
+        recorded = [outcome for outcome in outcomes if "mixer_parameters" in outcome.details]
+        for outcome in recorded[:1]:
+            layers = getattr(outcome.job.model, "n_layer", 1)
+            costs.values["parameters"] = layers * outcome.details["mixer_parameters"]
+        return costs
+    longest = costs.by_length[max(costs.by_length)]
+    costs.values = {"parameters": longest.parameters, "flops_per_token": longest.flops_per_token}
+    costs.values |= {} if longest.state is None else {"state": longest.state}
+    costs.unknown = longest.unknown
     return costs
+
+
+def check_countable(job: Job) -> None:
+    """Raise ``ConfigError`` if a label's mixers must not be counted: code that nobody named, or that was edited.
+
+    Reading stored runs never imports code, unless the user named its label in the command.
+    """
+    named = [part for part in part_texts(job.label) if getattr(family_of(part), "names_code", False)]
+    if not all(map(trust.is_allowed, named)):
+        raise ConfigError(f"{job.label}: name it in the command, and its code is counted")
+    if named and not job.family.startswith(label_identity(job.label)):
+        raise ConfigError(f"{job.label}: its code was edited after the run")
 
 
 def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[JobOutcome]]) -> str:

@@ -120,7 +120,7 @@ def report_page(
         "findings_note": f"{judged.caption} {judged.notes}",
         "tables": [
             *(result_page_table(part) for part in parts),
-            *(cost_page_table(suites()[name], costs) for name, costs in cost_tables(results).items()),
+            *(cost_page_table(suites()[name], each) for name, each in cost_tables(results).items() if each.cells),
         ],
         "comparison": comparison_page_table(
             comparison_table(baseline, others, results.scores, matched=results.matched).of_origin(results.origin()),

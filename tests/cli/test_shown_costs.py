@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from madbench.labels import trust
 from madbench.mixers import solve
 
 TASKS = "compression,in_context_recall"
@@ -81,3 +82,56 @@ def test_comparisons_have_costs_and_the_full_square_needs_them(main, fill, tiny)
     assert {cell["label"] for cell in compared["costs"]["mad"]["cells"]} == {"S-p", "R-c"}
     refused = main("table", "-t", TASKS, "-p", tiny, "--full-square")
     assert refused.code and "--full-square has no effect without --costs" in refused.stderr
+
+
+MODULE = """
+from torch import nn
+
+
+class Shift(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.out = nn.Linear(d_model, d_model, bias=False)
+
+    def state(self, seq_len):
+        return self.out.in_features
+
+    def forward(self, x):
+        return self.out(x)
+"""
+
+
+@pytest.mark.slow
+def test_a_module_is_counted_if_its_label_is_typed_and_a_hybrid_by_layer(main, fill, tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = f"shift_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    label = f"my:{name}.Shift"
+    trust.allow([label])
+    fill(["S-p", label, f"{label}/S-p"], details={"mixer_parameters": 7})
+    typed, content = costs_of(main, "-p", tiny, "S-p", label, f"{label}/S-p")
+    assert typed[label, "flops_per_token"]["mean"] == 2 * 2 * 16 * 16
+    assert typed[label, "state"]["mean"] == 2 * 16 and "Not counted" not in content["caption"]
+    assert typed[f"{label}/S-p", "state"]["mean"] == 16 + 2 * 16 * 16
+    untyped, content = costs_of(main, "-p", tiny)
+    assert untyped[label, "parameters"]["mean"] == 14 and untyped[label, "state"]["mean"] is None
+    assert "name it in the command" in content["caption"]
+    (tmp_path / f"{name}.py").write_text(MODULE.replace("bias=False", "bias=True"))
+    monkeypatch.setattr("madbench.analysis.cost_table.label_identity", lambda label: "another")
+    _, content = costs_of(main, "-p", tiny, "S-p", label)
+    assert "its code was edited after the run" in content["caption"]
+
+
+@pytest.mark.slow
+def test_language_models_have_their_peak_memory(main, store, language_run):
+    for label, memory in (("S-p", 2), ("R-c", 1)):
+        run = language_run(label, details=TIMED)
+        for row in run.record.curve:
+            row["memory_bytes"] = memory * 2**20
+        store.finish(run.job, run.record)
+    shown = main("table", "-t", "language_model", "--costs", "-f", "json")
+    assert shown.code == 0, shown.stderr
+    cells = json.loads(shown.stdout)["costs"]["language"]["cells"]
+    costs = {(cell["label"], cell["task"]): cell for cell in cells}
+    assert (costs["R-c", "memory_mib"]["mean"], costs["R-c", "memory_mib"]["ratio"]) == (1, 0.5)
+    assert costs["S-p", "step_ms"]["mean"] == 20 and costs["S-p", "state"]["mean"] == 2 * 16 * 16
