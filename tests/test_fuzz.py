@@ -16,7 +16,7 @@ from madbench.cli.validate import _check
 from madbench.errors import MadbenchError
 from madbench.grid import load_grid
 from madbench.labels import available_sets, expand, explain, parse
-from madbench.mixers.srg.grammar import all_labels
+from madbench.mixers.srg.listing import all_labels
 from madbench.suites import size_of
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS

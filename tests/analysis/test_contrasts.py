@@ -7,7 +7,8 @@ import pytest
 
 from madbench.analysis.contrasts import find_pairs, find_squares
 from madbench.labels import diff, expand, parse
-from madbench.mixers.srg.grammar import FACTORS, all_labels, spell
+from madbench.mixers.srg.grammar import FACTORS, spell
+from madbench.mixers.srg.listing import all_labels
 from srg_letters import FEATURES_BEYOND_TABLE1
 
 

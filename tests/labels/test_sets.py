@@ -9,7 +9,7 @@ import pytest
 from madbench import config
 from madbench.errors import ConfigError, LabelError
 from madbench.labels import expand, family_of, parse
-from madbench.mixers.srg.grammar import all_labels
+from madbench.mixers.srg.listing import all_labels
 from srg_letters import END, FREE_FEATURES, features_after
 
 BRACES = {

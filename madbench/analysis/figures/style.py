@@ -16,7 +16,7 @@ from matplotlib.ticker import LogFormatterMathtext, NullFormatter
 
 from madbench.analysis.figures import fonts
 from madbench.analysis.figures.colors import apart_from, shade
-from madbench.mixers.srg.grammar import all_labels, all_variants
+from madbench.mixers.srg.listing import all_labels, all_variants
 
 Look = Mapping[str, Any]
 """Arguments of Line2D in Matplotlib."""

@@ -9,7 +9,8 @@ import unicodedata
 
 from madbench.errors import LabelError
 from madbench.labels.diagnosis import SHOWN, point_at, quoted_choices
-from madbench.mixers.srg.grammar import ALIASES, LETTERS, RuleError, every_label, from_letters, spell
+from madbench.mixers.srg.grammar import ALIASES, LETTERS, RuleError, from_letters, spell
+from madbench.mixers.srg.listing import every_label
 
 MOST_EDITS = 3
 

@@ -25,10 +25,9 @@ from madbench.mixers.srg.grammar import (
     SYNTAX,
     WIDENED,
     Variant,
-    every_label,
     from_letters,
-    neighbours,
 )
+from madbench.mixers.srg.listing import every_label, neighbours
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP

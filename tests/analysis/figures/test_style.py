@@ -20,7 +20,7 @@ from madbench.analysis.figures.style import (
     label_style,
     label_styles,
 )
-from madbench.mixers.srg.grammar import all_labels
+from madbench.mixers.srg.listing import all_labels
 from madbench.suites.mad.suite import MAD_TASKS
 
 pytestmark = pytest.mark.usefixtures("without_layout")

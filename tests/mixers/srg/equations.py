@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from madbench.mixers.srg.grammar import Variant, all_variants
+from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.listing import all_variants
 
 APPENDICES = {
     "diagonal mixing", "mixed normals", "turned normals", "differential", "deformation", "pool", "atoms",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from madbench.errors import BudgetError
 from madbench.labels import parse
 from madbench.mixers import solve
-from madbench.mixers.srg.grammar import all_variants
+from madbench.mixers.srg.listing import all_variants
 
 variants = st.sampled_from(all_variants())
 sizes = {"d": st.integers(8, 1024), "heads": st.integers(1, 8), "length": st.integers(1, 2048)}

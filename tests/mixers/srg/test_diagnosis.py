@@ -12,7 +12,7 @@ from madbench.labels import every_label, parse
 from madbench.labels.diagnosis import point_at, show
 from madbench.mixers.srg import diagnosis
 from madbench.mixers.srg.diagnosis import nearest
-from madbench.mixers.srg.grammar import all_labels
+from madbench.mixers.srg.listing import all_labels
 from srg_letters import BASES, END, features_after, listed
 
 MESSAGES = {

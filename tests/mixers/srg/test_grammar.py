@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from madbench.errors import LabelError
 from madbench.labels import every_label, parse
-from madbench.mixers.srg import grammar
-from madbench.mixers.srg.grammar import LETTERS, Variant, all_labels, listing_key
+from madbench.mixers.srg import listing
+from madbench.mixers.srg.grammar import LETTERS, Variant
+from madbench.mixers.srg.listing import all_labels, listing_key
 from srg_letters import ALL_LETTERS, BASES, sample_of_labels
 from srg_letters import FEATURES_BEYOND_TABLE1 as OTHERS
 
@@ -63,8 +64,8 @@ def test_labels_are_listed_by_base_features_and_mixing_without_building_variants
     labels = [label for label in every_label() if len(label) < 6]
     assert labels == sorted(labels, key=lambda label: listing_key(parse(label)))
     monkeypatch.setattr(Variant, "__post_init__", None)
-    grammar.every_label.cache_clear()
-    assert len(grammar.every_label()) == len(every_label())
+    listing.every_label.cache_clear()
+    assert len(listing.every_label()) == len(every_label())
 
 
 @pytest.mark.slow

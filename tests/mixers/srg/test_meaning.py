@@ -6,7 +6,8 @@ import pytest
 
 from madbench.labels import diff, every_label, explain, factors, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
-from madbench.mixers.srg.grammar import FACTORS, LETTERS, all_variants
+from madbench.mixers.srg.grammar import FACTORS, LETTERS
+from madbench.mixers.srg.listing import all_variants
 from srg_letters import BASES, FEATURES, sample_of_labels, with_features_changed
 
 MOST_APART = 4  # characters that only one of two labels has, if these differ in one factor

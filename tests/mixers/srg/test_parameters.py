@@ -8,7 +8,7 @@ import torch
 from madbench.errors import BudgetError
 from madbench.mixers import Size, build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.mixers.srg.grammar import all_labels, all_variants
+from madbench.mixers.srg.listing import all_labels, all_variants
 
 
 @pytest.fixture

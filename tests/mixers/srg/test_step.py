@@ -8,7 +8,7 @@ import torch
 from madbench.errors import TrainingError
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.mixers.srg.grammar import all_labels
+from madbench.mixers.srg.listing import all_labels
 from mixers.srg.equations import one_label_per_equation
 
 WITH_MIXING = ("S-q-1", "S-p-q-12o", "R-q-2", "R-12!", "R-p-v-12o", "G-p-q-1o", "G-g-q-12", "G-g-q-12o")

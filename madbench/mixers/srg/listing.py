@@ -1,0 +1,89 @@
+"""Lists of S/R/G labels, and the labels next to one of them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from contextlib import suppress
+from dataclasses import replace
+
+from madbench.errors import LabelError
+from madbench.mixers.srg.grammar import FIELDS, LETTERS, Variant, from_letters
+
+_LISTED = [
+    name
+    for segments in (("base",), ("features",), ("mixing",), ("rank", "budget"))
+    for name in reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in segments))
+]
+"""Fields in the order in which labels are listed, the slowest-varying first."""
+_BEYOND_TABLE1 = {row.letter for row in LETTERS if not row.is_in_table1}
+
+
+@functools.cache
+def every_label() -> tuple[str, ...]:
+    """All labels of the grammar, ordered by base, features, mixing, and the place where parameters are saved.
+
+    They are joined from the texts of segments: building 100,000 variants takes seconds.
+    """
+    budgets = {False: [*_segment("rank", "")], True: [(letter, True) for letter in (*_letters_of("rank"), "!")]}
+    labels = []
+    for base in _letters_of("base"):
+        for (features, pays), (mixing, mixing_pays) in itertools.product(
+            _segment("features", base), _segment("mixing", base)
+        ):
+            for place, _ in budgets[pays or mixing_pays]:
+                rank, over = ("", place) if place == "!" else (place, "")
+                labels.append("-".join(filter(None, (base, features, rank, mixing))) + over)
+    return tuple(labels)
+
+
+def _letters_of(segment: str) -> list[str]:
+    return [row.letter for row in LETTERS if row.segment == segment]
+
+
+def _segment(segment: str, base: str) -> list[tuple[str, bool]]:
+    """The texts that a segment can have with a base, each with True if it adds parameters that must be saved.
+
+    Texts with later letters come later.
+    """
+    fields = [name for name in _LISTED if any(row.field == name for row in LETTERS if row.segment == segment)]
+    texts = []
+    for values in itertools.product(*(FIELDS[name] for name in fields)):
+        rows = [row for row in LETTERS if row.segment == segment and (row.field, row.value) in zip(fields, values)]
+        letters = {base, *(row.letter for row in rows)}
+        if all(not row.needs or letters.intersection(row.needs) for row in rows):
+            texts.append(("".join(row.letter for row in rows), any(row.is_paid for row in rows)))
+    return texts
+
+
+def listing_key(variant: Variant) -> tuple[int, ...]:
+    """The key by which :func:`every_label` is ordered."""
+    return tuple(FIELDS[name].index(getattr(variant, name)) for name in _LISTED)
+
+
+def neighbours(variant: Variant) -> list[Variant]:
+    """The variants that can differ from this one in one factor, in the order of the list, and a few others.
+
+    Rank, layout and budget follow from each other and from the letters that add parameters, so they are tried in every
+    combination with every change of another field.
+    """
+    dependent = ("rank", "layout", "over")
+    changes: list[dict[str, str | bool]] = [{}]
+    changes += [{name: value} for name in FIELDS if name not in dependent for value in FIELDS[name]]
+    found = {}
+    for change, values in itertools.product(changes, itertools.product(*(FIELDS[name] for name in dependent))):
+        with suppress(LabelError):
+            found[replace(variant, **change, **dict(zip(dependent, values)))] = None
+    return sorted(found, key=listing_key)
+
+
+@functools.cache
+def all_labels() -> tuple[str, ...]:
+    """The 504 labels whose letters are all in the paper's Table 1, in the order of ``every_label``."""
+    return tuple(label for label in every_label() if not _BEYOND_TABLE1.intersection(label))
+
+
+@functools.cache
+def all_variants() -> tuple[Variant, ...]:
+    """The variants of :func:`all_labels`."""
+    return tuple(map(from_letters, all_labels()))
