@@ -10,7 +10,7 @@ from typing import Any
 
 from madbench.errors import did_you_mean
 from madbench.labels.arguments import read_words
-from madbench.mixers.named.operator import NamedOperator
+from madbench.mixers.named.operator import Operator
 
 
 def integer(default: int, least: int, most: int) -> Any:
@@ -21,30 +21,30 @@ def integer(default: int, least: int, most: int) -> Any:
     return field(default=default, metadata={"least": least, "most": most})
 
 
-def read(operator: type[NamedOperator], text: str, start: int, end: int) -> NamedOperator:
+def read(operator: type[Operator], text: str, start: int, end: int) -> Operator:
     """The operator with the arguments between two positions of a label. Raises ``LabelError`` that points at one."""
     return operator(**read_words(text, start, end, lambda word: _argument(operator, word)))
 
 
-def written(operator: NamedOperator) -> str:
+def written(operator: Operator) -> str:
     """The arguments in the order of the operator's fields, such as ``(neg,n=3)``, without those at their default."""
     words = [_word(each, getattr(operator, each.name)) for each in fields(operator)]
     words = [word for word, each in zip(words, fields(operator)) if getattr(operator, each.name) != each.default]
     return f"({','.join(words)})" if words else ""
 
 
-def levels(operator: NamedOperator) -> dict[str, str]:
+def levels(operator: Operator) -> dict[str, str]:
     """The value of each argument by name. Empty text for a flag that is not set."""
     values = ((each, getattr(operator, each.name)) for each in fields(operator))
     return {each.name: str(value) if each.metadata else (each.name if value else "") for each, value in values}
 
 
-def choices(operator: type[NamedOperator]) -> list[str]:
+def choices(operator: type[Operator]) -> list[str]:
     """The arguments that a label may have, such as ``neg`` and ``n=1...4``."""
     return [f"{each.name}={_range(each)}" if each.metadata else each.name for each in fields(operator)]
 
 
-def variants(operator: type[NamedOperator]) -> Iterator[NamedOperator]:
+def variants(operator: type[Operator]) -> Iterator[Operator]:
     """The operator with every choice of its arguments. The default of each comes first."""
     values = [dict.fromkeys((each.default, *_values(each))) for each in fields(operator)]
     return (operator(*chosen) for chosen in itertools.product(*values))
@@ -62,7 +62,7 @@ def _word(each: Field[Any], value: int) -> str:
     return f"{each.name}={value}" if each.metadata else each.name
 
 
-def _argument(operator: type[NamedOperator], word: str) -> tuple[str, int]:
+def _argument(operator: type[Operator], word: str) -> tuple[str, int]:
     """The name and the value of one argument. Raises ``ValueError`` with a hint."""
     name, equals, value = (part.strip() for part in word.partition("="))
     by_name = {each.name: each for each in fields(operator)}

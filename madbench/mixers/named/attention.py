@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from madbench.mixers.named.operator import Dims, NamedOperator, width_steps
+from madbench.mixers.named.operator import Dims, Operator, width_steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,7 +26,7 @@ class Tokens(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Attention(NamedOperator):
+class Attention(Operator):
     """A named operator with a cache that grows by every token."""
 
     paths: ClassVar = ("dense", "blocks")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from madbench.errors import BudgetError
 from madbench.mixers import Layer, Size
 from madbench.mixers.named.arguments import written
-from madbench.mixers.named.operator import Dims, NamedOperator, Operator
+from madbench.mixers.named.operator import Dims, Operator
 from madbench.mixers.named.parts import Taps, count
+from madbench.mixers.named.recurrent import Recurrent
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, CountedParameters, last_that_fits, over_budget
 
 NEAR = 6
@@ -21,7 +22,7 @@ NEAR = 6
 class Label:
     """A named operator with its arguments, at the budget, or with the library's own widths if ``over``."""
 
-    operator: NamedOperator
+    operator: Operator
     over: bool = False
 
     def __str__(self) -> str:
@@ -156,7 +157,7 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
 
     fitting = (widest(operator.candidates(each * heads, heads)) for each in near)
     best = max((at(dims) for dims in fitting if dims), key=rule.amount, default=smallest)
-    if isinstance(operator, Operator) and size.d_model < WIDE_MODEL:
+    if isinstance(operator, Recurrent) and size.d_model < WIDE_MODEL:
         values = range(best.dims.value, best.dims.value + 8 * WIDE_VO_STEP)
         best = at(widest([replace(best.dims, value=value) for value in values]) or best.dims)
     return best

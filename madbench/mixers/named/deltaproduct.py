@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.arguments import integer
-from madbench.mixers.named.operator import Dims, Operator, Rows, widths_near_double
+from madbench.mixers.named.operator import Dims, widths_near_double
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class DeltaProduct(Operator):
+class DeltaProduct(Recurrent):
     """See the docstring of this module. With n = 1 it is GDN(neg)."""
 
     n: int = integer(default=2, least=1, most=4)

@@ -14,7 +14,7 @@ from madbench.labels.registry import name_key
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.named import arguments
 from madbench.mixers.named.budget import Label, NamedAllocation, solve
-from madbench.mixers.named.operator import NamedOperator
+from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Gain, Taps
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
 
 PARTS_BY_GROUP = {Taps: "mixer conv", Gain: "norms"}
-"""Groups of parameters, by the kind of their part. Gates are a group too: ``NamedOperator.gates``."""
+"""Groups of parameters, by the kind of their part. Gates are a group too: ``Operator.gates``."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class NamedFamily(ListedFamily):
             groups=self._groups(label.operator),
         )
 
-    def _groups(self, operator: NamedOperator) -> dict[str, str]:
+    def _groups(self, operator: Operator) -> dict[str, str]:
         """The group of each part that is not a projection, by name. It does not depend on widths."""
         parts = operator.parts(operator.library_dims(64, 2))
         groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, wider_values
+from madbench.mixers.named.operator import Dims, wider_values
 from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,7 +24,7 @@ ROOT = 16  # the decay is this root of a sigmoid
 
 
 @dataclass(frozen=True)
-class GLA(Operator):
+class GLA(Recurrent):
     """See the docstring of this module."""
 
     name: ClassVar = "GLA"

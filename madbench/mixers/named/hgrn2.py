@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.operator import Dims, width_steps
 from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,7 +30,7 @@ class BoundedDims(Dims):
 
 
 @dataclass(frozen=True)
-class HGRN2(Operator):
+class HGRN2(Recurrent):
     """See the docstring of this module. ``Dims.key`` is the expansion ratio."""
 
     bound: bool = False

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import Allocation, sharing
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.named.operator import NamedOperator
+from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.parts import Gain, Init, Linear, LinearInit, LowRank, Part, Taps, Vector
 from madbench.mixers.sharing import Shared
 from madbench.mixers.start import redraw_parts
@@ -60,7 +60,7 @@ class NamedLayer(nn.Module):
     def __init__(self, allocation: Allocation, path: str = "auto"):
         super().__init__()
         self.allocation, self.path = allocation, path
-        self.operator: NamedOperator = allocation.operator
+        self.operator: Operator = allocation.operator
         self.dims = allocation.dims
         if path not in self.paths:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")

@@ -13,15 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.operator import Dims, width_steps
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Mamba2(Operator):
+class Mamba2(Recurrent):
     """See the docstring of this module. ``Dims.key`` is N, and ``Dims.value`` is P."""
 
     name: ClassVar = "Mamba-2"

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.operator import Dims, width_steps
 from madbench.mixers.named.parts import Gain, Linear, Part, Vector
+from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,7 +27,7 @@ LEAST_RATE = 1e-4  # of the state's decay, -A
 
 
 @dataclass(frozen=True)
-class Mamba3(Operator):
+class Mamba3(Recurrent):
     """See the docstring of this module. ``Dims.key`` is N, and ``Dims.value`` is P.
 
     The engine writes one key per row. B_t x_t^T is written at t with the sum of its two weights, in row t and in row

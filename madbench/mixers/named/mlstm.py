@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, widths_near_double
+from madbench.mixers.named.operator import Dims, widths_near_double
 from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,7 +28,7 @@ EPS = 1e-6  # of the denominator, and of the norm
 
 
 @dataclass(frozen=True)
-class MLSTM(Operator):
+class MLSTM(Recurrent):
     """See the docstring of this module. The last column of the state is n."""
 
     name: ClassVar = "mLSTM"

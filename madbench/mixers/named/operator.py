@@ -1,20 +1,19 @@
-"""The interface of named operators: facts, parameters and loops over the definition, and the recurrence of most."""
+"""The interface of named operators: facts, parameters, and loops over the definition."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.parts import CONV_TAPS, Part, Taps
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from madbench.labels.family import Layer
-    from madbench.mixers.cd.forms import Dynamics
     from madbench.mixers.named.layer import NamedLayer
 
 
@@ -31,19 +30,8 @@ class Dims:
     value_dim = property(lambda self: self.heads * self.value, doc="Value channels of all heads.")
 
 
-class Rows(NamedTuple):
-    """The inputs of the recurrence and of the read-out of some rows.
-
-    A token takes :attr:`Operator.rows_per_token` rows of the recurrence.
-    """
-
-    dynamics: Dynamics
-    carried: Mapping[str, Tensor]  # (B, ...) each: what the token after these rows needs besides the state, by name
-    gate: Tensor | None = None  # gate of the read-out, if it is computed together with the other projections
-
-
 @dataclass(frozen=True)
-class NamedOperator(ABC):
+class Operator(ABC):
     """A named operator of any kind. Its fields are the arguments that a label may have in parentheses.
 
     A field is a flag that is False by default, or an :func:`~madbench.mixers.named.arguments.integer`.
@@ -156,56 +144,6 @@ class NamedOperator(ABC):
     def state_size(self, dims: Dims, tokens: int = 0) -> int:
         """All numbers that a sequence carries after some tokens."""
         return sum(self.carried(dims).values()) + tokens * sum(self.cached(dims).values())
-
-
-@dataclass(frozen=True)
-class Operator(NamedOperator):
-    """A named operator with a recurrence, whose state has a fixed size."""
-
-    paths: ClassVar = ("dense", "chunked", "fla")
-    stacked_path: ClassVar = "chunked"
-    has_mirror: ClassVar[bool] = True
-    """True if the state is also multiplied by I - beta k k^T."""
-    has_channel_decay: ClassVar[bool] = False
-    """True if each key channel has a decay of its own."""
-
-    def layer_class(self) -> type[NamedLayer]:
-        from madbench.mixers.named.recurrent_layer import RecurrentLayer
-
-        return RecurrentLayer
-
-    @abstractmethod
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
-        """The rows of x (B, T, D) as inputs of the recurrence.
-
-        ``carried`` is what the tokens before x have left (:attr:`Rows.carried`). It is None at the start of a sequence.
-        Otherwise x is a single token, and the rows are all that happens to the state. If the operator shares values,
-        they are a fourth argument ``shared``.
-        """
-
-    @abstractmethod
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        """The output (B, T, D) from the states' read-outs y (B, H, T, V)."""
-
-    @property
-    def rows_per_token(self) -> int:
-        """The rows of the recurrence that a token takes. The state is read after the last one."""
-        return 1
-
-    def recurrent(self, dims: Dims) -> int:
-        """The numbers of the recurrent state."""
-        return dims.heads * dims.key * dims.value
-
-    def state_size(self, dims: Dims, tokens: int = 0) -> int:
-        return self.recurrent(dims) + super().state_size(dims, tokens)
-
-    def flops(self, dims: Dims, length: int) -> float:
-        """Work per number of the recurrent state: 1 for its decay, 2 for the read-out, and 2 for what each row writes.
-
-        A delta rule adds 4 per row for what is removed. Gates, activations and norms are not counted.
-        """
-        per_row = 6 if self.has_mirror else 2
-        return (3 + per_row * self.rows_per_token) * self.recurrent(dims)
 
 
 def width_steps(d: int, most: int) -> range:

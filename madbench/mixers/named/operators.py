@@ -17,14 +17,14 @@ from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
-from madbench.mixers.named.operator import NamedOperator
+from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.path_attention import PaTH
 from madbench.mixers.named.retnet import RetNet
 from madbench.mixers.named.rwkv7 import RWKV7
 from madbench.mixers.named.shortconv import ShortConv
 from madbench.mixers.named.stickbreaking import StickBreaking
 
-_ALL: tuple[type[NamedOperator], ...] = (
+_ALL: tuple[type[Operator], ...] = (
     KDA,
     GDN,
     GDN2,
@@ -44,5 +44,5 @@ _ALL: tuple[type[NamedOperator], ...] = (
     PaTH,
     StickBreaking,
 )
-OPERATORS: Mapping[str, type[NamedOperator]] = {operator.name: operator for operator in _ALL}
+OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

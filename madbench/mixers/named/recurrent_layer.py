@@ -11,7 +11,7 @@ from madbench.mixers import Allocation
 from madbench.mixers.cd import forms, library
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.layer import NamedLayer
-from madbench.mixers.named.operator import Operator
+from madbench.mixers.named.recurrent import Recurrent
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.sharing import Shared
 from madbench.mixers.tracing import is_symbolic
@@ -36,7 +36,7 @@ class RecurrentLayer(NamedLayer):
     - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits
     """
 
-    operator: Operator
+    operator: Recurrent
 
     def __init__(self, allocation: Allocation, path: str = "auto"):
         super().__init__(allocation, path)

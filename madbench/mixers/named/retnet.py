@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, wider_values
+from madbench.mixers.named.operator import Dims, wider_values
 from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class RetNet(Operator):
+class RetNet(Recurrent):
     """See the docstring of this module."""
 
     name: ClassVar = "RetNet"

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator, Rows, width_steps
+from madbench.mixers.named.operator import Dims, width_steps
 from madbench.mixers.named.parts import Gain, Linear, LowRank, Part, Vector
+from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -53,7 +54,7 @@ class RwkvDims(Dims):
 
 
 @dataclass(frozen=True)
-class RWKV7(Operator):
+class RWKV7(Recurrent):
     """See the docstring of this module."""
 
     name: ClassVar = "RWKV-7"

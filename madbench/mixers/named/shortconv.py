@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, NamedOperator
+from madbench.mixers.named.operator import Dims, Operator
 from madbench.mixers.named.parts import Linear, Part, Taps
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ TAPS = 3
 
 
 @dataclass(frozen=True)
-class ShortConv(NamedOperator):
+class ShortConv(Operator):
     """See the docstring of this module. It has neither keys nor values."""
 
     name: ClassVar = "ShortConv"

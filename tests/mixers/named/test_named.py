@@ -20,9 +20,9 @@ from madbench.mixers.named import loops, ops
 from madbench.mixers.named.arguments import variants
 from madbench.mixers.named.budget import Label
 from madbench.mixers.named.family import FAMILY
-from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Linear, Vector
+from madbench.mixers.named.recurrent import Recurrent
 from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 from madbench.mixers.traits import traits_of
@@ -59,7 +59,7 @@ def parts(cache):
 
 def numbers(operator, dims, tokens):
     """The numbers of each tensor of :func:`parts` that the operator states."""
-    recurrent = {"state": operator.recurrent(dims)} if isinstance(operator, Operator) else {}
+    recurrent = {"state": operator.recurrent(dims)} if isinstance(operator, Recurrent) else {}
     cached = {name: tokens * count for name, count in operator.cached(dims).items()}
     return recurrent | cached | dict(operator.carried(dims))
 
