@@ -299,8 +299,8 @@ for _row in LETTERS:
     FIELDS[_row.field].append(_row.value)
 FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
 """Factors in which labels can differ, in the order of the letters."""
-FACTOR_NAMES = {"mix1": "R(1)", "mix2": "R(2)"}
-"""Display names of factors, if they differ from the internal name."""
+FACTOR_NAMES = {row.factor: row.name for row in LETTERS if row.factor in ("mix1", "mix2") or "_" in row.factor}
+"""Display names of factors, if they differ from the internal name. An internal name of several words is not shown."""
 
 
 class RuleError(LabelError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.labels import diff, every_label, explain, factors, family_of, levels, parse
+from madbench.labels import diff, every_label, explain, factor_names, factors, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
 from madbench.mixers.srg.grammar import FACTORS, LETTERS
 from madbench.mixers.srg.listing import all_variants
@@ -104,3 +104,9 @@ def test_levels_name_mixing_with_its_layout_and_the_budget_by_what_pays():
 def test_the_levels_of_contrasts_have_one_order():
     assert LEVELS == ("", *BASES, *FEATURES, "v", "q", "1", "1o", "2", "2o", "o", "!")
     assert {level for label in sample_of_labels(500) for level in levels(parse(label)).values()} == set(LEVELS)
+
+
+def test_factors_have_display_names_without_underscores():
+    names = factor_names("S-p")
+    assert names["mix1"] == "R(1)" and names["head_gate"] == "gate per head"
+    assert not [name for name in FACTORS if "_" in names.get(name, name)]

@@ -69,6 +69,17 @@ def test_second_derivatives_are_those_of_dense(label, make, randn):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("label", ["R-pmhe", "G-gmhe-q-1o"])
+def test_letters_around_the_operator_are_those_of_the_dense_path(label, make_mixer, randn):
+    """m repeats keys and values for two heads, and h and e act on what heads read out."""
+    mixer = make_mixer(label, max_len=19, std=0.2, dtype=torch.float32, path="fused").to(DEVICE)
+    x, cotangent = (randn(1, 17, 16, seed=seed).float().to(DEVICE) for seed in (1, 2))
+    results = run(mixer, mixer, x, cotangent)
+    mixer.path = "dense"
+    assert_close(results, run(mixer, mixer, x, cotangent), 1e-4)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_a_compiled_mixer_is_one_graph(label, equals_the_reference):
     equals_the_reference(label, functools.partial(torch.compile, fullgraph=True, backend="aot_eager"))
