@@ -87,6 +87,14 @@ def test_the_default_is_in_no_id_and_in_no_record(make_job):
     assert make_job(optimizer="muon").to_dict()["training"]["optimizer"] == "muon"
 
 
+def test_a_profile_may_state_the_optimizer_and_it_is_a_change_of_a_shipped_one(tmp_path):
+    (tmp_path / "own.yaml").write_text("like: quick\ntraining: {optimizer: muon}\n")
+    profile = MAD.Profile.load(str(tmp_path / "own.yaml"))
+    (job,) = MAD.jobs(["S"], profile, tasks=("compression",))
+    assert job.training.optimizer == "muon" and MAD.nearest(job) == ("quick", ("training.optimizer=muon",))
+    assert profile.trains_job(job) and not MAD.Profile.load("quick").trains_job(job)
+
+
 def test_no_table_mixes_two_optimizers(make_job):
     jobs = [make_job(label=label, optimizer=name) for label in ("S", "R-c") for name in ("adamw", "muon")]
     groups = by_protocol(MAD, jobs, lambda job: job)
