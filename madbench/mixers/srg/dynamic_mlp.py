@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,13 +11,12 @@ from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import softmax
-from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import check_weights, project, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import recompute
-from madbench.mixers.srg import decoding, tiled
+from madbench.mixers.srg import decoding, softmax_paths, tiled
 from madbench.mixers.srg.budget import MlpAllocation
 from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.kernels import fused, proof
@@ -29,7 +27,6 @@ from madbench.mixers.srg.parts import (
     SequenceMixing,
     ShortConv,
     activate,
-    append_sink,
     append_slots,
     exclude,
     in_window,
@@ -248,16 +245,8 @@ class DynamicMLP(nn.Module):
         if path == "sdpa" or (path == "tiled" and self.uses_sdpa):
             is_difference = self.variant.base == "D"
             v = torch.cat((projected.v, projected.v), dim=1) if is_difference else projected.v
-            q, k = projected.q, projected.k
-            if path == "tiled":
-                sink = None if self.sink is None else self.sink[:, None, None].expand(len(x), -1, 1, 1)
-                o = self._by_head(functools.partial(_tiled_attention, self.window), q, k, v, sink, None)
-            else:
-                if self.sink is not None:
-                    q, k, v = append_sink(q, k, v, self.sink)
-                refuse_second(path, (q, k, v))
-                o = self._by_head(self._torch_attention(x.shape[1]), q, k, v, None, None)
-                o = o if self.sink is None else o[:, :, 1:, : projected.v.shape[-1]]
+            of_rows = (projected.q, projected.k, v, self.sink)
+            o = softmax_paths.attend(path, *of_rows, self.window, self.causal, self._by_head)
             if is_difference:
                 first, second = o.chunk(2, dim=1)
                 o = first - self._contrast(projected) * second
@@ -270,11 +259,6 @@ class DynamicMLP(nn.Module):
         else:
             o = self._attend_in_chunks(projected)
         return self.read_out(self.exclude(o, projected), x)
-
-    def _torch_attention(self, length: int) -> Callable[..., Tensor]:
-        if self.window and (is_symbolic(length) or length > self.window):
-            return functools.partial(_attention_in_window, self.window, self.causal, self.sink is not None)
-        return _causal_attention if self.causal else _full_attention
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
@@ -600,30 +584,6 @@ class DynamicMLP(nn.Module):
         if self.vo_gate:
             o = o * torch.sigmoid(self.vo_gate(x))
         return self.o(o) + self.o_up(self.o_down(o)) if self.o_down else self.o(o)
-
-
-def _causal_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-
-def _full_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v)
-
-
-def _attention_in_window(
-    window: int, causal: bool, has_sink: bool, base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None
-) -> Tensor:
-    length = q.shape[2]
-    visible = in_window(length, length, 0, window, causal, q.device)
-    if has_sink:
-        visible[:, 0] = True
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
-
-
-def _tiled_attention(
-    window: int, base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, *_: None
-) -> Tensor:
-    return softmax.attend(q, k, v, window, sink)
 
 
 def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:

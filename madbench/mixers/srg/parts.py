@@ -83,21 +83,6 @@ def activate(
     return F.softplus(scale) * F.relu(gate), _norm(gate)
 
 
-def append_sink(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Operands of softmax attention without a sink, (B, heads, T + 1, K + 1) and (B, heads, T + 1, V or K + 1).
-
-    A token without a value stands before the others. Its key has the sink as its score with every query, by a further
-    channel. The first row of the result has no meaning; the rows after it are those of attention with the sink. Values
-    are padded to the width of keys if they are narrower, since some kernels need equal widths.
-    """
-    width = q.shape[-1]
-    q = F.pad(q * ((width + 1) / width) ** 0.5, (0, 1), value=1.0)  # attention divides by the square root of the width
-    score = (sink * (width + 1) ** 0.5).to(k.dtype)[:, None, None].expand(*k.shape[:2], 1, 1)
-    first = F.pad(score, (width, 0))
-    k = torch.cat((first, F.pad(k, (0, 1))), dim=2)
-    return F.pad(q, (0, 0, 1, 0)), k, F.pad(v, (0, max(0, width + 1 - v.shape[-1]), 1, 0))
-
-
 def mask_slots(x: Tensor, seen: Seen) -> Tensor:
     """Sets the slots of x (..., M, W) that a row cannot see to 0."""
     if isinstance(seen, Tensor):

@@ -1,0 +1,69 @@
+"""Softmax attention without mixing and registers, by torch's own attention or in blocks on a CPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers import softmax
+from madbench.mixers.derivatives import refuse_second
+from madbench.mixers.srg.parts import in_window
+from madbench.mixers.tracing import is_symbolic
+
+
+def attend(
+    path: str, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, window: int, causal: bool,
+    by_head: Callable[..., Tensor],
+) -> Tensor:  # fmt: skip
+    """q, k (B, heads, T, K), v (B, heads, T, V), sink (heads,) -> (B, heads, T, V), on the path ``sdpa`` or ``tiled``.
+
+    A row sees the tokens at a distance below ``window``, or all if it is 0. ``by_head`` calls an operator with rows of
+    the heads, as :meth:`DynamicMLP._by_head` does.
+    """
+    if path == "tiled":
+        of_heads = None if sink is None else sink[:, None, None].expand(len(q), -1, 1, 1)
+        return by_head(functools.partial(_in_blocks, window), q, k, v, of_heads, None)
+    length, width = q.shape[2], v.shape[3]
+    if window and not is_symbolic(length) and length <= window:
+        window = 0
+    if sink is not None:
+        q, k, v = append_sink(q, k, v, sink)
+    refuse_second(path, (q, k, v))
+    o = by_head(functools.partial(_by_torch, window, causal, sink is not None), q, k, v, None, None)
+    return o if sink is None else o[:, :, 1:, :width]
+
+
+def append_sink(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Operands of softmax attention without a sink, (B, heads, T + 1, K + 1) and (B, heads, T + 1, V or K + 1).
+
+    A token without a value stands before the others. Its key has the sink as its score with every query, by a further
+    channel. The first row of the result has no meaning; the rows after it are those of attention with the sink. Values
+    are padded to the width of keys if they are narrower, since some kernels need equal widths.
+    """
+    width = q.shape[-1]
+    q = F.pad(q * ((width + 1) / width) ** 0.5, (0, 1), value=1.0)  # attention divides by the square root of the width
+    score = (sink * (width + 1) ** 0.5).to(k.dtype)[:, None, None].expand(*k.shape[:2], 1, 1)
+    first = F.pad(score, (width, 0))
+    k = torch.cat((first, F.pad(k, (0, 1))), dim=2)
+    return F.pad(q, (0, 0, 1, 0)), k, F.pad(v, (0, max(0, width + 1 - v.shape[-1]), 1, 0))
+
+
+def _by_torch(
+    window: int, causal: bool, has_sink: bool, base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None
+) -> Tensor:
+    if not window:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    visible = in_window(q.shape[2], q.shape[2], 0, window, causal, q.device)
+    if has_sink:
+        visible[:, 0] = True
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+
+
+def _in_blocks(
+    window: int, base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, *_: None
+) -> Tensor:
+    return softmax.attend(q, k, v, window, sink)
