@@ -31,6 +31,7 @@ def test_whole_pairs_are_rotated_and_at_least_one(width, share, rotated):
     assert build("S-p", width, 8, n_head=1, rope_share=share).rotated == rotated
 
 
+@pytest.mark.slow
 def test_rotated_channels_are_those_of_transformers(randn):
     """GPT-NeoX computes its angles in float32."""
     neox = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
