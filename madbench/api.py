@@ -130,7 +130,7 @@ def run(
         tasks: names of tasks; the six of MAD by default.
         seeds: seeds of initialisation, data and order.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
-        budget: the parameters that the budget counts, ``strict`` or ``paper``.
+        budget: what mixers have in common: parameters (``strict``, ``paper``), ``flops``, ``state`` or ``compute``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
         slots: jobs at a time. By default one per core on the CPU, and one on a GPU.
@@ -202,7 +202,7 @@ def run_language_model(
         tokenizer: tokenizer of the ids in nanoGPT's files, ``gpt2`` by default.
         dtype: type of nanoGPT's ids, such as ``uint32``. By default the smallest that fits.
         seeds: seeds of initialisation and batches.
-        budget: the parameters that the budget counts, ``strict`` or ``paper``.
+        budget: what mixers have in common: parameters (``strict``, ``paper``), ``flops``, ``state`` or ``compute``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store. Default corpora are below it.
         precision: replaces the ``auto`` of a profile, which depends on the device.
@@ -269,7 +269,7 @@ def sweep(
         seeds: ``[0, 1]`` or ``"0-4"``; 0 by default.
         profile: as for :func:`run`.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
-        budget: the parameters that the budget counts, ``strict`` or ``paper``.
+        budget: what mixers have in common: parameters (``strict``, ``paper``), ``flops``, ``state`` or ``compute``.
         set: settings that all rows share, by key.
         mode: ``product``, ``one_at_a_time`` or ``list``.
         baseline: the row with which others are compared, by default the first.

@@ -48,7 +48,8 @@ class GridFile:
     fidelity: Fidelity = "corrected"
     """Protocol of the MAD tasks: corrected (ours) or published (the reference implementation's)."""
     budget: Budget = "strict"
-    """Parameters that the budget counts: strict counts all of them, paper leaves out the mixing tables."""
+    """What mixers have in common: all parameters (strict), parameters without the mixing tables (paper), FLOPs per
+    token (flops), numbers carried by decoding (state), or parameters and training FLOPs (compute)."""
     set: dict[str, Any] = field(default_factory=dict)
     """Settings that all rows share, by key."""
     vary: dict[str, Any] = field(default_factory=dict)
