@@ -42,6 +42,29 @@ def test_coefficients_by_lag_read_the_values_into_the_output(label):
     assert ("lambda" in probe.gates) == label.endswith("ss")
 
 
+GATES = {
+    "GatedAttention": ["output"],
+    "MLA": [],
+    "FoX(gate)": ["forget", "output"],
+    "PaTH(forget)": ["beta/2", "forget"],
+    "StickBreaking": [],
+}
+"""Names of the gates of named operators with a growing cache."""
+
+
+@pytest.mark.parametrize("label", GATES)
+def test_weights_of_a_named_operator_read_the_values_into_the_output(label):
+    mixer, x = built(label)
+    probe, tokens = mixer.probe(x), mixer.operator.tokens(mixer, x, 0, None)
+    o = read(probe.weights, mixer.operator.seen(mixer, tokens)["v"]).unflatten(-1, (2, -1)).transpose(1, 2)
+    torch.testing.assert_close(mixer.operator.read_out(mixer, o, x, tokens), mixer(x), rtol=1e-9, atol=1e-12)
+    assert sorted(probe.gates) == GATES[label]
+    assert all(gate.shape[:2] == (2, 7) and 0 < gate.min() and gate.max() < 1 for gate in probe.gates.values())
+    if "forget" in probe.gates:
+        gate = mixer.g_proj if label.startswith("PaTH") else mixer.f_proj
+        torch.testing.assert_close(probe.gates["forget"], gate(x).sigmoid(), rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("label", ["hfa:2", "hfa:2-p", "hfa:L2"])
 def test_products_of_scores_weigh_the_values(label):
     mixer, x = built(label)

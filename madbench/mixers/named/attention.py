@@ -97,6 +97,10 @@ class Attention(Operator):
             blocks.append(recompute(attend, q[:, :, start:end], *(part[..., :end, :] for part in seen.values())))
         return torch.cat(blocks, dim=2)
 
+    def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
+        """Numbers between 0 and 1 that depend on the input, (B, T, ...) each, by name."""
+        return {} if tokens.gate is None else {"output": tokens.gate}
+
     def cache_of(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
         """The cache after the prompt ``tokens``."""
         return tokens.cached

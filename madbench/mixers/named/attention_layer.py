@@ -17,6 +17,7 @@ from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.attention import Attention, Tokens
 from madbench.mixers.named.layer import NamedLayer
 from madbench.mixers.precision import without_autocast
+from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.tracing import is_symbolic, is_traced, needs_plain_operators
 
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
@@ -82,6 +83,14 @@ class AttentionLayer(NamedLayer):
             o = self.operator.decode(self, tokens, cached)
         y = self.operator.read_out(self, o, row, tokens)[:, 0]
         return y, Cache(cached, tokens.carried, position + 1)
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """The weights of the tokens in every row, and the gates."""
+        tokens = self.operator.tokens(self, x, 0, None)
+        with without_autocast(x):
+            weights = self.operator.weights(self, tokens.q, self.operator.seen(self, tokens), 0)
+        return Probe(weights=by_lag(weights), gates=self.operator.probed_gates(tokens))
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape."""

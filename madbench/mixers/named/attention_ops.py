@@ -76,6 +76,11 @@ def decay(gate: nn.Module, x: Tensor) -> Tensor:
         return F.logsigmoid(call_in_dtype_of_input(gate, wide(x))).mT.double().cumsum(-1)[..., None]
 
 
+def gate_of(total: Tensor) -> Tensor:
+    """The gates f (B, T, H) whose logarithms have these sums (B, H, T, 1) up to each token."""
+    return F.pad(total.squeeze(-1), (1, 0)).diff().exp().mT
+
+
 def add_decay(cached: Mapping[str, Tensor], tokens: Tokens) -> Tokens:
     """The tokens with the sums of log f of the whole sequence, from those of the cache."""
     total = cached["decay"][..., -1:, :] + tokens.cached["decay"]

@@ -97,6 +97,11 @@ class FoX(Attention):
         ones = torch.full_like(q[..., :1], (1 + width) ** 0.5)  # the scores are divided by sqrt(K + 1)
         return torch.cat((q * (1 + 1 / width) ** 0.5, ones), dim=-1), torch.cat((k, since), dim=-1), v
 
+    def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
+        from madbench.mixers.named import attention_ops as ops
+
+        return super().probed_gates(tokens) | {"forget": ops.gate_of(tokens.cached["decay"])}
+
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch
 

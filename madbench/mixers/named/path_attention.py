@@ -146,6 +146,12 @@ class PaTH(Attention):
         cached = {**cached, "k": cached["k"] - cached["k"] @ w.mT * beta * w}
         return super().extend(cached, ops.add_decay(cached, tokens) if self.forget else tokens)
 
+    def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
+        from madbench.mixers.named import attention_ops as ops
+
+        forget = {"forget": ops.gate_of(tokens.cached["decay"])} if self.forget else {}
+        return {"beta/2": tokens.mirrors["beta"].squeeze(-1).mT / 2} | forget
+
     def flops(self, dims: Dims, length: int) -> float:
         """Also four per channel of a key, for each seen token: each mirror rewrites the keys before it."""
         return super().flops(dims, length) + 2 * (length + 1) * dims.key_dim
