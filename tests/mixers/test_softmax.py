@@ -69,7 +69,7 @@ def test_outputs_and_gradients_are_those_of_loops(shape, kept, small_blocks, mon
 
 @pytest.mark.parametrize("kept", [0, 2**22])
 @pytest.mark.parametrize("shape", [SHAPES[2], pytest.param(SHAPES[3], marks=pytest.mark.slow), SHAPES[4]])
-@pytest.mark.parametrize("window", [0, 1, 4, 6, 20])
+@pytest.mark.parametrize("window", [0, 4, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 6, 20))])
 def test_windows_and_sinks_are_those_of_loops(shape, window, kept, small_blocks, monkeypatch):
     monkeypatch.setattr(softmax, "KEPT_NUMBERS", kept)
     variables = [*inputs(shape), heads(*shape[:2], 1, 1, seed=5).detach().requires_grad_()]

@@ -134,7 +134,8 @@ def test_a_probe_has_no_weights_outside_the_window(label, make, randn):
     assert weights.shape == (1, 2, TOKENS, TOKENS) and not weights[..., 3:].any() and weights[0, 0, -1, :3].all()
 
 
-@pytest.mark.parametrize("label", ["S-w", pytest.param("R-w-q-12o", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["S-w", "R-w-q-12o"])
 def test_a_wrong_window_fails_its_check(label, monkeypatch):
     assert [outcome.verdict for outcome in run_checks(label, names=["window"])] == ["pass"]
     name = "madbench.mixers.srg.dynamic_mlp.in_window"
