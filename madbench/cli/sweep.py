@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -25,12 +26,15 @@ from madbench.grid import is_grid_file, load_grid, parse_axes
 def sweep(
     context: typer.Context,
     words: argument(
-        list[str],
+        list[str] | None,
         "LABEL|KEY=VALUE|GRID.yaml",
         options.LABELS_HELP + " KEY=VALUE is for all rows. Or a file with a grid; options replace its keys.",
-    ),
+    ) = None,
     vary: option(
-        list[str] | None, "A setting that differs between rows; may be repeated.", metavar="KEY=V1,V2,..."
+        list[str] | None,
+        "A setting that differs between rows, or a label whose argument does: 'DeltaProduct(n={1,2,3})'; may be "
+        "repeated.",
+        metavar="KEY=V1,V2,...",
     ) = None,
     mode: option(
         Literal["product", "one_at_a_time"],
@@ -72,20 +76,22 @@ def sweep(
       madbench sweep '~R-cg-q-12o' --seeds 0-2
       madbench sweep R-12! R-12o! --vary model.mix_rank=4,8 -t in_context_recall
       madbench sweep S R-c --vary training.epochs=8,20 --mode one_at_a_time
+      madbench sweep S-p --vary 'DeltaProduct(n={1,2,3})' --seeds 0-2
       madbench sweep @table1 --profile full --devices 0,1 --slots 4 --dry-run
       madbench sweep grid.yaml --retry --time-limit 30m
       madbench sweep @table1 --on ray:head:6379
       madbench sweep @table1 --on slurm:cluster.yaml --device cuda
     """
+    labels = [word for word in vary or [] if re.search("[:({]", word.partition("=")[0])]  # a key has none of these
     keys = {
         "mode": mode,
         "baseline": baseline and _baseline_of(baseline),
         **grid.keys(),
         "seeds": parse_seeds(training.seeds),
         "budget": training.budget,
-        "vary": parse_axes(vary or []),
+        "vary": parse_axes([word for word in vary or [] if word not in labels]),
     }
-    source, overrides = _source_of(words)
+    source, overrides = _source_of([*(words or []), *labels])
     changes = {key: value for key, value in keys.items() if context.get_parameter_source(key).name != "DEFAULT"}
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):

@@ -187,6 +187,13 @@ def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
     assert not Path("results").exists()
 
 
+def test_arguments_of_labels_are_varied(main, tiny):
+    varied = ("--vary", "DeltaProduct(n={1,2,3})", "--vary", "training.epochs=1,2")
+    shown = main("sweep", "S", *varied, "--profile", tiny, *CHOICES, "--dry-run")
+    first = [line.split()[0] for line in shown.stdout.splitlines() if "training.epochs=" in line]
+    assert first == [name for name in ("S", "DeltaProduct(n=1)", "DeltaProduct", "DeltaProduct(n=3)") for _ in range(2)]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -211,6 +218,8 @@ def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
         (["S", "--devices", "99"], "device 'cuda:99': this machine has"),
         (["S", "-f", "json", "-f", "csv"], "--format: given twice; give it once"),
         (["S", "training.epochs=2", "training.epochs=3"], "'training.epochs' is given twice"),
+        (["grid.yaml", "--vary", "GDN{,(neg)}"], "'GDN{,(neg)}' has no effect: the labels are those of grid.yaml"),
+        (["--vary", "training.epochs=1,2"], "nothing to train: give at least one label and one seed"),
         (["training.epochs=2"], "nothing to train: give at least one label and one seed"),
     ],
 )
