@@ -77,7 +77,7 @@ class FlaFamily(ListedFamily):
             rows.append(Explanation("!", "budget", what, "", "this label"))
         elif layer.note:
             rows.append(Explanation("", "widths", layer.note, "", "matched to 4 d^2"))
-        same = f" {layer.counterpart} is the same recurrence for a CPU." if layer.counterpart else ""
+        same = f" {layer.counterpart} computes the same on a CPU." if layer.counterpart else ""
         rows.append(Explanation("", "device", f"The kernels need {self.needs}.{same}", "", "flash-linear-attention"))
         return rows
 

@@ -34,7 +34,7 @@ class Layer:
     carried: Callable[[Any], int] = lambda layer: 0
     """Further numbers carried from token to token, except the windows of convolutions."""
     note: str = ""
-    counterpart: str = ""  # label of the same recurrence that runs on a CPU
+    counterpart: str = ""  # label of the same operator that runs on a CPU
     keeps_init: bool = False  # True if the layer initializes its weights as in its paper
     cache: Callable[[Any], int] = lambda layer: 0  # numbers that each further token adds to the cache
     most_key: int = 0  # largest key width per head that the kernels support; 0 for no limit
@@ -216,6 +216,7 @@ LAYERS: Mapping[str, Layer] = {
         _path,
         state=lambda layer: {"qk": layer.hidden_size, "vo": layer.kv_dim, "state": 0},
         note="The widths are fixed. Heads of keys and values are shared until the layer fits.",
+        counterpart="PaTH",
         cache=lambda layer: 2 * layer.kv_dim,  # a key, which each step updates, and a value
     ),
     "kda": Layer(

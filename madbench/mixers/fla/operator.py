@@ -29,7 +29,7 @@ class FlaMixer(nn.Module):
             raise TrainingError(f"path {path!r} is not known: {allocation.label} has only the library's kernels")
         label, layer = allocation.label, LAYERS[allocation.label.layer]
         if not torch.get_device_module(DEVICE).is_available():
-            instead = f"; {layer.counterpart} is the same recurrence for a CPU" if layer.counterpart else ""
+            instead = f"; {layer.counterpart} computes the same on a CPU" if layer.counterpart else ""
             raise TrainingError(f"{label} runs on a CUDA GPU only, and there is none here{instead}")
         self.allocation = allocation
         # not get_default_device, which ignores `with torch.device(...)` in torch 2.6

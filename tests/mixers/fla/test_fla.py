@@ -119,9 +119,7 @@ def test_sizes_that_do_not_fit_or_are_refused_are_errors(made_up):
 
 def test_building_needs_a_gpu_and_names_what_needs_none(made_up, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(
-        TrainingError, match="fla:gla runs on a CUDA GPU only, .*; GLA is the same recurrence for a CPU$"
-    ):
+    with pytest.raises(TrainingError, match="fla:gla runs on a CUDA GPU only, .*; GLA computes the same on a CPU$"):
         madbench.build("fla:gla", d_model=64, max_len=8)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     mixer = madbench.build("fla:gla", d_model=64, max_len=8)
