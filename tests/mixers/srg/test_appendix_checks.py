@@ -81,7 +81,7 @@ def freeze_strengths(monkeypatch):
 
 
 def forget_the_norm(monkeypatch):
-    monkeypatch.setattr(dynamic_mlp, "activate", lambda base, h, last, _: (torch.relu(h.tril(last)), None))
+    monkeypatch.setattr(dynamic_mlp, "activate", lambda base, h, last, *_: (torch.relu(h.tril(last)), None))
 
 
 def select_above_a_threshold(monkeypatch):

@@ -142,7 +142,7 @@ def mask_after_mixing(monkeypatch):
 
 
 def norm_before_mask(monkeypatch):
-    def activate(base, h, first_row, contrast=None):
+    def activate(base, h, first_row, *_):
         return torch.relu(h.tril(first_row)), h.square().sum(-1, keepdim=True).sqrt()
 
     monkeypatch.setattr(dynamic_mlp, "activate", activate)
@@ -151,14 +151,14 @@ def norm_before_mask(monkeypatch):
 def select_above_a_threshold(monkeypatch):
     sound = dynamic_mlp.activate
 
-    def activate(base, h, first_row, contrast=None):
+    def activate(base, h, first_row, *_):
         return sound(base, h - 0.5, first_row)
 
     monkeypatch.setattr(dynamic_mlp, "activate", activate)
 
 
 def forget_the_norm(monkeypatch):
-    def activate(base, h, first_row, contrast=None):
+    def activate(base, h, first_row, *_):
         return torch.relu(h.tril(first_row)), None
 
     monkeypatch.setattr(dynamic_mlp, "activate", activate)
