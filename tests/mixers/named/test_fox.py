@@ -8,7 +8,7 @@ from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 
 from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, normed
 from madbench.mixers import build
-from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
+from madbench.mixers.residuals import difference, filled_mixer
 
 ARGUMENTS = ["", "(gate)", "(norm)", "(gate,norm)"]
 
@@ -64,11 +64,3 @@ def test_long_sequences_do_not_lose_digits_of_near_decays():
     layer.path = "auto"
     assert layer.resolve_path(1, 1024) == "sdpa" and layer.resolve_path(1, 4096) == "blocks"
     assert layer.bfloat16().resolve_path(1, 1024) == "blocks"
-
-
-def test_a_sliding_window_decays_by_differences_of_sums():
-    layer, x = filled_mixer(lambda: build("FoX", 16, 5, n_head=2))
-    x = torch.cat((x, x.flip(1)), dim=1)
-    rows = decode_tokens(layer, x, slide=True)
-    assert difference(rows[:, 5:], torch.stack([layer(x[:, t - 4 : t + 1])[:, -1] for t in range(5, 10)], 1)) < 1e-13
-    assert difference(layer.prefill(x, slide=True)[0], rows) < 1e-13
