@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from madbench.mixers.named import bounded_decay
 from madbench.mixers.named.operator import Dims, width_steps
 from madbench.mixers.named.parts import Gain, Linear, Part
 from madbench.mixers.named.recurrent import Recurrent, Rows
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from madbench.labels.family import Layer
-
-
-@dataclass(frozen=True)
-class BoundedDims(Dims):
-    """The widths of a layer, and the lower bound b of its decay."""
-
-    bound: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class HGRN2(Recurrent):
         "Without an argument the decay has no lower bound, as in the library's layer by itself. The library's language "
         "model has bounds that are those of (bound) before training, and learns them as parameters of the model."
     )
-    meanings: ClassVar = {"bound": "the decay of layer l = 0, 1, ... of L is at least l / L"}
+    meanings: ClassVar = {"bound": bounded_decay.MEANING}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + H*V"
     state: ClassVar = "H*K*V"
     has_mirror: ClassVar = False
@@ -52,9 +46,8 @@ class HGRN2(Recurrent):
 
     takes_layer = property(lambda self: self.bound)
 
-    def placed(self, dims: Dims, place: Layer) -> BoundedDims:
-        bound = place.index / place.count if self.bound else 0.0
-        return BoundedDims(dims.d, dims.heads, dims.key, dims.value, bound)
+    def placed(self, dims: Dims, place: Layer) -> Dims:
+        return bounded_decay.at_place(dims, place) if self.bound else dims
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
         width = max(1, d // heads)
@@ -74,7 +67,7 @@ class HGRN2(Recurrent):
         }
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
-        from torch.nn.functional import logsigmoid, silu
+        from torch.nn.functional import silu
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
@@ -85,8 +78,7 @@ class HGRN2(Recurrent):
         with without_autocast(x):
             logits = ops.wide_heads(ops.linear_in_float32(layer.f_proj, x), dims.heads)
             q, v = ops.wide_heads(silu(q), dims.heads) * dims.key**-0.5, ops.wide_heads(i, dims.heads)
-            k = (1 - dims.bound) * (-logits).sigmoid()
-            log_f = (dims.bound + (1 - dims.bound) * logits.sigmoid()).log() if dims.bound else logsigmoid(logits)
+            log_f, k = bounded_decay.decay(logits, dims)
             return Rows(Dynamics(q, k, v, log_f, None, None), {})
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
@@ -103,11 +95,11 @@ class HGRN2(Recurrent):
 
         from madbench.mixers.named import loops
 
-        heads, key, value = dims.heads, dims.key, dims.value
+        heads, key, value, bound = dims.heads, dims.key, dims.value, bounded_decay.bound_of(dims)
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for x_t in x:
             q, i = p["q_proj.weight"] @ x_t, p["i_proj.weight"] @ x_t
-            f = dims.bound + (1 - dims.bound) * torch.sigmoid(p["f_proj.weight"] @ x_t)
+            f = bound + (1 - bound) * torch.sigmoid(p["f_proj.weight"] @ x_t)
             outputs = []
             for h in range(heads):
                 of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)

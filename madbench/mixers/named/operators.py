@@ -11,6 +11,8 @@ from madbench.mixers.named.gated_attention import GatedAttention
 from madbench.mixers.named.gdn import GDN
 from madbench.mixers.named.gdn2 import GDN2
 from madbench.mixers.named.gla import GLA
+from madbench.mixers.named.gsa import GSA
+from madbench.mixers.named.hgrn import HGRN
 from madbench.mixers.named.hgrn2 import HGRN2
 from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
@@ -34,6 +36,8 @@ _ALL: tuple[type[Operator], ...] = (
     Mamba3,
     MLSTM,
     GLA,
+    GSA,
+    HGRN,
     HGRN2,
     RetNet,
     RWKV7,

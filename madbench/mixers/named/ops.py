@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.mixers.cd.decays import masked_exp
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.parts import softplus, split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project, weight_of
@@ -100,6 +101,31 @@ def delta_rule(
     beta = linear_in_float32(layer.b_proj, x).unflatten(-1, (-1, dims.heads)).flatten(1, 2).transpose(1, 2).sigmoid()
     beta = 2 * beta if neg else beta
     return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta)
+
+
+def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
+    """h_t = e^(log_decay_t) h_(t-1) + x_t, channel by channel: (B, T, C) each, and h ``before`` the first row (B, C).
+
+    h starts at zero if ``before`` is None. The rows are joined two by two, four by four and so on: the last h of the
+    first half decays into each row of the second half, with no exponent above zero.
+    """
+    length = x.shape[1]
+    if is_symbolic(length):  # all pairs of rows, because the number of steps would be fixed in a program
+        c = log_decay.double().cumsum(1)
+        mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()[..., None]
+        h = (masked_exp((c[:, :, None] - c[:, None]).to(x.dtype), mask) * x[:, None]).sum(2)
+    else:
+        padding = (0, 0, 0, (1 << (length - 1).bit_length()) - length)
+        h, c = F.pad(x, padding), F.pad(log_decay, padding).double().cumsum(1)
+        size = 1
+        while size < h.shape[1]:
+            first, second = h.unflatten(1, (-1, 2, size)).unbind(2)
+            c_first, c_second = c.unflatten(1, (-1, 2, size)).unbind(2)
+            decay = (c_second - c_first[:, :, -1:]).to(x.dtype).exp()
+            h = torch.stack((first, second + decay * first[:, :, -1:]), dim=2).flatten(1, 3)
+            size *= 2
+        h, c = h[:, :length], c[:, :length]
+    return h if before is None else h + c.to(x.dtype).exp() * before[:, None]
 
 
 def total_angle(turns: Tensor, before: Tensor | None) -> Tensor:

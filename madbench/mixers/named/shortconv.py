@@ -12,19 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator
+from madbench.mixers.named.elementwise import Elementwise
+from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.parts import Linear, Part, Taps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from madbench.mixers.named.layer import NamedLayer
-
 TAPS = 3
 
 
 @dataclass(frozen=True)
-class ShortConv(Operator):
+class ShortConv(Elementwise):
     """See the docstring of this module. It has neither keys nor values."""
 
     name: ClassVar = "ShortConv"
@@ -36,13 +35,6 @@ class ShortConv(Operator):
     parameters: ClassVar = "4*d*d + W*d"
     state: ClassVar = "(W-1)*d"
     output: ClassVar = "out_proj"
-    paths: ClassVar = ("dense",)
-    has_heads: ClassVar = False
-
-    def layer_class(self) -> type[NamedLayer]:
-        from madbench.mixers.named.convolution_layer import ConvolutionLayer
-
-        return ConvolutionLayer
 
     def candidates(self, d: int, heads: int) -> list[Dims]:
         return [self.library_dims(d, heads)]
@@ -61,7 +53,6 @@ class ShortConv(Operator):
     def outputs(
         self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The output (B, T, D) of x (B, T, D), and what the next token needs. ``carried`` is what x needs."""
         from madbench.mixers.named import ops
 
         b, c, h = layer.in_proj(x).chunk(3, dim=-1)

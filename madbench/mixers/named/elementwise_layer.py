@@ -1,31 +1,28 @@
-"""The module of a named operator that carries nothing but the windows of its convolutions."""
+"""The module of a named operator that computes every channel of its state alone, and has no queries and keys."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from madbench.mixers.inputs import check_sequences
+from madbench.mixers.named.elementwise import Elementwise
 from madbench.mixers.named.layer import NamedLayer
-
-if TYPE_CHECKING:
-    from madbench.mixers.named.shortconv import ShortConv
 
 
 @dataclass(frozen=True)
 class Cache:
     """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
 
-    carried: Mapping[str, Tensor]  # ``windows`` (B, taps - 1, channels): the last inputs of the convolutions
+    carried: Mapping[str, Tensor]  # (B, ...) each, as the operator names them
 
 
-class ConvolutionLayer(NamedLayer):
-    """A layer without a recurrence. Besides ``reference`` it has one path, ``dense``."""
+class ElementwiseLayer(NamedLayer):
+    """A layer whose tokens meet channel by channel. Besides ``reference`` it has one path, ``dense``."""
 
-    operator: ShortConv
+    operator: Elementwise
 
     def compute(self, x: Tensor, path: str) -> Tensor:
         return self.operator.outputs(self, x, None)[0]

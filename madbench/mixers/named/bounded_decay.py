@@ -1,0 +1,41 @@
+"""A decay between a lower bound and 1, where the bound of layer l = 0, 1, ... of L is l / L."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from madbench.mixers.named.operator import Dims
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from madbench.labels.family import Layer
+
+MEANING = "the decay of layer l = 0, 1, ... of L is at least l / L"
+
+
+@dataclass(frozen=True)
+class BoundedDims(Dims):
+    """The widths of a layer, and the lower bound b of its decay."""
+
+    bound: float = 0.0
+
+
+def at_place(dims: Dims, place: Layer) -> BoundedDims:
+    """The widths with the bound of the layer at a place in its model."""
+    return BoundedDims(dims.d, dims.heads, dims.key, dims.value, place.index / place.count)
+
+
+def decay(logits: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:
+    """log f and 1 - f, where f = b + (1 - b) sigmoid(logits). b is 0 if the widths have no bound."""
+    from torch.nn.functional import logsigmoid
+
+    bound = bound_of(dims)
+    kept = (1 - bound) * (-logits).sigmoid()
+    return (bound + (1 - bound) * logits.sigmoid()).log() if bound else logsigmoid(logits), kept
+
+
+def bound_of(dims: Dims) -> float:
+    """The lower bound, or 0."""
+    return dims.bound if isinstance(dims, BoundedDims) else 0.0

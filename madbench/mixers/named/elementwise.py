@@ -1,0 +1,37 @@
+"""The interface of named operators whose tokens meet channel by channel, without heads, queries and keys."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from madbench.mixers.named.layer import NamedLayer
+
+
+@dataclass(frozen=True)
+class Elementwise(Operator):
+    """A named operator that carries a fixed number of numbers per channel."""
+
+    paths: ClassVar = ("dense",)
+    has_heads: ClassVar = False
+
+    def layer_class(self) -> type[NamedLayer]:
+        from madbench.mixers.named.elementwise_layer import ElementwiseLayer
+
+        return ElementwiseLayer
+
+    @abstractmethod
+    def outputs(
+        self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The output (B, T, D) of x (B, T, D), and what the next token needs.
+
+        ``carried`` is what the tokens before x have left. It is None at the start of a sequence.
+        """

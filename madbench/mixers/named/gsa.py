@@ -1,0 +1,120 @@
+"""Gated slot attention: softmax over slots that forget (Zhang et al. 2024, arXiv 2409.07146).
+
+    P_t = P_(t-1) Diag(f_t) + k_t (1 - f_t)^T,    p_t = softmax(P_t^T q_t)
+    S_t = Diag(f_t) S_(t-1) + (1 - f_t) v_t^T,    o_t = S_t^T p_t
+
+A head has K slots. P has a key per slot and is (K, K). S has a value per slot and is (K, V). f_t is
+sigmoid(W_f x_t)^(1/8) in (0, 1)^K. q_t, k_t and v_t are SiLU of linear maps. The output is W_o RMSNorm(SiLU(o_t)), with
+one norm over all heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.recurrent import Recurrent, Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+ROOT = 8  # the decay is this root of a sigmoid
+
+
+@dataclass(frozen=True)
+class GSA(Recurrent):
+    """See the docstring of this module. S is the recurrent state, and P is carried besides it."""
+
+    name: ClassVar = "GSA"
+    title: ClassVar = "Gated slot attention"
+    equation: ClassVar = "S_t = Diag(f_t) S_(t-1) + (1 - f_t) v_t^T, read by a softmax over its rows"
+    source: ClassVar = "Zhang et al. 2024, arXiv 2409.07146"
+    library: ClassVar = "GatedSlotAttention"
+    differs: ClassVar = (
+        "A head has as many slots as key channels, as in the library by default. The paper has 64 slots."
+    )
+    parameters: ClassVar = "3*d*H*K + 2*d*H*V + H*V"
+    state: ClassVar = "H*K*(K+V)"
+    paths: ClassVar = ("dense", "chunked")
+    has_mirror: ClassVar = False
+    has_channel_decay: ClassVar = True
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        width = max(1, d // heads)
+        return [Dims(d, heads, key, width) for key in width_steps(d, 2 * width)]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "f_proj": Linear(d, keys),
+            "g_norm": Gain(values),
+            "o_proj": Linear(values, d),
+        }
+
+    def carried(self, dims: Dims) -> Mapping[str, int]:
+        return {"keys": dims.key_dim * dims.key}
+
+    def flops(self, dims: Dims, length: int) -> float:
+        """Per number of P and of S 1 for its decay, 2 for what is written, and 2 for the read-out."""
+        return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
+
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+        from torch.nn.functional import logsigmoid, silu
+
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.named import ops
+        from madbench.mixers.named.slots import read_slots
+        from madbench.mixers.precision import without_autocast
+
+        sides = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj)
+        heads = layer.dims.heads
+        with without_autocast(x):
+            q, k, v = (silu(ops.wide_heads(side, heads)) for side in sides)
+            log_f = ops.wide_heads(logsigmoid(ops.linear_in_float32(layer.f_proj, x)) / ROOT, heads)
+            written = -log_f.expm1()
+            logits, keys = read_slots(q, k, written, log_f, carried["keys"] if carried else None)
+            return Rows(Dynamics(logits.softmax(-1), written, v, log_f, None, None), {"keys": keys})
+
+    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        from torch.nn.functional import silu
+
+        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        with without_autocast(x):
+            normed = ops.norm(silu(y).transpose(1, 2).flatten(-2), layer.g_norm.weight)
+        return layer.o_proj(normed.to(weight_of(layer.o_proj).dtype))
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        keys = [x.new_zeros(key, key) for _ in range(heads)]
+        values, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for x_t in x:
+            q, k, v = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
+            q, k, v = (side * torch.sigmoid(side) for side in (q, k, v))
+            f = torch.sigmoid(p["f_proj.weight"] @ x_t) ** (1 / 8)
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                new = 1 - f[of_key]
+                keys[h] = keys[h] * f[of_key] + torch.outer(k[of_key], new)
+                values[h] = f[of_key, None] * values[h] + torch.outer(new, v[of_value])
+                score = torch.exp(q[of_key] @ keys[h])
+                outputs.append(score / score.sum() @ values[h])
+            read = torch.cat(outputs)
+            rows.append(p["o_proj.weight"] @ loops.normed(read * torch.sigmoid(read), p["g_norm.weight"]))
+        return torch.stack(rows)

@@ -1,0 +1,102 @@
+"""HGRN: a gated recurrence in which every channel is alone (Qin et al. 2023, arXiv 2311.04823).
+
+    h_t = f_t * h_(t-1) + (1 - f_t) * SiLU(W_i x_t)
+
+h is (V,), and all products are elementwise. f_t = b + (1 - b) sigmoid(W_f x_t) in (b, 1)^V. The output is
+W_o (RMSNorm(h_t) * SiLU(W_g x_t)). There are no heads. b is 0, or with ``bound`` it is l / L in layer l = 0, 1, ... of
+L.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named import bounded_decay
+from madbench.mixers.named.elementwise import Elementwise
+from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.parts import Gain, Linear, Part
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from madbench.labels.family import Layer
+
+
+@dataclass(frozen=True)
+class HGRN(Elementwise):
+    """See the docstring of this module. It has one head of V channels, and no keys."""
+
+    bound: bool = False
+
+    name: ClassVar = "HGRN"
+    title: ClassVar = "HGRN"
+    equation: ClassVar = "h_t = f_t * h_(t-1) + (1 - f_t) * SiLU(i_t)"
+    source: ClassVar = "Qin et al. 2023, arXiv 2311.04823"
+    library: ClassVar = "HGRNAttention"
+    differs: ClassVar = (
+        "As in the library, h is real, and in the paper it is complex with a learned phase. Without an argument the "
+        "decay has no lower bound, as in the library's layer by itself. The library's language model has bounds that "
+        "are those of (bound) before training, and learns them as parameters of the model."
+    )
+    meanings: ClassVar = {"bound": bounded_decay.MEANING}
+    parameters: ClassVar = "4*d*V + V"
+    state: ClassVar = "V"
+
+    takes_layer = property(lambda self: self.bound)
+
+    def placed(self, dims: Dims, place: Layer) -> Dims:
+        return bounded_decay.at_place(dims, place) if self.bound else dims
+
+    def candidates(self, d: int, heads: int) -> list[Dims]:
+        return [Dims(d, 1, 0, width) for width in width_steps(d, d)]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        return Dims(d, 1, 0, d)
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, width = dims.d, dims.value
+        return {
+            "i_proj": Linear(d, width),
+            "f_proj": Linear(d, width),
+            "g_proj": Linear(d, width),
+            "g_norm": Gain(width),
+            "o_proj": Linear(width, d),
+        }
+
+    def carried(self, dims: Dims) -> Mapping[str, int]:
+        return {"h": dims.value}
+
+    def flops(self, dims: Dims, length: int) -> float:
+        """Per channel 1 for the decay and 2 for what is written."""
+        return 3 * dims.value
+
+    def outputs(
+        self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        from torch.nn.functional import silu
+
+        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        i, gate = ops.project(x, layer.i_proj, layer.g_proj)
+        with without_autocast(x):
+            log_f, written = bounded_decay.decay(ops.linear_in_float32(layer.f_proj, x), layer.dims)
+            h = ops.scan(log_f, written * silu(ops.wide(i)), carried["h"] if carried else None)
+            gated = ops.norm(h, layer.g_norm.weight) * silu(ops.wide(gate))
+        return layer.o_proj(gated.to(weight_of(layer.o_proj).dtype)), {"h": h[:, -1]}
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        h, bound, rows = x.new_zeros(dims.value), bounded_decay.bound_of(dims), []
+        for x_t in x:
+            i, g = p["i_proj.weight"] @ x_t, p["g_proj.weight"] @ x_t
+            f = bound + (1 - bound) * torch.sigmoid(p["f_proj.weight"] @ x_t)
+            h = f * h + (1 - f) * i * torch.sigmoid(i)
+            rows.append(p["o_proj.weight"] @ (loops.normed(h, p["g_norm.weight"]) * g * torch.sigmoid(g)))
+        return torch.stack(rows)

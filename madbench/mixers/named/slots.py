@@ -1,0 +1,61 @@
+"""The read-outs of a state whose columns, called slots, decay: the first pass of gated slot attention."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.cd.decays import masked_exp, split_rows
+from madbench.mixers.tracing import is_symbolic
+
+BLOCK = 16  # rows of a block, between which there is a state
+PAIRS = 4  # rows whose decay is computed pair by pair
+
+
+def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    """P_t^T q_t with P_t = P_(t-1) Diag(f_t) + k_t s_t^T, and the last P: (B, H, T, M) and (B, H, K, M).
+
+    q and k are (B, H, T, K), s and log f are (B, H, T, M). ``before`` is P before the first row, or None for zeros. No
+    exponent is above zero.
+    """
+    length = q.shape[2]
+    pairs = length if is_symbolic(length) else min(PAIRS, length)
+    rows = pairs
+    while not is_symbolic(length) and rows < min(BLOCK, length):
+        rows *= 2
+    q, k, s, log_f = (split_rows(side, rows) for side in (q, k, s, log_f))
+    c = log_f.double().cumsum(-2)
+    end = c[..., -1:, :]
+    inflow = k.mT @ (s * (end - c).to(s.dtype).exp())
+    survives, state, states = end.to(s.dtype).exp(), before, []
+    for block, new in enumerate(inflow.unbind(2)):
+        states.append(torch.zeros_like(new) if state is None else state)
+        state = new if state is None else state * survives[:, :, block] + new
+    far = (q @ torch.stack(states, dim=2)) * c.to(s.dtype).exp()
+    return (_within_blocks(q, k, s, c, pairs) + far).flatten(2, 3)[:, :, :length], state
+
+
+def _within_blocks(q: Tensor, k: Tensor, s: Tensor, c: Tensor, pairs: int) -> Tensor:
+    """sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j of blocks (..., rows, .). ``rows`` is ``pairs`` times a power of two.
+
+    The decay is computed pair by pair within ``pairs`` rows. Such parts are joined two by two, until one is left. From
+    the first part to the second, the decay is that to the last row m of the first, and from there.
+    """
+    near_q, near_k, near_s, near_c = (split_rows(side, pairs) for side in (q, k, s, c))
+    lower = torch.ones(pairs, pairs, dtype=torch.bool, device=q.device).tril()[..., None]
+    decay = masked_exp((near_c[..., :, None, :] - near_c[..., None, :, :]).to(s.dtype), lower)
+    y = ((near_q @ near_k.mT)[..., None] * decay * near_s[..., None, :, :]).sum(-2)
+    if is_symbolic(pairs):
+        return y.squeeze(-3)
+    y, size, rows = y.flatten(-3, -2), pairs, q.shape[-2]
+    while size < rows:
+        (_, second_q), (first_k, _), (first_s, _), (first_c, second_c) = (
+            side.unflatten(-2, (-1, 2, size)).unbind(-3) for side in (q, k, s, c)
+        )
+        middle = first_c[..., -1:, :]
+        early, late = (middle - first_c).to(s.dtype).exp(), (second_c - middle).to(s.dtype).exp()
+        joined = (second_q @ first_k.mT) @ (first_s * early) * late
+        y = y.unflatten(-2, (-1, 2, size)) + F.pad(joined[..., None, :, :], (0, 0, 0, 0, 1, 0))
+        y, size = y.flatten(-4, -2), 2 * size
+    return y
