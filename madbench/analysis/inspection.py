@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from madbench.analysis.lag_kernels import kernel_rows
 from madbench.errors import TrainingError
 from madbench.mixers.probe import Probe
+from madbench.mixers.traits import mixers_in
 
 NEAR_ZERO, NEAR_ONE = 0.001, 0.9  # of a coefficient (Coefficient Dynamics, section 5 and D.2); near one ends at 1
 GATE_CLOSED, GATE_OPEN = 0.1, 0.9
@@ -38,7 +39,9 @@ class Inspection:
     - ``matrices``: one row per layer, matrix and head.
     """
     probes: list[Probe]
-    """The probe of each layer."""
+    """The probes of the layers whose mixers have one, in order."""
+    layers: list[int]
+    """The number of the layer of each probe, counted from 1 over all layers of the model."""
 
 
 @torch.no_grad()
@@ -48,10 +51,12 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
     Raises ``TrainingError`` if its mixers have no ``probe``, or if the probes are empty.
     """
     tables: dict[str, list[dict[str, Any]]] = {}
-    probes = []
-    for number, (mixer, x) in enumerate(mixer_inputs(model, inputs), start=1):
-        probe = mixer.probe(x)
+    probes, layers = [], []
+    numbers = {id(mixer): number for number, (_, mixer, _) in enumerate(mixers_in(model), start=1)}
+    for count, (mixer, x) in enumerate(mixer_inputs(model, inputs), start=1):
+        probe, number = mixer.probe(x), numbers.get(id(mixer), count)
         probes.append(probe)
+        layers.append(number)
         rows_by_table = {
             "active": [] if probe.active is None else _active_rows(probe.active, mixer.probe(_moved(x)).active),
             "weights": [] if probe.weights is None else _weight_rows(probe.weights),
@@ -66,7 +71,7 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
     tables = {name: rows for name, rows in tables.items() if rows}
     if not tables:
         raise TrainingError("the probes of its mixers are empty, so there is nothing to measure")
-    return Inspection(tables, probes)
+    return Inspection(tables, probes, layers)
 
 
 def examples_for(length: int) -> int:

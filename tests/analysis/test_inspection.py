@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+from madbench.analysis.figures.inspection import figures
 from madbench.analysis.inspection import inspect, profiles
 from madbench.errors import TrainingError
+from madbench.mixers import build
 from madbench.mixers.probe import Probe
 
 B, H, T = 3, 2, 12
@@ -101,6 +103,17 @@ def test_gates_and_matrices_are_described_by_layer():
     assert gate["closed"] == gate["open"] == 0.25 and gate["mean"] == 0.5
     assert [(row["symmetric"], row["diagonal"]) for row in found["matrices"]] == [(0, 0), (1, 1)]
     assert [row["rank"] for row in found["matrices"]] == pytest.approx([2, 2])
+
+
+@pytest.mark.slow
+def test_layers_of_a_hybrid_keep_their_numbers_and_show_what_they_have():
+    blocks = [build(label, 8, T, budget="paper") for label in ("KDA", "R", "KDA", "MLA")]
+    found = inspect(torch.nn.Sequential(*blocks), torch.randn(2, T, 8))
+    assert found.layers == [2, 4] == sorted({row["layer"] for row in found.tables["weights"]})
+    assert {row["layer"] for row in found.tables["active"]} == {2}
+    by_name = dict(figures({"hybrid": found}))
+    titles = [axes.get_title() for axes in by_name["lags"].axes if axes.axison]
+    assert titles and {title[:7] for title in titles} == {"layer 2", "layer 4"}
 
 
 def test_a_model_without_probes_is_an_error():

@@ -38,7 +38,7 @@ def figures(
 
 
 def _layers(model: Inspection) -> list[int]:
-    """The layers that are drawn."""
+    """The probes that are drawn."""
     last = len(model.probes) - 1
     return sorted({0, last // 2, last}) if last >= MOST_LAYERS else list(range(last + 1))
 
@@ -51,7 +51,12 @@ def _before(models: Models, name: str) -> str:
 def _lags(models: Models, layout: Layout) -> Figure | None:
     """The figure of profiles by lag: one line per model and quantity, one panel per layer, one curve per head."""
     drawn = {name: [profiles(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()}
-    lines = [(name, quantity) for name, of_layers in drawn.items() for quantity in _NAMES if quantity in of_layers[0]]
+    lines = [
+        (name, quantity)
+        for name, of_layers in drawn.items()
+        for quantity in _NAMES
+        if any(quantity in of_layer for of_layer in of_layers)
+    ]
     if not lines:
         return None
     counts = [len(drawn[name]) for name, _ in lines]
@@ -59,9 +64,12 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     panels = Panels(layout, "lags", heading, layout.lines(counts, MOST_LAYERS, 0.8, 0.4), size, 0.5, heads)
     for (name, quantity), axes_of_line in zip(lines, panels.groups(counts)):
         for layer, of_layer, axes in zip(_layers(models[name]), drawn[name], axes_of_line):
+            if quantity not in of_layer:  # the layers of a hybrid show different quantities
+                axes.set_axis_off()
+                continue
             for head, values in enumerate(of_layer[quantity][:MOST_HEADS]):
                 axes.plot(np.arange(len(values)), values, **_line(head) | {"linewidth": 0.9})
-            axes.set(title=f"{_before(models, name)}layer {layer + 1}", xlabel="lag")
+            axes.set(title=f"{_before(models, name)}layer {models[name].layers[layer]}", xlabel="lag")
             axes.set_xscale("symlog", base=2, linthresh=1)
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
             if quantity == "active":
@@ -83,7 +91,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
 
 def _heads(drawn: Mapping[str, list[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
     """The largest number of heads that are drawn."""
-    return min(MOST_HEADS, max(len(of_layer[quantity]) for name, quantity in lines for of_layer in drawn[name]))
+    return min(MOST_HEADS, max(len(of_layer.get(quantity, ())) for name, quantity in lines for of_layer in drawn[name]))
 
 
 def _maps(models: Models, layout: Layout) -> Figure | None:
@@ -115,7 +123,7 @@ def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, n
     maps = {what: getattr(model.probes[layer], what) for what in ("scores", "weights")}
     maps = {what: _array(values[0]) for what, values in maps.items() if values is not None}
     return [
-        [(f"{name}layer {layer + 1} head {head}, {what}", values) for what, values in zip(maps, of_head)]
+        [(f"{name}layer {model.layers[layer]} head {head}, {what}", values) for what, values in zip(maps, of_head)]
         for head, of_head in enumerate(zip(*maps.values()), start=1)
         if head <= MOST_HEADS
     ]
@@ -154,7 +162,7 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
 def _learned(models: Models, field: str) -> list[tuple[str, Any]]:
     """The values of a field of the probes of the drawn layers, with the beginnings of the panel titles."""
     return [
-        (f"{_before(models, name)}{what} layer {layer + 1}", value)
+        (f"{_before(models, name)}{what} layer {model.layers[layer]}", value)
         for name, model in models.items()
         for layer in _layers(model)
         for what, value in getattr(model.probes[layer], field).items()
@@ -166,18 +174,20 @@ def _gates(models: Models, layout: Layout) -> Figure | None:
     names = list(dict.fromkeys(name for model in models.values() for probe in model.probes for name in probe.gates))
     if not names:
         return None
-    layers = _layers(next(iter(models.values())))
+    first = next(iter(models.values()))
+    layers = _layers(first)
     counts, heading = [len(names)] * len(layers), f"Gates: {' and '.join(models)}"
     lines = layout.lines(counts, len(names), 0.8, 0.1)
     panels = Panels(layout, "gates", heading, lines, (2.2, 1.4), 0.4, len(models))
     for layer, axes_of_line in zip(layers, panels.groups(counts)):
         for gate, axes in zip(names, axes_of_line):
             for head, model in enumerate(models.values()):
-                values = model.probes[layer].gates.get(gate) if layer < len(model.probes) else None
+                probe = dict(zip(model.layers, model.probes)).get(first.layers[layer])
+                values = None if probe is None else probe.gates.get(gate)
                 if values is not None:
                     shares, edges = np.histogram(_array(values), bins=40, range=(0, 1))
                     axes.stairs(shares / shares.sum(), edges, **_line(head))
-            axes.set(title=f"{gate}, layer {layer + 1}", xlim=(0, 1), yticks=[])
+            axes.set(title=f"{gate}, layer {first.layers[layer]}", xlim=(0, 1), yticks=[])
     entries = {name: _line(head) for head, name in enumerate(models)}
     notes = ["Share of the values of all examples, rows and channels."]
     return panels.finish(notes, entries if len(models) > 1 else {}, is_below=True)

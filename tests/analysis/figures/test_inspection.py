@@ -14,9 +14,8 @@ from madbench.mixers.probe import Probe
 
 def model(layers: int) -> Inspection:
     """One whose gates are a tenth of the number of their layer throughout."""
-    return Inspection(
-        {}, [Probe(gates={"QK": torch.full((1, 4), layer / 10 + 0.01)}) for layer in range(1, layers + 1)]
-    )
+    numbers = [*range(1, layers + 1)]
+    return Inspection({}, [Probe(gates={"QK": torch.full((1, 4), n / 10 + 0.01)}) for n in numbers], numbers)
 
 
 @pytest.mark.slow
