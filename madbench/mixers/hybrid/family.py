@@ -89,14 +89,19 @@ class HybridFamily:
         return {"pattern": letter, letter: str(other)}
 
     def neighbours(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
-        """All labels in which one kind of mixer is replaced by one of its own neighbours."""
-        changed = {}
+        """All labels in which one kind of mixer is replaced by one of its own neighbours, in one factor.
+
+        A replacement that changes the order of the mixers, and with it the pattern, differs in more and is left out:
+        StickBreaking, whose cache grows, is sorted behind S-p, and KDA before it.
+        """
+        mine, changed = self.factors(label), {}
         for kind in label.kinds:
             for other in family_of(kind).neighbours(kind):
                 if other not in label.kinds:
                     layers = (other if layer == kind else layer for layer in label.layers)
                     changed[HybridLabel(tuple(layers), label.is_cut)] = None
-        return tuple(changed)
+        others = ((other, self.factors(other)) for other in changed)
+        return tuple(other for other, theirs in others if sum(theirs[name] != mine[name] for name in mine) == 1)
 
     def explain(self, label: HybridLabel) -> list[Explanation]:
         """The layers, numbered from 1, and then the letters of each mixer."""
