@@ -81,7 +81,7 @@ class _Attention(torch.autograd.Function):
             return attend_at_once(*inputs[:3], ctx.window, *inputs[3:])
 
         found = gradients(by_hand, plain, grad, (q, k, v, *_present(sink)))
-        return None, *found, *[None] * (not ctx.has_sink)
+        return None, *found, *(() if ctx.has_sink else (None,))
 
 
 def _present(sink: Tensor | None) -> tuple[Tensor, ...]:

@@ -12,8 +12,6 @@ from madbench.mixers.named.operator import Dims, Operator, width_steps
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from madbench.mixers.named.layer import NamedLayer
-
 
 class Tokens(NamedTuple):
     """The projections of some tokens."""
@@ -38,11 +36,6 @@ class Attention(Operator):
     most_exact: ClassVar[int] = 0
     """The most tokens for which :meth:`softmax_inputs` are exact, and then in float32 or wider only. Zero if they are
     exact for any number, also in 16 bits."""
-
-    def layer_class(self) -> type[NamedLayer]:
-        from madbench.mixers.named.attention_layer import AttentionLayer
-
-        return AttentionLayer
 
     @abstractmethod
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:

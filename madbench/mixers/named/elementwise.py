@@ -12,8 +12,6 @@ from madbench.mixers.named.operator import Operator
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from madbench.mixers.named.layer import NamedLayer
-
 
 @dataclass(frozen=True)
 class Elementwise(Operator):
@@ -21,11 +19,6 @@ class Elementwise(Operator):
 
     paths: ClassVar = ("dense",)
     has_heads: ClassVar = False
-
-    def layer_class(self) -> type[NamedLayer]:
-        from madbench.mixers.named.elementwise_layer import ElementwiseLayer
-
-        return ElementwiseLayer
 
     @abstractmethod
     def outputs(

@@ -13,10 +13,13 @@ from madbench.labels.diagnosis import point_at
 from madbench.labels.registry import name_key
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.named import arguments
+from madbench.mixers.named.attention import Attention
 from madbench.mixers.named.budget import Label, NamedAllocation, solve
+from madbench.mixers.named.elementwise import Elementwise
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Gain, Taps
+from madbench.mixers.named.recurrent import Recurrent
 
 if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
@@ -117,7 +120,13 @@ class NamedFamily(ListedFamily):
         return solve(label, size)
 
     def build(self, allocation: NamedAllocation, settings: Any, path: str = "auto") -> NamedLayer:
-        return allocation.operator.layer_class()(allocation, path)
+        from madbench.mixers.named.attention_layer import AttentionLayer
+        from madbench.mixers.named.elementwise_layer import ElementwiseLayer
+        from madbench.mixers.named.recurrent_layer import RecurrentLayer
+
+        kinds = {Attention: AttentionLayer, Elementwise: ElementwiseLayer, Recurrent: RecurrentLayer}
+        layer = next(kinds[kind] for kind in type(allocation.operator).__mro__ if kind in kinds)
+        return layer(allocation, path)
 
     def checks(self, label: Label) -> Iterable[Check]:
         from madbench.mixers.checks import general_checks

@@ -11,10 +11,9 @@ from madbench.mixers.named.parts import CONV_TAPS, Part, Taps
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from madbench.labels.family import Layer
-    from madbench.mixers.named.layer import NamedLayer
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,6 @@ class Operator(ABC):
     """True if the number of heads changes the layer."""
 
     @abstractmethod
-    def layer_class(self) -> type[NamedLayer]:
-        """The module of the layer. Only this imports torch."""
-
-    @abstractmethod
     def candidates(self, d: int, heads: int) -> list[Dims]:
         """The widths that the budget chooses from, in ascending order of parameters."""
 
@@ -111,7 +106,7 @@ class Operator(ABC):
         """The widths of the layer at a place in its model, whose layers all have these keys and values."""
         return dims
 
-    def initialize(self, layer: NamedLayer) -> bool:
+    def initialize(self, layer: nn.Module) -> bool:
         """Sets all parameters and returns True, if the operator has its own initial values. Otherwise returns False."""
         return False
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from madbench.mixers.cd.forms import Dynamics
-    from madbench.mixers.named.layer import NamedLayer
 
 
 class Rows(NamedTuple):
@@ -37,11 +36,6 @@ class Recurrent(Operator):
     """True if the state is also multiplied by I - beta k k^T."""
     has_channel_decay: ClassVar[bool] = False
     """True if each key channel has a decay of its own."""
-
-    def layer_class(self) -> type[NamedLayer]:
-        from madbench.mixers.named.recurrent_layer import RecurrentLayer
-
-        return RecurrentLayer
 
     @abstractmethod
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

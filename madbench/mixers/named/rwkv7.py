@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from madbench.labels.family import Layer
-    from madbench.mixers.named.layer import NamedLayer
     from madbench.mixers.sharing import Shared
 
 DECAY_SCALE = 0.6065306597126334  # e^(-1/2)
@@ -123,7 +122,7 @@ class RWKV7(Recurrent):
         """The name of the first layer's values among the shared values."""
         return f"{self.name}, {dims.value_dim} values"
 
-    def initialize(self, layer: NamedLayer) -> bool:
+    def initialize(self, layer: nn.Module) -> bool:
         from madbench.mixers.named.rwkv7_init import initialize
 
         initialize(layer)
