@@ -42,6 +42,10 @@ class BudgetError(MadbenchError):
     """No ranks meet the parameter budget."""
 
 
+class UnknownStateError(BudgetError):
+    """The numbers that decoding carries are needed, and a label's family or module does not state them."""
+
+
 class ConfigError(MadbenchError):
     """A YAML file, an override or an option that is not allowed."""
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import from_mapping, plain_values
-from madbench.errors import BudgetError, ConfigError, FamilyError, did_you_mean
+from madbench.errors import BudgetError, ConfigError, FamilyError, UnknownStateError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, Label, as_label, family_of, loaded_families, trust
 from madbench.labels.family import Allocation, Check, Family, Layer, ListedFamily, LoadedFamily, Size, one_factor_apart
@@ -161,11 +161,11 @@ def _parts(label: Label, family: LoadedFamily) -> tuple[Label, ...]:
 def state_size(allocation: Allocation, seq_len: int) -> int:
     """The numbers that decoding carries from token to token after ``seq_len`` tokens.
 
-    Raises ``BudgetError`` with the reason if the label's family or the user's module does not state it.
+    Raises ``UnknownStateError`` if the label's family or the user's module does not state it.
     """
     stated: Callable[[int], int] | None = getattr(allocation, "state", None)
     if stated is None:
-        raise BudgetError(
+        raise UnknownStateError(
             f"{allocation.label}: its family does not state what decoding carries from token to token; the family's "
             "allocation can have a method state(seq_len)"
         )

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.errors import FamilyError, LabelError
+from madbench.errors import FamilyError, LabelError, MadbenchError, UnknownStateError
 from madbench.labels import Label, as_label, family_of
 from madbench.labels.family import A, L
-from madbench.mixers import Check, Family, Size
+from madbench.mixers import Check, Family, Size, state_size
 from madbench.mixers.residuals import ROUNDING, filled_mixer
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
         what = "Decoding token by token gives the outputs and gradients of the parallel form."
         steps = functools.partial(path_checks.step_residual, make)
         yield Check("steps", what, "decoding", explain_rounding(steps, ROUNDING), ROUNDING)
+        yield from _state_checks(mixer, x[:1])
     if hasattr(mixer, "prefill"):
         what = "Decoding a prompt at once, then token by token, gives the outputs and gradients of the parallel form."
         prefill = functools.partial(path_checks.prefill_residual, make)
@@ -175,3 +176,24 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
         yield from path_checks.path_checks(path_checks.Loops(make), paths, "the definition")
     yield from bfloat16_checks(make, paths, terms=terms)
     yield from ordinary_checks(family, label)
+
+
+def _state_checks(mixer: nn.Module, x: Tensor) -> Iterable[Check]:
+    """The check that the cache of one sequence x (1, T, D) has as many numbers as stated. None if nothing is stated."""
+    from madbench.mixers.decoding import held_numbers
+
+    def difference() -> float:
+        cache, difference = None, 0
+        for tokens, token in enumerate(x.unbind(1), start=1):
+            _, cache = mixer.step(token, cache)
+            difference += abs(held_numbers(cache) - state_size(mixer.allocation, tokens))
+        return difference
+
+    try:
+        state_size(mixer.allocation, 1)
+    except UnknownStateError:
+        return
+    except MadbenchError:  # a wrong statement, which the check shows
+        pass
+    what = "The cache of decoding has as many numbers as the state that costs count."
+    yield Check("state", what, "costs", difference)

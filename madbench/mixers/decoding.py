@@ -1,9 +1,10 @@
-"""Decoding of the tokens of a prompt that a mixer does not compute at once."""
+"""Decoding of the tokens of a prompt that a mixer does not compute at once, and the numbers that a cache holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,3 +31,20 @@ def decode_rest(
         row, cache = step(token, cache, slide)
         parts.append(row[:, None])
     return torch.cat(parts, dim=1), cache
+
+
+def held_numbers(cache: Any) -> int:
+    """The numbers that a cache carries: all numbers in its tensors, in any nesting of classes, mappings and lists.
+
+    Integers, such as positions, do not count, and a complex number counts as two. A cache whose tensors have more
+    numbers than it carries has their count as its attribute ``numbers``.
+    """
+    if isinstance(cache, Tensor):
+        is_counted = cache.is_floating_point() or cache.is_complex()
+        return cache.numel() * (1 + cache.is_complex()) * is_counted
+    if isinstance(numbers := getattr(cache, "numbers", None), int):
+        return numbers
+    if dataclasses.is_dataclass(cache):
+        return sum(map(held_numbers, vars(cache).values()))
+    parts = cache.values() if isinstance(cache, Mapping) else cache if isinstance(cache, list | tuple) else ()
+    return sum(map(held_numbers, parts))

@@ -6,12 +6,10 @@ A family of an installed package is found as the built-in ones are, and its labe
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
 import io
 import itertools
 import pickle
-from collections.abc import Mapping
 
 import pytest
 import torch
@@ -20,6 +18,7 @@ from torch.func import functional_call, grad, vmap
 from madbench.errors import BudgetError, TrainingError
 from madbench.labels import families, family_of
 from madbench.mixers import build, state_size, used_settings
+from madbench.mixers.decoding import held_numbers
 from madbench.mixers.named.operators import OPERATORS
 from made_up_fla import use_made_up_library
 
@@ -374,19 +373,6 @@ def test_a_compiled_mixer_computes_every_batch_and_length(label):
         assert_equal({name.removeprefix("_orig_mod."): each for name, each in found.items()}, expected, shape, 1e-4)
 
 
-def held(cache):
-    """The numbers in the tensors of a cache, of one sequence. Positions, which are integers, do not count."""
-    if isinstance(cache, torch.Tensor):
-        numbers = torch.view_as_real(cache) if cache.is_complex() else cache
-        return 0 if cache.dtype == torch.long else numbers.numel()
-    if hasattr(cache, "storage"):  # which has free rows, and tables of angles beside it
-        return sum(held(part) for part in (cache.k, cache.v, cache.inputs))
-    if dataclasses.is_dataclass(cache):
-        cache = vars(cache)
-    parts = cache.values() if isinstance(cache, Mapping) else cache if isinstance(cache, list | tuple) else ()
-    return sum(map(held, parts))
-
-
 @every_label
 def test_a_cache_holds_the_numbers_that_the_allocation_states(label):
     small = {"window": 3} if "window" in used_settings(label) else {}
@@ -401,7 +387,7 @@ def test_a_cache_holds_the_numbers_that_the_allocation_states(label):
     with torch.no_grad():
         for tokens, token in enumerate(torch.randn(1, 6, WIDTH).unbind(1), start=1):
             _, cache = mixer.step(token, cache)
-            assert held(cache) == state_size(mixer.allocation, tokens), tokens
+            assert held_numbers(cache) == state_size(mixer.allocation, tokens), tokens
 
 
 def test_every_family_found_is_here():

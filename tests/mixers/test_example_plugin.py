@@ -52,8 +52,8 @@ def test_the_module_has_the_parameters_of_its_allocation_within_the_budget():
 def test_every_check_holds(label):
     checks = {check.name: check for check in family_of(label).checks(parse(label))}
     assert set(checks) == {
-        "parameters", "causality", "gradients", "steps", "bfloat16", "bfloat16 sums", "ordinary size", "settings",
-        "effect of settings",
+        "parameters", "causality", "gradients", "steps", "state", "bfloat16", "bfloat16 sums", "ordinary size",
+        "settings", "effect of settings",
     }  # fmt: skip
     for check in checks.values():
         assert run_check(check).verdict in ("pass", "not applicable"), check.name

@@ -47,7 +47,7 @@ UNEVEN = "a sum of terms of both signs is only as exact as the largest term"
 def checks(family: Any, label: Label) -> Iterable[Check]:
     """The checks of a label, in the order of their numbers."""
     samples = SampleMixers(family, label)
-    yield from (check for check in general_checks(family, label) if check.name == "parameters")
+    yield from (check for check in general_checks(family, label) if check.name in ("parameters", "state"))
     parts = (_forms, _ordinary, _state, _softmax_attention, _numerics)
     for check in itertools.chain.from_iterable(part(samples) for part in parts):
         if check.run and check.name.startswith(("V2", "gradients")) and leaves_float64(label, LENGTH):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,8 +163,11 @@ class ModuleFamily(ListedFamily):
 
     def checks(self, label: Label) -> Iterable[Check]:
         """Checks that apply to every mixer, that nothing leaks between rows, and that every parameter matters."""
+        from madbench.mixers.my.operator import make, takes_steps
+
         family = dataclasses.replace(self, is_refused=False)
-        yield from general_checks(family, label)
+        decodes = takes_steps(make(label.path, SMALL))
+        yield from (check for check in general_checks(family, label) if check.name != "state" or decodes)
 
         def leaks() -> float:
             return float(bool(family.solve(label, SMALL, Settings()).leak))
@@ -181,26 +183,8 @@ class ModuleFamily(ListedFamily):
             gradients = evaluate(mixer, mixer, x, None)
             return sum(float(gradient.norm()) == 0 for name, gradient in gradients.items() if name)
 
-        yield _state_check(label)
-
         statement = "Every parameter changes the output."
         yield Check("use", statement, "autograd", unused)
-
-
-def _state_check(label: Label) -> Check:
-    """The check that the module's own step keeps as many numbers as its ``state(seq_len)`` states."""
-    from madbench.mixers.my.measures import kept_numbers, stated
-
-    def difference() -> float:
-        kept = kept_numbers(label.path, SMALL) or []
-        return float(sum(abs(number - stated(label.path, SMALL, "state", t)) for t, number in enumerate(kept, 1)))
-
-    reason = ""
-    with suppress(BudgetError):  # a wrong statement is described when the check is run
-        if stated(label.path, SMALL, "state", 1) is None or kept_numbers(label.path, SMALL) is None:
-            reason = "it has no state(seq_len), or no step to compare it with"
-    statement = "The state of its step has as many numbers as its state(seq_len) states."
-    return Check("state", statement, "the module", difference, reason=reason)
 
 
 FAMILY = ModuleFamily()

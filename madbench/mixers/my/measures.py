@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from madbench.errors import BudgetError, MadbenchError
+from madbench.errors import BudgetError, MadbenchError, UnknownStateError
 from madbench.mixers import Size, Traits
+from madbench.mixers.decoding import held_numbers
 from madbench.mixers.my.arguments import dotted
 from madbench.mixers.my.operations import count_flops
 from madbench.mixers.my.operator import (
@@ -76,10 +77,13 @@ class ModuleAllocation:
         return kept_per_token(self.label.path, self.size) * bytes_per_element
 
     def state(self, seq_len: int) -> int:
-        """The numbers carried from token to token, as its ``state(seq_len)`` states. ``BudgetError`` without one."""
+        """The numbers carried from token to token, as its ``state(seq_len)`` states.
+
+        Raises ``UnknownStateError`` if it has no such method, and ``BudgetError`` if that returns another number.
+        """
         found = stated(self.label.path, self.size, "state", seq_len)
         if found is None:
-            raise BudgetError(
+            raise UnknownStateError(
                 f"{self.label} does not state what decoding carries from token to token; give the module a method "
                 "state(seq_len) that returns the number of numbers"
             )
@@ -211,34 +215,20 @@ def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
 
 
 @functools.lru_cache(maxsize=1000)
-def kept_numbers(path: str, size: Size) -> list[int] | None:
-    """The numbers in the state of a module's own step after each of some tokens. None without a working step."""
+def kept_per_token(path: str, size: Size) -> float:
+    """Numbers that decoding keeps per token: measured on the module's own step, or else its inputs."""
     with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
         module = make(path, size).eval()
         if not takes_steps(module):
-            return None
+            return float(size.d_model)
         state, kept = None, []
         try:
             for _ in range(2 * STEPS):
                 _, state = module.step(torch.zeros(1, size.d_model), state)
-                kept.append(_numbers(state))
+                kept.append(held_numbers(state))
         except Exception:  # a wrong step, of which verify says what is wrong
-            return None
-    return kept
-
-
-def kept_per_token(path: str, size: Size) -> float:
-    """Numbers that decoding keeps per token: measured on the module's own step, or else its inputs."""
-    kept = kept_numbers(path, size)
-    return float(size.d_model) if kept is None else (kept[-1] - kept[STEPS - 1]) / STEPS
-
-
-def _numbers(state: Any) -> int:
-    """The numbers in the tensors of a state."""
-    if isinstance(state, Tensor):
-        return state.numel()
-    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
-    return sum(map(_numbers, parts))
+            return float(size.d_model)
+    return (kept[-1] - kept[STEPS - 1]) / STEPS
 
 
 @functools.lru_cache(maxsize=1000)

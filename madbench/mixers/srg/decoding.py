@@ -97,6 +97,11 @@ class Cache:
         """(B, H, length, V), by position."""
         return self.storage.v[:, :, self.rows]
 
+    @property
+    def numbers(self) -> int:
+        """The numbers of the cache, without free rows of the storage and without angles."""
+        return self.k.numel() + self.v.numel() + (0 if self.inputs is None else self.inputs.numel())
+
 
 def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
     """Rows of a prompt and the cache after it. See :meth:`DynamicMLP.prefill`."""
