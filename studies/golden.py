@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-LABELS = "S-p,R-cg-q-12o,G-cg-q-12o,D-p,cd:gdn-cg,ha:3,hfa:2,my:mean,fla:gla"
+LABELS = "S-p,R-cg-q-12o,G-cg-q-12o,D-p,cd:gdn-cg,ha:3,hfa:2,my:mean"
 MAD_TASKS = (
     "compression",
     "fuzzy_in_context_recall",
@@ -327,9 +327,6 @@ def main() -> int:
     )
     asked = parser.parse_args()
     labels = asked.labels.split(",")
-    for label in [label for label in labels if label.startswith("fla:")]:
-        print(f"{label}: skipped, because it needs a GPU")
-        labels.remove(label)
     parts = parts_of(labels, asked.all_suites, asked.only)
     if not parts:
         parser.error(f"--only {asked.only}: no job matches; patterns are of PART/TASK/LABEL, such as 'quick/*/S-p'")

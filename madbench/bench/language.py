@@ -24,13 +24,14 @@ from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 
-FLA_LABELS = tuple(f"fla:{layer}" for layer in ("gla", "hgrn2", "gsa", "path", "rwkv7", "mamba2", "gated-deltanet"))
 PLAIN_LABELS = ("cd:linear", "cd:id-dm-bd")
-"""Rows of the paper without a library layer here: linear attention, and Mamba's A and b with one Delta per head."""
+"""Rows of the paper in coefficient dynamics: linear attention, and Mamba's A and b with one Delta per head."""
+NAMED_LABELS = ("GLA", "HGRN2", "GSA", "PaTH", "RWKV-7", "Mamba-2", "GDN")
+"""Named layers. The paper has a row for the first five."""
 PUBLISHED_ROWS = {
     "S flash": "SM(Flash)", "G-cg-q-12o": "HyperGLU", "S naive": "SM(Naive)", "cd:linear": "LinAttn",
-    "cd:id-dm-bd": "Mamba", "fla:gla": "GLA", "fla:hgrn2": "HGRN2", "fla:gsa": "GatedSlot Attention",
-    "fla:path": "PaTH Attention", "fla:rwkv7": "RWKV7",
+    "cd:id-dm-bd": "Mamba", "GLA": "GLA", "HGRN2": "HGRN2", "GSA": "GatedSlot Attention",
+    "PaTH": "PaTH Attention", "RWKV-7": "RWKV7",
 }  # fmt: skip
 """The row of the paper's Table 5, by the name of our row."""
 PAPER_ROWS = 64
@@ -97,7 +98,7 @@ def _published(name: str, label: str, n_head: int) -> Row:
     """The paper's numbers for a row, and our count of the same quantity at the paper's size if there is one."""
     row: Row = {"published": PUBLISHED_ROWS[name]} if name in PUBLISHED_ROWS else {}
     row |= {f"published_{key}": value for key, value in published_rows().get(name, {}).items()}
-    if label not in (*PLAIN_LABELS, *FLA_LABELS):
+    if label not in (*PLAIN_LABELS, *NAMED_LABELS):
         row["paper_mflop_per_token"] = paper_flops_per_token(name, label, n_head) / 1e6
     return row
 
@@ -114,12 +115,15 @@ def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
     heads = SOFTMAX_HEADS if _shape(setup).d_model % SOFTMAX_HEADS == 0 else 8
     models = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
     models += [("S naive", "S", "dense", heads)]
-    others = [label for label in FLA_LABELS if label in PUBLISHED_ROWS or _has_library(setup)]
-    return models + [(label, label, "auto", 2) for label in (*PLAIN_LABELS, *others) if label not in setup.labels]
+    others = [label for label in (*PLAIN_LABELS, *NAMED_LABELS) if label not in setup.labels]
+    return models + [(label, label, _path(label, setup), 2) for label in others]
 
 
-def _has_library(setup: Setup) -> bool:
-    return not setup.is_cpu and importlib.util.find_spec("fla") is not None
+def _path(label: str, setup: Setup) -> str:
+    """``fla`` if the label is a named layer with such a path, and the library is installed for a GPU. Else ``auto``."""
+    is_possible = label in NAMED_LABELS and not setup.is_cpu and setup.precision != "float32"
+    has_kernels = is_possible and "fla" in parse(label).operator.paths
+    return "fla" if has_kernels and importlib.util.find_spec("fla") is not None else "auto"
 
 
 def measure_table5(setup: Setup) -> Iterator[Row]:
@@ -133,13 +137,9 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
         row: Row = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
             row |= _published(name, label, SOFTMAX_HEADS if name in ("S flash", "S naive") else 2)
-            if label in FLA_LABELS and not _has_library(setup):
-                yield row
-                continue
             of_mixer = MixerShape(shape.batch, shape.length, shape.d_model)
             row["path"] = resolved(make(label, of_mixer, setup, path, heads), of_mixer, setup, path)
-            if label not in FLA_LABELS:
-                check_path(label, of_mixer, setup, row["path"], heads)
+            check_path(label, of_mixer, setup, row["path"], heads)
             model = model_of(label, shape, setup, path, heads)
             passes = _passes(model, tokens, setup)
             times = in_turns(passes | flash, setup.limits, setup.device)
@@ -254,8 +254,9 @@ TABLE5 = Part(
     f"pairs inside a kernel, and pairs in blocks of {PAPER_ROWS} rows of a label. Next to it: the paper's "
     "published number, on an L40S. HyperGLU's 183.27 fits r_qk = d/4 (183.4), which exceeds the budget with its "
     "tables; the row has d/8. Seconds of a forward pass and of a training step (forward, loss, backward, AdamW), "
-    "the latter as a multiple of S flash in the same rounds, thousand tokens per second, and peak GiB. Rows fla: "
-    "need flash-linear-attention and a CUDA GPU. S flash and S naive have many heads, the others two.",
+    "the latter as a multiple of S flash in the same rounds, thousand tokens per second, and peak GiB. Named "
+    "layers take the kernels of flash-linear-attention on a GPU if it is installed. S flash and S naive have many "
+    "heads, the others two.",
     [
         Column("label", "Model"),
         Column("forward_tflop", "TFLOP", "{:.3g}"),

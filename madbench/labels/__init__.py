@@ -8,6 +8,7 @@ as an entry point of the group ``madbench.families``. A set of labels is written
 """
 
 from madbench.labels.family import Label
+from madbench.labels.former import label_now
 from madbench.labels.parsing import (
     as_label,
     check_code,
@@ -48,6 +49,6 @@ __all__ = [
     "REGISTRY", "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "check_code",
     "contrast_order", "diff", "every_label", "expand", "explain", "factor_names", "factors", "factors_in",
     "factors_of_text", "families", "family_identity", "family_name", "family_of", "fault_of_name", "is_shown_as_stored",
-    "label_code", "label_identity", "levels", "loadable_families", "loaded_families", "missing_package",
+    "label_code", "label_identity", "label_now", "levels", "loadable_families", "loaded_families", "missing_package",
     "mixer_names", "parse", "reading_problem", "text_of", "texts_of",
 ]  # fmt: skip

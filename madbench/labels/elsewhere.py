@@ -8,6 +8,7 @@ import re
 
 from madbench.errors import LabelError, MadbenchError
 from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.former import label_now, problem_of_former
 from madbench.labels.patterns import OF_PATTERNS, SEPARATOR
 from madbench.labels.registry import OF_NAMES, families, family_name, family_of, name_key
 
@@ -20,6 +21,8 @@ def problem_elsewhere(text: str) -> str | None:
     """Returns the message for a text that is no label but names a mixer of another family, or a hybrid; else None."""
     if problem := _problem_of_hybrid(text):
         return problem
+    if label_now(text) and family_name(text) not in families():
+        return problem_of_former(text)
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
     if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):  # their parsers point at it
         return None

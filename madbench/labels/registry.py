@@ -12,6 +12,7 @@ from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
+from madbench.labels.former import problem_of_former
 from madbench.labels.patterns import OF_PATTERNS, is_pattern
 from madbench.labels.plugins import Guarded, Registry, entry_point_name, load_value
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
@@ -47,6 +48,8 @@ def family_of(label: str | Label) -> LoadedFamily:
     if name not in REGISTRY.names:
         if name in REGISTRY.refused:
             raise LabelError(REGISTRY.refused[name])
+        if problem := problem_of_former(str(label)):
+            raise LabelError(problem)
         hint = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
         raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
     return REGISTRY.load(name)

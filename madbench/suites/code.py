@@ -25,7 +25,7 @@ from madbench.errors import LabelError, MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
 from madbench.identity.package import gives_equal_bits, imports_within, package_digest
 from madbench.jobs import Job
-from madbench.labels import family_name, family_of, label_code, missing_package
+from madbench.labels import family_name, family_of, label_code, label_now, missing_package
 from madbench.labels.patterns import part_texts
 from madbench.suites import find_suite, suite_code
 from madbench.suites.planning import mixer_identity
@@ -99,6 +99,8 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
             return RunCode(state.kind, _printable(state.file), is_recorded)
     if not isinstance(outside, dict) and names_outside_code(job):
         return RunCode("unknown", "", is_recorded)
+    if now := next(filter(None, map(label_now, part_texts(job.label))), ""):
+        return RunCode("absent", f"the layer of flash-linear-attention; the label is {now} now", is_recorded)
     with suppress(LabelError):  # a family that is not installed; its runs list their code
         if missing := missing_package(job.label):
             return RunCode("absent", missing, is_recorded)

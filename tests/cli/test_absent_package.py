@@ -1,4 +1,4 @@
-"""Stored runs of a label whose optional package is not installed here."""
+"""Stored runs of a label that is not here any more, and of a label whose optional package is not installed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.errors import MissingExtraError
-from madbench.mixers.fla import budget
-from made_up_fla import forget_library
+from madbench.mixers.named.family import NamedFamily
 
-LABEL = "fla:gla"
+FORMER, ABSENT = "fla:gla", "GLA"
+NAMED = [["table", ABSENT], ["compare", "S", ABSENT]]
 VERBS = [
     ["table"],
-    ["table", LABEL],
-    ["compare", "S", LABEL],
     ["plot"],
     ["attribute"],
     ["audit"],
@@ -26,61 +23,63 @@ VERBS = [
 
 @pytest.fixture
 def without_package(monkeypatch):
-    def library():
-        raise MissingExtraError("a label of flash-linear-attention", "fla")
-
-    monkeypatch.setattr(budget, "library", library)
-    forget_library()
-    yield
-    forget_library()
+    monkeypatch.setattr(NamedFamily, "missing_package", lambda family: "some-package", raising=False)
 
 
 @pytest.fixture
-def fill_absent(store, fill, fill_language, without_package):
-    """Stores runs as a machine with the package has trained them, of one version of it or of another."""
+def fill_absent(store, fill, fill_language):
+    """Stores runs as another machine or a former version of madbench has trained them."""
     fill(["S", "S-p"], seeds=(0, 1, 2))
     fill_language("S")
 
-    def call(version, seeds=(0, 1, 2), accuracy=0.75):
+    def call(label, version, seeds=(0, 1, 2), accuracy=0.75):
         runs = [run for run in store.runs() if run.job.label in ("S", "S-p") and run.job.seed in seeds]
         for run in [run for run in runs if run.job.suite == "language" or run.job.label == "S-p"]:
-            job = replace(run.job, label=LABEL, family=f"1 with flash-linear-attention {version}", mixer={})
-            store.finish(job, replace(run.record, metrics=run.record.metrics | {"accuracy": accuracy}))
+            job = replace(run.job, label=label, family=f"1 with flash-linear-attention {version}", mixer={})
+            metrics = run.record.metrics | {"accuracy": accuracy}
+            details = run.record.details | {"ended": f"2026-0{version[-1]}-01T00:00:00"}
+            store.finish(job, replace(run.record, metrics=metrics, details=details))
 
     return call
 
 
 @pytest.mark.slow
-def test_runs_of_an_absent_package_are_shown_with_a_mark_by_every_verb(main, tiny, fill_absent, tmp_path):
-    fill_absent("0.2", seeds=(0,), accuracy=0.25)
-    fill_absent("0.3")
+@pytest.mark.parametrize(
+    ("label", "what"), [(ABSENT, "some-package"), (FORMER, "the layer of flash-linear-attention; the label is GLA now")]
+)
+def test_runs_without_their_code_are_shown_with_a_mark_by_every_verb(
+    main, tiny, fill_absent, without_package, tmp_path, label, what
+):
+    fill_absent(label, "0.2", seeds=(0,), accuracy=0.25)
+    fill_absent(label, "0.3")
     where = ["--profile", tiny, "-t", "compression,in_context_recall"]
-    absent = f"6 runs of {LABEL} had code that is not here: flash-linear-attention"
-    for verb in VERBS:
+    absent = f"6 runs of {label} had code that is not here: {what}."
+    for verb in VERBS + NAMED * (label == ABSENT):
         ended = main(*verb, *where)
         assert ended.code == 0, (verb, ended.stderr)
         said = " ".join(ended.stderr.split())
-        assert f"2 runs of {LABEL} are from another version of its code; left out" in said, verb
+        assert f"2 runs of {label} are from another version of its code; left out" in said, verb
         if verb[0] in ("table", "compare"):
             shown = " ".join(ended.stdout.split())
-            assert LABEL in shown and absent in shown and ("75.0" in shown or verb[0] == "compare")
+            assert label in shown and absent in shown and ("75.0" in shown or verb[0] == "compare")
             assert "25.0 ±" not in shown
-    assert f"{LABEL} ¶" in main("table", *where).stdout
-    assert f"{LABEL} ¶" in (tmp_path / "page.html").read_text()
-    for verb in (["table"], ["plot", "loss"], ["compare", "S", LABEL], ["ls", "runs"]):
+    assert f"{label} ¶" in main("table", *where).stdout
+    assert f"{label} ¶" in (tmp_path / "page.html").read_text()
+    for verb in (["table"], ["plot", "loss"], *NAMED[1:] * (label == ABSENT), ["ls", "runs"]):
         ended = main(*verb, *(["-t", "language_model"] if verb[0] != "ls" else []))
         assert ended.code == 0, (verb, ended.stderr)
-        assert verb[0] == "plot" or LABEL in ended.stdout
+        assert verb[0] == "plot" or label in ended.stdout
     assert main("validate", "--store").code == 0
     assert main("archive", "-o", "all.tar.xz").code == 0
     assert main("import", "all.tar.xz", "--results", "theirs").code == 0
     ended = main("report", "--archive", "all.tar.xz", "--profile", tiny, "-o", "board.html")
     assert ended.code == 0, ended.stderr
-    assert f"{LABEL} ¶" in (tmp_path / "board.html").read_text()
+    assert f"{label} ¶" in (tmp_path / "board.html").read_text()
 
 
 @pytest.mark.slow
-def test_training_a_label_of_an_absent_package_says_how_to_install_it(main, tiny, fill_absent):
-    fill_absent("0.3")
-    ended = main("run", LABEL, "--profile", tiny, "-t", "compression", "--dry-run")
-    assert ended.code == 2 and "[fla]" in ended.stderr and "Traceback" not in ended.stderr
+def test_a_former_label_that_is_asked_for_says_what_it_is_now(main, tiny, fill_absent):
+    fill_absent(FORMER, "0.3")
+    for verb in (["run", FORMER, "--dry-run"], ["table", FORMER], ["compare", "S", FORMER], ["explain", FORMER]):
+        ended = main(*verb, *(["--profile", tiny, "-t", "compression"] if verb[0] != "explain" else []))
+        assert ended.code == 2 and "fla:gla is the label GLA now" in ended.stderr and "Traceback" not in ended.stderr

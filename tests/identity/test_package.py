@@ -84,7 +84,7 @@ def test_comments_and_docstrings_change_nothing(copied):
     "job",
     [
         MEMORIZATION,
-        ("language", "language_model", "fla"),
+        ("language", "language_model", "named"),
         ("interactions", "hunters", "ha"),
         ("signals", "digits", "my"),
     ],

@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from madbench.errors import LabelError
-from madbench.labels import families, family_of, parse
+from madbench.labels import families, family_of, former, parse
 from madbench.mixers.cd.grammar import PRESETS
-from madbench.mixers.fla.layers import LAYERS
+from madbench.mixers.named.family import NamedFamily
+from madbench.mixers.named.operators import OPERATORS
 
 NAMED = {
     "cd:kda": "KDA",
     "cd:mamba3": "Mamba-3",
     "cd:rwkv7": "RWKV-7",
-    "cd:rwkv": "fla:rwkv7",
+    "cd:rwkv": "RWKV-7",
     "cd:RetNet": "RetNet",
-    "cd:gated_deltaproduct": "fla:gated-deltaproduct",
-    "cd:kda!": "fla:kda!",
+    "cd:gated_deltaproduct": "DeltaProduct",
+    "cd:kda!": "KDA!",
     "mamba2-cg": "cd:mamba2-cg",
     "fla:gdn-cg": "cd:gateddeltanet-cg",
     "foo:gla": "cd:gla",
@@ -57,9 +58,10 @@ def test_a_text_with_one_label_and_a_module_are_no_hybrids(monkeypatch):
         assert "hybrid are" not in str(caught.value)
 
 
-def test_a_suggestion_says_what_its_mixer_needs_of_the_machine():
+def test_a_suggestion_says_what_its_mixer_needs_of_the_machine(monkeypatch):
+    monkeypatch.setattr(NamedFamily, "needs", "a CUDA GPU", raising=False)
     for text in ("cd:kda", "cd:rwkv7", "cd:mamba3"):
-        with pytest.raises(LabelError, match="which needs a CUDA GPU.*kda \\(they need a CUDA GPU\\)"):
+        with pytest.raises(LabelError, match="which needs a CUDA GPU.*StickBreaking \\(they need a CUDA GPU\\)"):
             parse(text)
     with pytest.raises(LabelError, match="did you mean 'cd:gateddeltanet'"):
         parse("fla:gdn")
@@ -69,7 +71,30 @@ def test_the_message_lists_named_mixers_of_every_family():
     with pytest.raises(LabelError) as caught:
         parse("cd:kda")
     assert all(f"cd:{name}" in str(caught.value) for name in PRESETS)
-    assert all(f"fla:{name}" in str(caught.value) for name in LAYERS)
+    assert all(name in str(caught.value) for name in OPERATORS)
+
+
+@pytest.mark.parametrize("name", former.NAMES)
+def test_a_label_of_a_former_version_is_answered_by_the_label_that_it_is_now(name):
+    now = former.NAMES[name]
+    assert now in OPERATORS
+    for exclamation in ("", "!"):
+        text = f"fla:{name}{exclamation}"
+        for ask in (parse, family_of):
+            with pytest.raises(LabelError) as caught:
+                ask(text)
+            assert str(caught.value) == f"label '{text}'\n       ^ {text} is the label {now}{exclamation} now"
+        assert parse(f"{now}{exclamation}")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("fla:", ""), ("fla:xyz", ""), ("fla:Mamba-22", "; did you mean 'Mamba-2'?")]
+)
+def test_the_prefix_of_a_former_version_is_answered_by_an_example(text, hint):
+    with pytest.raises(LabelError) as caught:
+        parse(text)
+    what = "layers of flash-linear-attention have labels without a prefix now, such as GLA"
+    assert str(caught.value).splitlines()[1] == f"       ^ {what}{hint}"
 
 
 @pytest.mark.parametrize("text", ["cd:softmx", "cd:id-gc", "G-cx", "fla:glaa", "hello", "my:os"])

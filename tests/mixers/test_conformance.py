@@ -20,7 +20,6 @@ from madbench.labels import families, family_of
 from madbench.mixers import build, state_size, used_settings
 from madbench.mixers.decoding import held_numbers
 from madbench.mixers.named.operators import OPERATORS
-from made_up_fla import use_made_up_library
 
 WIDTH = 16
 LABELS = {
@@ -29,7 +28,6 @@ LABELS = {
     "hfa": ("hfa:2w-p-q", "hfa:L2w-p-q", "hfa:C1+2"),
     "ha": ("ha:2+3us-p-q", "ha:4a", "ha:L3ua-p-q", "ha:C3s"),
     "named": ("KDA", "GDN(neg)", "Mamba-2"),
-    "fla": ("fla:gla", "fla:rwkv7"),
     "my": ("my:mean",),
 }
 """A spread of the letters of each family; of one that is not here, its first ones."""
@@ -52,8 +50,6 @@ MORE = {
 EXPORTED = {"R-cg-12o!", "KDA", "cd:gateddeltanet-c", "cd:mlstm", "hfa:L2w-p-q", "ha:2+3us-p-q"}
 COMPILED = {"S-p", "cd:softmax", "hfa:L2w-p-q", "ha:C3s"}
 """The programs that a default run makes; of other labels, torch traces every other one for either."""
-KERNELS_ALONE = "its kernels know neither transforms nor programs, and a made-up library in plain torch shows nothing"
-"""Why labels of flash-linear-attention are left out of some tests; its layers are stood in for, as they need a GPU."""
 SHAPES = ((2, 1), (2, 5), (2, 40), (2, 70), (8, 48), (16, 64))
 """Batch and length; a mixer is tried at the first that takes each of its paths."""
 MOST_TUPLES = 2**20  # of the rows of a batch: beyond, a degree is too high for a length
@@ -63,11 +59,8 @@ NOT_ASKED_FOR = ("auto", "reference", "sdpa", "tiled", "fused", "fla")
 """Loops, and kernels that know no transforms: auto leaves these there."""
 
 
-def spread(quick=None, reason=""):
-    """Every label as a parameter of a test, slow but for those of LABELS, or of ``quick``.
-
-    Those of flash-linear-attention are skipped for the ``reason``, if there is one.
-    """
+def spread(quick=None):
+    """Every label as a parameter of a test, slow but for those of LABELS, or of ``quick``."""
     for name in families():
         if name == "hybrid":  # its labels name a mixer per layer, each of which is tested as a label of its own
             continue
@@ -75,29 +68,19 @@ def spread(quick=None, reason=""):
         usual = LABELS.get(name) or [str(label) for label in itertools.islice(family.labels(), 3)]
         for label in (*usual, *MORE.get(name, ())):
             is_slow = label not in (usual if quick is None else quick)
-            marks = [pytest.mark.skip(reason=reason)] if name == "fla" and reason else [pytest.mark.slow] * is_slow
-            yield pytest.param(label, marks=marks)
+            yield pytest.param(label, marks=[pytest.mark.slow] * is_slow)
 
 
 def programs(quick, first):
     """The labels of ``quick``, and of the others every sixth one from ``first`` on, but for one that takes 25 s."""
-    every = [one for one in spread(quick, KERNELS_ALONE) if one.values != ("ha:5s",)]
+    every = [one for one in spread(quick) if one.values != ("ha:5s",)]
     others = [one for one in every if one.values[0] not in quick]
     return [one for one in every if one.values[0] in quick or one in others[first::6]]
 
 
 every_label = pytest.mark.parametrize("label", list(spread()))
-every_transformed = pytest.mark.parametrize("label", list(spread(reason=KERNELS_ALONE)))
 own_start = pytest.mark.parametrize("label", [one for one in spread() if one.values[0] != "my:mean"])
 """Labels of families that know how to start their mixers again: a module of a user's is made anew instead."""
-
-
-@pytest.fixture(autouse=True)
-def library(request, monkeypatch):
-    """Stands in for flash-linear-attention where a label needs it."""
-    parameters = getattr(request.node, "callspec", None)
-    is_needed = parameters is not None and parameters.params.get("label", "").startswith("fla:")
-    yield from use_made_up_library(monkeypatch) if is_needed else [None]
 
 
 def made(label, length, **how):
@@ -205,7 +188,7 @@ def test_a_mixer_in_another_dtype_computes_the_same_function_in_it(label):
             assert all(each.grad is None or each.grad.isfinite().all() for each in narrow.parameters())
 
 
-@every_transformed
+@every_label
 def test_a_mixer_built_on_meta_has_shapes_there(label):
     with torch.device("meta"):
         mixer, x = made(label, 5), torch.empty(3, 5, WIDTH)
@@ -250,7 +233,7 @@ def test_what_is_no_batch_of_sequences_is_refused(label):
 
 
 @pytest.mark.slow
-@every_transformed
+@every_label
 def test_gradients_of_torch_func_are_those_of_backward(label):
     for batch, length, how in ways(label):
         mixer, x, weight = (
@@ -267,7 +250,7 @@ def test_gradients_of_torch_func_are_those_of_backward(label):
 
 
 @pytest.mark.slow
-@every_transformed
+@every_label
 def test_outputs_under_vmap_and_gradients_of_each_sample_are_those_of_each_alone(label):
     for batch, length, how in ways(label):
         mixer, x = filled(label, length, **how), drawn(2, min(batch, 2), length, WIDTH)
@@ -284,7 +267,7 @@ def test_outputs_under_vmap_and_gradients_of_each_sample_are_those_of_each_alone
             assert_equal({name: each[i] for name, each in found.items()}, expected, (batch, length, how))
 
 
-@every_transformed
+@every_label
 def test_models_under_vmap_have_a_backward_pass_outside_of_it(label):
     models, x = [filled(label, 9) for _ in range(2)], drawn(2, 2, 9, WIDTH)
     with torch.no_grad():
@@ -320,7 +303,7 @@ def test_lent_parameters_get_their_own_gradients(label):
 
 
 @pytest.mark.slow
-@every_transformed
+@every_label
 def test_second_derivatives_are_those_of_the_dense_path_or_an_error_names_it(label):
     for batch, length, how in ways(label):
         x, direction = drawn(batch, length, WIDTH), drawn(batch, length, WIDTH, seed=3)
@@ -334,7 +317,7 @@ def test_second_derivatives_are_those_of_the_dense_path_or_an_error_names_it(lab
             assert mixer.resolve_path(batch, length) == "sdpa" and 'path="dense"' in str(error)
 
 
-@every_transformed
+@every_label
 def test_a_gradient_of_a_gradient_under_torch_func_is_the_second_derivative(label):
     batch, length = 2, 9
     mixer, x, direction = filled(label, length), drawn(batch, length, WIDTH), drawn(batch, length, WIDTH, seed=3)
@@ -377,9 +360,6 @@ def test_a_compiled_mixer_computes_every_batch_and_length(label):
 def test_a_cache_holds_the_numbers_that_the_allocation_states(label):
     small = {"window": 3} if "window" in used_settings(label) else {}
     mixer, cache = made(label, 8, **small), None
-    if not hasattr(mixer, "step"):  # layers of flash-linear-attention, which no part of ours decodes
-        assert state_size(mixer.allocation, 8) >= mixer.allocation.ranks["state"]
-        return
     if label.startswith("my:"):
         with pytest.raises(BudgetError, match="does not state what decoding carries .* state\\(seq_len\\)"):
             state_size(mixer.allocation, 8)

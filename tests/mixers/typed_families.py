@@ -10,9 +10,6 @@ from madbench.labels.family import Family
 from madbench.mixers.cd.budget import CdAllocation
 from madbench.mixers.cd.family import CoefficientFamily
 from madbench.mixers.cd.grammar import Label as CdLabel
-from madbench.mixers.fla.budget import Label as FlaLabel
-from madbench.mixers.fla.budget import LayerAllocation
-from madbench.mixers.fla.family import FlaFamily
 from madbench.mixers.my.family import Label as ModuleLabel
 from madbench.mixers.my.family import ModuleFamily
 from madbench.mixers.my.measures import ModuleAllocation
@@ -24,7 +21,6 @@ from madbench.mixers.srg.family import SRGFamily
 from madbench.mixers.srg.grammar import Variant
 
 CD: Family[CdLabel, CdAllocation] = CoefficientFamily()
-FLA: Family[FlaLabel, LayerAllocation] = FlaFamily()
 MODULE: Family[ModuleLabel, ModuleAllocation] = ModuleFamily()
 NAMED: Family[NamedLabel, NamedAllocation] = NamedFamily()
 SRG: Family[Variant, MlpAllocation] = SRGFamily()

@@ -219,7 +219,7 @@ def test_the_exit_code_is_1_for_a_difference(golden, tmp_path, monkeypatch, caps
     monkeypatch.setattr(sys, "argv", ["golden.py", "reference", "--slots", "2", "--keep", str(tmp_path)])
     assert golden.main() == code
     shown = capsys.readouterr().out
-    assert "fla:gla: skipped" in shown and ("evening:" in shown) == bool(code)
+    assert ("evening:" in shown) == bool(code)
 
 
 def test_two_runs_of_one_job_are_refused(golden, stores):

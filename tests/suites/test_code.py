@@ -34,7 +34,7 @@ def test_a_run_whose_code_changed_after_it_was_planned_is_refused():
         check_planned_code(dataclasses.replace(job, family="1+code1-00"))
 
 
-@pytest.mark.parametrize("family", ["", "cd", "fla", "hfa", "ha", "my", "named", "hybrid"])
+@pytest.mark.parametrize("family", ["", "cd", "hfa", "ha", "my", "named", "hybrid"])
 def test_a_digest_of_a_family_has_no_module_that_only_checks(family):
     read = modules_reached(*package_modules("mad", "compression", [family])["family"])
     assert "madbench.mixers" in read

@@ -23,7 +23,6 @@ LABELS = {
     "cd": ("cd:softmax", "cd:softmax-pcg", "cd:gdn", "cd:mamba2-v", "cd:mlstm", "cd:linear", "cd:gdn!"),
     "hfa": ("hfa:2", "hfa:3-p-q", "hfa:L2", "hfa:C2w"),
     "ha": ("ha:2+3", "ha:L2+4s", "ha:C3s"),
-    "fla": ("fla:gla",),
     "my": ("my:mean",),
 }
 """Labels by family. Of the named operators, all without arguments."""
@@ -45,7 +44,7 @@ AMOUNTS = {
     "state": (lambda allocation, length: allocation.state(length), lambda d, length: 2 * d * length),
 }
 """By quantity: that of a mixer, and that of softmax attention of width d."""
-NEVER = {"fla:gla", "my:mean", "hfa:C2w", "ha:C3s", "hfa:L2", "ha:L2+4s"}
+NEVER = {"my:mean", "hfa:C2w", "ha:C3s", "hfa:L2", "ha:L2+4s"}
 """Labels that match no quantity besides parameters."""
 
 

@@ -12,9 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from madbench.labels import parse
-from madbench.mixers import Traits, label_traits
-from madbench.mixers.fla.layers import LAYERS
+from madbench.mixers import Traits
 from madbench.mixers.traits import attach
 from madbench.models.blocks import Backbone, sinusoids
 from madbench.models.mad import MadModel, imitate_reference
@@ -101,11 +99,6 @@ def test_adapters_add_nothing_before_the_first_step_in_either_fidelity(make_job)
         expected = mixer(x)
         nn.init.normal_(mixer.v_down.weight, std=9.0), nn.init.normal_(mixer.o_down.weight, std=9.0)
         assert torch.equal(mixer(x), expected)
-
-
-def test_layers_that_draw_their_own_weights_keep_them():
-    kept = {name: label_traits(parse(f"fla:{name}")).keeps_init for name in LAYERS}
-    assert {name for name, own in kept.items() if own} == {"rwkv7"} and kept["rwkv7"] == ("layer",)
 
 
 @pytest.mark.parametrize("kept", ["gate", "gate.weight"])

@@ -182,7 +182,7 @@ def label_style(label: str) -> LabelStyle:
 def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
     """The styles of the labels of a figure, with distinct colours. S/R/G keep theirs; others take a free shade.
 
-    >>> len({one.color for one in label_styles(["S", "fla:gla", "fla:retnet"]).values()})
+    >>> len({one.color for one in label_styles(["S", "GLA", "RetNet"]).values()})
     3
     """
     names = list(dict.fromkeys(labels))

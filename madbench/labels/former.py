@@ -1,0 +1,44 @@
+"""Labels of former versions, and the labels that they are now."""
+
+from __future__ import annotations
+
+from madbench.errors import did_you_mean
+from madbench.labels.diagnosis import SHOWN, point_at
+
+PREFIX = "fla:"
+"""The prefix that layers of flash-linear-attention had before they got labels by name."""
+NAMES = {
+    "deltanet": "DeltaNet",
+    "gated-deltanet": "GDN",
+    "gated-deltaproduct": "DeltaProduct",
+    "gla": "GLA",
+    "gsa": "GSA",
+    "hgrn": "HGRN",
+    "hgrn2": "HGRN2",
+    "kda": "KDA",
+    "mamba2": "Mamba-2",
+    "mamba3": "Mamba-3",
+    "path": "PaTH",
+    "retnet": "RetNet",
+    "rwkv7": "RWKV-7",
+}
+"""The label that a layer has now, by what stood behind the prefix."""
+
+
+def label_now(text: str) -> str:
+    """The label that a label of a former version is now. Empty if the text never was a label, or still is one."""
+    name, exclamation = (text[:-1], "!") if text.endswith("!") else (text, "")
+    now = NAMES.get(name.removeprefix(PREFIX).lower(), "") if name.startswith(PREFIX) else ""
+    return now and f"{now}{exclamation}"
+
+
+def problem_of_former(text: str) -> str:
+    """The message for a text with a prefix of a former version. Empty for other texts."""
+    if now := label_now(text):
+        return point_at(text, 0, f"{text} is the label {now} now")
+    if not text.startswith(PREFIX):
+        return ""
+    hint = did_you_mean(text.removeprefix(PREFIX)[:SHOWN], NAMES.values())
+    hint = hint if "did you mean" in hint else ""
+    what = "layers of flash-linear-attention have labels without a prefix now, such as GLA"
+    return point_at(text, 0, f"{what}{hint}")
