@@ -14,7 +14,7 @@ from madbench.mixers import build
 
 NEEDS_LIBRARY = [pytest.mark.slow, pytest.mark.usefixtures("library"), pytest.mark.filterwarnings("ignore")]
 """Marks of a module whose tests compare with the library. They are skipped if it is not installed."""
-SIZES = ((32, 2), (48, 3), (128, 4))
+SIZES = ((32, 2), (48, 3), (128, 4), (256, 8))
 """Widths of the model and numbers of heads."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from madbench.mixers.named.operator import Dims, Operator, width_steps
+from madbench.mixers.named.operator import Dims, Operator, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -116,8 +116,7 @@ class Attention(Operator):
         return (length + 1) * (dims.key_dim + dims.value_dim)
 
 
-def paired_widths(d: int, heads: int) -> list[Dims]:
+def paired_widths(d: int, heads: int, step: int) -> list[Dims]:
     """Keys and values of equal width, or values one step wider, in ascending order."""
-    steps = width_steps(d, 2 * d // heads)
-    pairs = ((width, width + wider) for width in steps for wider in (0, steps.step))
+    pairs = ((width, width + wider) for width in widths(step, 2 * d // heads) for wider in (0, step))
     return [Dims(d, heads, key, value) for key, value in pairs]

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from madbench.errors import BudgetError
 from madbench.mixers import Layer, Size
 from madbench.mixers.named.arguments import written
-from madbench.mixers.named.operator import Dims, Operator
+from madbench.mixers.named.operator import Dims, Operator, width_steps
 from madbench.mixers.named.parts import Taps, count
 from madbench.mixers.named.recurrent import Recurrent
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, CountedParameters, last_that_fits, over_budget
 
+FILLED = 0.97
+"""The part of the budget that a layer has to fill before finer steps of its widths are tried."""
 NEAR = 6
 """Widths tried on each side, in steps of one channel per head, when another quantity than parameters is matched."""
 
@@ -85,8 +87,9 @@ class NamedAllocation(CountedParameters):
 def solve(label: Label, size: Size) -> NamedAllocation:
     """The widest layer with at most 4 d^2 parameters plus taps. With ``!`` or budget ``paper`` the library's widths.
 
-    Other quantities than parameters are matched by :func:`_scaled`. Keys and values do not depend on the place of the
-    layer. Raises ``BudgetError`` if no width fits.
+    Its widths are multiples of the first of :func:`width_steps` with which it fills at least ``FILLED`` of the budget,
+    or, if there is none, of the one that fills most. Other quantities than parameters are matched by :func:`_scaled`.
+    Keys and values do not depend on the place of the layer. Raises ``BudgetError`` if no width fits.
     """
     found = _widths(label, replace(size, layer=Layer()))
     return replace(found, size=size, dims=found.operator.placed(found.dims, size.layer))
@@ -99,23 +102,33 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
         return NamedAllocation(label, size, operator.library_dims(d, heads))
     if size.rule.quantity != "parameters":
         return _scaled(label, size)
-    candidates = operator.candidates(d, heads)
+
+    def at(dims: Dims) -> NamedAllocation:
+        return NamedAllocation(label, size, dims)
+
+    def room(dims: Dims) -> float:
+        return size.rule.room(at(dims))
+
+    fullest: NamedAllocation | None = None
+    candidates: list[Dims] = []
+    for step in width_steps(d):
+        candidates = operator.candidates(d, heads, step)
+        widest = last_that_fits(candidates, room)
+        if widest and (fullest is None or at(widest).total > fullest.total):
+            fullest = at(widest)
+        if fullest and fullest.ratio >= FILLED:
+            break
     if not candidates:
         raise BudgetError(
             f"{label} has no layer at d_model {d} with {heads} heads; use a larger d_model or fewer heads"
         )
-
-    def room(dims: Dims) -> float:
-        return size.rule.room(NamedAllocation(label, size, dims))
-
-    widest = last_that_fits(candidates, room)
-    if widest is None:
+    if fullest is None:
         excess = -room(candidates[0])
         raise BudgetError(
             f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess:,} parameters over the budget "
             f"of {4 * d * d:,}; use a larger d_model, fewer heads, or {replace(label, over=True)}"
         )
-    return NamedAllocation(label, size, widest)
+    return fullest
 
 
 def _scaled(label: Label, size: Size) -> NamedAllocation:
@@ -155,7 +168,7 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
     def widest(candidates: Sequence[Dims]) -> Dims | None:
         return last_that_fits(candidates, lambda dims: rule.room(at(dims)))
 
-    fitting = (widest(operator.candidates(each * heads, heads)) for each in near)
+    fitting = (widest(operator.candidates(each * heads, heads, width_steps(each * heads)[0])) for each in near)
     best = max((at(dims) for dims in fitting if dims), key=rule.amount, default=smallest)
     if isinstance(operator, Recurrent) and size.d_model < WIDE_MODEL:
         values = range(best.dims.value, best.dims.value + 8 * WIDE_VO_STEP)

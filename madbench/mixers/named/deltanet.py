@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps
 from madbench.mixers.named.recurrent import Recurrent, Rows
 
@@ -36,10 +36,9 @@ class DeltaNet(Recurrent):
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + W*(2*H*K + H*V) + V"
     state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """Keys and values of equal width, or values one step wider."""
-        steps = width_steps(d, 2 * d // heads)
-        pairs = ((width, width + wider) for width in steps for wider in (0, steps.step))
+        pairs = ((width, width + wider) for width in widths(step, 2 * d // heads) for wider in (0, step))
         return [Dims(d, heads, key, value) for key, value in pairs]
 
     def library_dims(self, d: int, heads: int) -> Dims:

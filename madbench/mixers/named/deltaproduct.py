@@ -44,8 +44,8 @@ class DeltaProduct(Recurrent):
     def rows_per_token(self) -> int:
         return self.n
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        return widths_near_double(d, heads, self.n + 1, self.n + 2)
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return widths_near_double(d, heads, step, self.n + 1, self.n + 2)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         key = max(1, 3 * d // (4 * heads))

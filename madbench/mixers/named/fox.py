@@ -45,8 +45,8 @@ class FoX(Attention):
     paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
     most_exact: ClassVar = 2048
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        return paired_widths(d, heads)
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return paired_widths(d, heads, step)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, max(1, d // heads), max(1, d // heads))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class GatedAttention(Attention):
     state: ClassVar = "T*2*H*K"
     paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        return [Dims(d, heads, width, width) for width in width_steps(d, d // heads) if width > 1]
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return [Dims(d, heads, width, width) for width in widths(step, d // heads) if width > 1]
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, max(2, d // heads), max(2, d // heads))

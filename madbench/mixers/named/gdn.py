@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.gated_delta_rule import GatedDeltaRule
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class GDN(GatedDeltaRule):
     counterpart: ClassVar = "cd:gdn"
     parameters: ClassVar = "2*d*H*K + 3*d*H*V + 2*d*H + 2*H + W*(2*H*K + H*V) + V"
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         key = max(1, d // (2 * heads))
-        return [Dims(d, heads, key, value) for value in width_steps(d, 2 * d // heads)]
+        return [Dims(d, heads, key, value) for value in widths(step, 2 * d // heads)]
 
     def library_dims(self, d: int, heads: int) -> Dims:
         key = max(1, 3 * d // (4 * heads))

@@ -38,10 +38,10 @@ class GLA(Recurrent):
     has_mirror: ClassVar = False
     has_channel_decay: ClassVar = True
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """Up to twice as many value channels as key channels."""
         key_cost, value_cost = heads * (2 * d + RANK + 1), 3 * d * heads + 1
-        pairs = sorted(wider_values(d, heads, 1), key=lambda pair: key_cost * pair[0] + value_cost * pair[1])
+        pairs = sorted(wider_values(d, heads, step, 1), key=lambda pair: key_cost * pair[0] + value_cost * pair[1])
         return [Dims(d, heads, key, value) for key, value in pairs]
 
     def library_dims(self, d: int, heads: int) -> Dims:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part
 from madbench.mixers.named.recurrent import Recurrent, Rows
 
@@ -42,9 +42,9 @@ class GSA(Recurrent):
     has_mirror: ClassVar = False
     has_channel_decay: ClassVar = True
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         width = max(1, d // heads)
-        return [Dims(d, heads, key, width) for key in width_steps(d, 2 * width)]
+        return [Dims(d, heads, key, width) for key in widths(step, 2 * width)]
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, max(1, d // heads), max(1, d // heads))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named import bounded_decay
 from madbench.mixers.named.elementwise import Elementwise
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class HGRN(Elementwise):
     def placed(self, dims: Dims, place: Layer) -> Dims:
         return bounded_decay.at_place(dims, place) if self.bound else dims
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        return [Dims(d, 1, 0, width) for width in width_steps(d, d)]
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return [Dims(d, 1, 0, width) for width in widths(step, d)]
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, 1, 0, d)

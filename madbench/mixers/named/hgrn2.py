@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named import bounded_decay
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part
 from madbench.mixers.named.recurrent import Recurrent, Rows
 
@@ -36,7 +36,8 @@ class HGRN2(Recurrent):
     library: ClassVar = "HGRN2Attention"
     differs: ClassVar = (
         "Without an argument the decay has no lower bound, as in the library's layer by itself. The library's language "
-        "model has bounds that are those of (bound) before training, and learns them as parameters of the model."
+        "model has bounds that are those of (bound) before training, and learns them as parameters of the model. Its "
+        "layer has d // K heads, so it has none with K below d / H at some sizes, as at d 1024 with 32 heads."
     )
     meanings: ClassVar = {"bound": bounded_decay.MEANING}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + H*V"
@@ -49,9 +50,9 @@ class HGRN2(Recurrent):
     def placed(self, dims: Dims, place: Layer) -> Dims:
         return bounded_decay.at_place(dims, place) if self.bound else dims
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         width = max(1, d // heads)
-        return [Dims(d, heads, key, width) for key in width_steps(d, 2 * d // heads)]
+        return [Dims(d, heads, key, width) for key in widths(step, 2 * d // heads)]
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, max(1, d // heads), max(1, d // heads))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.gated_delta_rule import GatedDeltaRule
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 
 if TYPE_CHECKING:
@@ -35,10 +35,9 @@ class KDA(GatedDeltaRule):
     parameters: ClassVar = "d*(2*H*K + 2*H*V) + d*V + V*H*K + d*V + V*H*V + H*V + d*H + H + H*K + V + W*(2*H*K + H*V)"
     has_channel_decay: ClassVar = True
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """Keys and values of equal width, or values one step wider."""
-        steps = width_steps(d, min(256, 2 * d // heads))
-        pairs = ((width, width + wider) for width in steps for wider in (0, steps.step))
+        pairs = ((width, width + wider) for width in widths(step, min(256, 2 * d // heads)) for wider in (0, step))
         return [Dims(d, heads, key, value) for key, value in pairs]
 
     def library_dims(self, d: int, heads: int) -> Dims:

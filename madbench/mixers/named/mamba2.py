@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
 
@@ -37,9 +37,9 @@ class Mamba2(Recurrent):
     output: ClassVar = "out_proj"
     has_mirror: ClassVar = False
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         width = max(1, d // heads)
-        return [Dims(d, heads, states, width) for states in width_steps(d, 2 * d)]
+        return [Dims(d, heads, states, width) for states in widths(step, 2 * d)]
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, 128, max(1, 2 * d // heads))

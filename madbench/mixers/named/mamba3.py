@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
 
@@ -53,11 +53,11 @@ class Mamba3(Recurrent):
     output: ClassVar = "out_proj"
     has_mirror: ClassVar = False
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """Even state sizes from 4 up, the least with an angle, at the inner width d. A narrow model has less than d."""
         width = max(1, d // heads)
-        states = [states for states in width_steps(d, 2 * d) if states >= 4 and states % 2 == 0] or [4]
-        narrow = [Dims(d, heads, states[0], value) for value in width_steps(d, width) if value < width]
+        states = [states for states in widths(step, 2 * d) if states >= 4 and states % 2 == 0] or [4]
+        narrow = [Dims(d, heads, states[0], value) for value in widths(step, width) if value < width]
         return narrow + [Dims(d, heads, each, width) for each in states]
 
     def library_dims(self, d: int, heads: int) -> Dims:

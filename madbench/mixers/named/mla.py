@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class MLA(Attention):
         width, rope = max(1, d // heads), 2 * max(1, d // (4 * heads))
         return LatentDims(d, heads, width + rope, width, latent, rope)
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        return [self.dims(d, heads, latent) for latent in width_steps(d, d)]
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return [self.dims(d, heads, latent) for latent in widths(step, d)]
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return self.dims(d, heads, 4 * max(1, d // heads))

@@ -51,8 +51,8 @@ class MLSTM(Recurrent):
     takes_layer: ClassVar = True
     has_mirror: ClassVar = False
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        return widths_near_double(d, heads, 2, 3)
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return widths_near_double(d, heads, step, 2, 3)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, max(1, d // (2 * heads)), max(1, d // heads))

@@ -79,8 +79,11 @@ class Operator(ABC):
     """True if the number of heads changes the layer."""
 
     @abstractmethod
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        """The widths that the budget chooses from, in ascending order of parameters."""
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        """The widths that the budget chooses from, in ascending order of parameters.
+
+        They are multiples of ``step``, one of :func:`width_steps`, except widths that d and the heads determine.
+        """
 
     @abstractmethod
     def library_dims(self, d: int, heads: int) -> Dims:
@@ -141,28 +144,34 @@ class Operator(ABC):
         return sum(self.carried(dims).values()) + tokens * sum(self.cached(dims).values())
 
 
-def width_steps(d: int, most: int) -> range:
-    """Dims of one head up to ``most``: multiples of 8 from d 256 up, which GPUs need for full speed, else any."""
-    step = WIDE_VO_STEP if d >= WIDE_MODEL else 1
+def width_steps(d: int) -> tuple[int, ...]:
+    """The steps in which a head's widths are chosen, in order of preference.
+
+    They are multiples of 8 from d 256 up, which GPUs need for full speed. Finer steps follow for heads so narrow that
+    multiples of 8 would leave much of the budget.
+    """
+    return (WIDE_VO_STEP, 4, 2, 1) if d >= WIDE_MODEL else (1,)
+
+
+def widths(step: int, most: int) -> range:
+    """Multiples of ``step`` up to ``most``, and at least one."""
     return range(step, max(most, step) + 1, step)
 
 
-def wider_values(d: int, heads: int, key_step: int) -> list[tuple[int, int]]:
-    """Key and value channels per head: keys in multiples of ``key_step``, and up to twice as many values."""
-    step = width_steps(d, 1).step
+def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int, int]]:
+    """Key and value channels per head: keys also in multiples of ``key_step``, and up to twice as many values."""
     key_step = max(key_step, step)
-    keys = range(key_step, max(key_step, d // heads) + 1, key_step)
+    keys = widths(key_step, d // heads)
     return [(key, value) for key in keys for value in range(2 * key, max(key, 2 * key - 6 * step) - 1, -step)]
 
 
-def widths_near_double(d: int, heads: int, key_cost: int, value_cost: int) -> list[Dims]:
+def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost: int) -> list[Dims]:
     """Widths in order of cost, the number of linear maps of keys and of values. Of equal costs the last is preferred.
 
-    Values are 1 to 3 times as wide as keys, and preferably twice. From d 256 up, keys are in multiples of 4, because
-    multiples of 8 would leave a tenth of the budget.
+    Values are 1 to 3 times as wide as keys, and preferably twice. Keys are in half steps.
     """
-    step = width_steps(d, 1).step
-    keys = range(max(1, step // 2), max(step, d // heads) + 1, max(1, step // 2))
+    key_step = max(1, step // 2)
+    keys = range(key_step, max(step, d // heads) + 1, key_step)
     pairs = [(key, value) for key in keys for value in range(step, 3 * key + 1, step) if value >= key]
     pairs.sort(key=lambda pair: (key_cost * pair[0] + value_cost * pair[1], -abs(pair[1] - 2 * pair[0])))
     return [Dims(d, heads, key, value) for key, value in pairs]

@@ -50,8 +50,8 @@ class PaTH(Attention):
     block_rows: ClassVar = 64
     dense_limit: ClassVar = 64
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        return paired_widths(d, heads)
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return paired_widths(d, heads, step)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, max(1, d // heads), max(1, d // heads))

@@ -34,9 +34,9 @@ class RetNet(Recurrent):
     state: ClassVar = "H*K*V"
     has_mirror: ClassVar = False
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """An even number of key channels, and up to twice as many value channels."""
-        pairs = sorted(wider_values(d, heads, 2), key=lambda pair: (2 * pair[0] + 3 * pair[1], pair[1]))
+        pairs = sorted(wider_values(d, heads, step, 2), key=lambda pair: (2 * pair[0] + 3 * pair[1], pair[1]))
         return [Dims(d, heads, key, value) for key, value in pairs]
 
     def library_dims(self, d: int, heads: int) -> Dims:

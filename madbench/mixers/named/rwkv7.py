@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, width_steps
+from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, LowRank, Part, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
 
@@ -76,10 +76,9 @@ class RWKV7(Recurrent):
     keeps_init: ClassVar = tuple(f"{name}_proj" for name in "rkvo") + tuple(f"{name}_lora" for name in "wavg")
     without_decay: ClassVar = (*(f"x_{name}" for name in MIXED), "r_k")
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         key = max(1, d // heads)
-        widths = width_steps(d, key)
-        return [RwkvDims.with_ranks(d, heads, key, value, most=d // 16) for value in widths]
+        return [RwkvDims.with_ranks(d, heads, key, value, most=d // 16) for value in widths(step, key)]
 
     def library_dims(self, d: int, heads: int) -> Dims:
         width = max(1, d // heads)

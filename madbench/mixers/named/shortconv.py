@@ -36,7 +36,7 @@ class ShortConv(Elementwise):
     state: ClassVar = "(W-1)*d"
     output: ClassVar = "out_proj"
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return [self.library_dims(d, heads)]
 
     def library_dims(self, d: int, heads: int) -> Dims:

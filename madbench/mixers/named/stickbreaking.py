@@ -46,8 +46,8 @@ class StickBreaking(Attention):
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + norm*2*K"
     state: ClassVar = "T*(H*K + H*V)"
 
-    def candidates(self, d: int, heads: int) -> list[Dims]:
-        return paired_widths(d, heads)
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return paired_widths(d, heads, step)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         return Dims(d, heads, max(1, d // heads), max(1, d // heads))

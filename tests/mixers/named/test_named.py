@@ -83,10 +83,21 @@ def test_parameters_and_state_equal_their_formulas_and_the_built_layer(label):
 @pytest.mark.parametrize("label", LABELS)
 def test_the_budget_is_used_to_the_next_width(label):
     found = solve(label, 128, 4)
-    candidates = [found.operator.placed(dims, found.size.layer) for dims in found.operator.candidates(128, 4)]
+    candidates = [found.operator.placed(dims, found.size.layer) for dims in found.operator.candidates(128, 4, 1)]
     wider = candidates[candidates.index(found.dims) + 1 :]
     assert 0.97 * found.target < found.total <= found.target
     assert replace(found, dims=wider[0]).total > found.target if wider else found.total == found.target
+
+
+@pytest.mark.parametrize("d", [64, 128, 256, 512, 768, 1024, 2048])
+def test_usual_sizes_fill_the_budget_in_multiples_of_8_if_that_is_enough(d):
+    for heads in (d // width for width in (32, 64, 128) if width <= d):
+        for found in (solve(name, d, heads) for name in OPERATORS):
+            assert 0.97 <= found.ratio <= 1, found
+            candidates, first_layer = found.operator.candidates(d, heads, 8) if d >= 256 else [], found.size.layer
+            multiples = [replace(found, dims=found.operator.placed(dims, first_layer)) for dims in candidates]
+            is_enough = any(0.97 <= each.ratio <= 1 for each in multiples)
+            assert d < 256 or (found in multiples) == is_enough, found
 
 
 def test_a_size_without_a_fitting_width_says_what_would_fit():
