@@ -93,7 +93,7 @@ def bench(
     training  steps of MAD training by task, and hours of the whole profile
     table5    the columns of the paper's Table 5 on a GPT-2-shaped model
     decode    a prompt, and tokens one by one, compared with softmax
-    costs     parameters, FLOPs, state, times, memory over the first label's
+    costs     parameters, FLOPs, state, times, memory; ratios to the first label
 
     Candidates are timed alternately, so that a busy machine slows them equally.
     The tables have medians. Each path is first compared with float64; the time of
@@ -105,7 +105,7 @@ def bench(
       madbench bench training S G-cg-q-12o --threads 2
       madbench bench training @quick --peer mad-lab --lengths 32 --compile always
       madbench bench G-cg-q-12o --paths dense,tiled --lengths 256 --threads 1
-      madbench bench costs S-p KDA GDN 3xKDA/S-p   what each costs over S-p
+      madbench bench costs S-p KDA GDN 3xKDA/S-p   ratios to the costs of S-p
       madbench bench length R-cg-q R-cg-q-12o --lengths 512,1024,2048
       madbench bench --all --output bench-results  eight minutes
     """

@@ -45,9 +45,9 @@ LABELS_HELP = (
 )
 TASKS_HELP = "Tasks of any suite, or a suite for its default tasks, comma-separated; madbench ls tasks lists them."
 BUDGET_HELP = (
-    "strict or parameters: every parameter counts. paper: the ranks of the paper; the tables of R(1), R(2) do not "
-    "count. flops, state: FLOPs per token, or numbers carried, in place of parameters. compute: parameters, and equal "
-    "training FLOPs by the number of steps."
+    "What equals that of softmax attention. parameters (also named strict): all of them. paper: the ranks of the "
+    "paper; the tables of R(1), R(2) do not count. flops: FLOPs per token. state: numbers carried while decoding. "
+    "compute: parameters, and training FLOPs by the number of steps."
 )
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
