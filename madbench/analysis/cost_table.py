@@ -138,7 +138,8 @@ def check_countable(job: Job) -> None:
 
 
 def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[JobOutcome]]) -> str:
-    """Adds the time of a step and the peak memory of the runs. Returns a sentence on the device, or why there are none.
+    """Adds the time of a step and the peak memory of the runs. Returns a note: the kind of device, or the reason why
+    they are left out. Empty if there is nothing to note.
 
     Both need runs on one kind of device, with the same number of threads, all compiled or none.
     """
@@ -170,7 +171,7 @@ def _step_ms(run: JobOutcome) -> float | None:
 
 
 def _kind(run: JobOutcome) -> str:
-    """The kind of device of a run, with what else decides the time of a step on it."""
+    """The kind of device of a run, its threads and processes, and whether the model was compiled."""
     details = run.details
     kind = str(details.get("device", "an unnamed device"))
     if "processor" in details and "threads" in details:

@@ -62,7 +62,10 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
 
 
 def _decoding(layers: Layers, x: Tensor, setup: Setup) -> dict[str, Callable[[], Any]]:
-    """Functions that read a prompt of one sequence, and that decode its last tokens, which equal the forward pass."""
+    """Functions that read a prompt and decode the last tokens of one sequence. Empty if it is too short.
+
+    The decoded rows are first compared with the forward pass.
+    """
     one, end = x[:1], x.shape[1] - NEW_TOKENS
     if end < 1:
         return {}

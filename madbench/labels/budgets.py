@@ -37,12 +37,12 @@ def softmax_state(size: Size) -> int:
 
 
 def _state(allocation: Allocation) -> int:
-    """The numbers that decoding carries at the longest input. Only a family that states them matches them."""
+    """The numbers that decoding carries at the longest input. A family without this count cannot match state."""
     return allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
 
 
 def _layers(allocation: Allocation) -> int:
-    """The mixers whose costs an allocation adds up: the layers of a hybrid's pattern, else one."""
+    """The number of mixers in an allocation: the layers of a hybrid's pattern, or one."""
     return len(getattr(allocation, "blocks", ())) or 1
 
 
@@ -69,7 +69,7 @@ class BudgetRule:
     """``all``: everything counts, and the budget chooses the ranks. ``paper``: the family's paper chooses the ranks and
     says what counts."""
     chooses_steps: bool = False
-    """True if a job trains as many steps as have the training FLOPs of the reference."""
+    """True if the number of steps is chosen so that a job has the training FLOPs of the reference."""
 
     @property
     def chooses_ranks(self) -> bool:
@@ -82,11 +82,11 @@ class BudgetRule:
         return MEASURES[self.quantity].name
 
     def amount(self, allocation: Allocation) -> float:
-        """The quantity of an allocation."""
+        """The quantity of an allocation, such as its number of parameters."""
         return MEASURES[self.quantity].amount(allocation)
 
     def target(self, allocation: Allocation) -> float:
-        """The quantity of the reference."""
+        """The limit: the quantity of softmax attention at the size of an allocation."""
         return MEASURES[self.quantity].target(allocation)
 
     def room(self, allocation: Allocation) -> float:

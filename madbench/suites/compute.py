@@ -1,4 +1,4 @@
-"""Jobs with equal training FLOPs: as many steps per label as cost what softmax attention's steps cost.
+"""Jobs with equal training FLOPs: each label gets the number of steps that costs as much as softmax attention's steps.
 
 Training FLOPs are three times the forward FLOPs of the whole model (:class:`madbench.suites.base.Size`), for all tokens
 of all steps. Evaluations and the optimizer's own work are not included.
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from madbench.suites.base import Size
 
 REFERENCE = "S"
-"""The label whose training FLOPs all labels have: softmax attention, with or without positions."""
+"""The label whose training FLOPs all jobs match. Softmax attention has the same FLOPs with and without positions."""
 NEAR = 2
 """Steps tried on both sides of the estimate: the last batch of an epoch may be smaller."""
 
 
 def with_steps(jobs: Iterable[Job], size: Callable[[Job], Size]) -> list[Job]:
-    """The jobs with their number of steps, if their budget chooses it. ``size`` is that of their suite."""
+    """The jobs, with the number of steps set if their budget chooses it. ``size`` is the function of their suite."""
     found: dict[str, int] = {}
     matched = []
     for job in jobs:
@@ -38,7 +38,7 @@ def with_steps(jobs: Iterable[Job], size: Callable[[Job], Size]) -> list[Job]:
 
 
 def reference(job: Job) -> Job:
-    """The job of softmax attention with the same settings and with the steps of these."""
+    """The job of softmax attention with the settings of ``job`` and the profile's number of steps."""
     return replace(job, label=REFERENCE, mixer={}, steps=0)
 
 

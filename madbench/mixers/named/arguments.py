@@ -22,7 +22,7 @@ def integer(default: int, least: int, most: int) -> Any:
 
 
 def read(operator: type[Operator], text: str, start: int, end: int) -> Operator:
-    """The operator with the arguments between two positions of a label. Raises ``LabelError`` that points at one."""
+    """The operator with the arguments between two positions of a label. Raises ``LabelError`` for a wrong argument."""
     return operator(**read_words(text, start, end, lambda word: _argument(operator, word)))
 
 

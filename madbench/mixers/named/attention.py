@@ -46,7 +46,7 @@ class Attention(Operator):
         """
 
     def seen(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
-        """What the rows of a sequence read of its tokens, by name: (B, H, T, C) each. The values are ``v``."""
+        """The tensors that the rows of a sequence read, by name: (B, H, T, C) each. The values are ``v``."""
         return tokens.cached
 
     @abstractmethod
@@ -65,7 +65,10 @@ class Attention(Operator):
         return output(o if tokens.gate is None else o * tokens.gate.to(o.dtype))
 
     def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v (B, H, T, .) whose causal softmax attention is that of the layer. For ``tiled`` and ``sdpa``."""
+        """q, k and v (B, H, T, .) for plain causal softmax attention, which then equals the layer's.
+
+        The paths ``tiled`` and ``sdpa`` use them.
+        """
         dtype = seen["v"].dtype
         return q.to(dtype), seen["k"].to(dtype), seen["v"]
 
@@ -109,7 +112,7 @@ class Attention(Operator):
         return self.attend(layer, tokens.q, cached, None)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Two per channel of a key and of a value, for each seen token: (T + 1) / 2 on average.
+        """Each channel of a key and of a value costs two per seen token. A row sees (T + 1) / 2 tokens on average.
 
         Gates, activations and norms are not counted.
         """

@@ -82,7 +82,7 @@ def gate_of(total: Tensor) -> Tensor:
 
 
 def add_decay(cached: Mapping[str, Tensor], tokens: Tokens) -> Tokens:
-    """The tokens with the sums of log f of the whole sequence, from those of the cache."""
+    """Adds the sum of log f of the cached tokens to those of the new tokens."""
     total = cached["decay"][..., -1:, :] + tokens.cached["decay"]
     return tokens._replace(cached={**tokens.cached, "decay": total})
 
@@ -98,7 +98,8 @@ def decay_since(total: Tensor, row: int) -> Tensor:
 def sums_from_each(x: Tensor) -> Tensor:
     """The sums of x (..., N) from each entry to the last one.
 
-    Those of parts of 32 entries are products with a triangle, whose backward pass is faster than that of a cumsum.
+    Within parts of 32 entries, sums are products with a triangular matrix of ones. Their backward pass is faster than
+    that of a cumsum.
     """
     length = x.shape[-1]
     if is_symbolic(length) or length <= PART:

@@ -23,7 +23,7 @@ class BoundedDims(Dims):
 
 
 def at_place(dims: Dims, place: Layer) -> BoundedDims:
-    """The widths with the bound of the layer at a place in its model."""
+    """The widths, with the bound of the layer at this place in its model."""
     return BoundedDims(dims.d, dims.heads, dims.key, dims.value, place.index / place.count)
 
 
@@ -37,5 +37,5 @@ def decay(logits: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:
 
 
 def bound_of(dims: Dims) -> float:
-    """The lower bound, or 0."""
+    """The lower bound of the decay. 0 if the widths have none."""
     return dims.bound if isinstance(dims, BoundedDims) else 0.0

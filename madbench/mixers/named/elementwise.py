@@ -1,4 +1,4 @@
-"""The interface of named operators whose tokens meet channel by channel, without heads, queries and keys."""
+"""The interface of named operators that mix tokens within each channel, without heads, queries and keys."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class Elementwise(Operator):
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The output (B, T, D) of x (B, T, D), and what the next token needs.
 
-        ``carried`` is what the tokens before x have left. It is None at the start of a sequence.
+        ``carried`` has the numbers that the tokens before x carry over. It is None at the start of a sequence.
         """

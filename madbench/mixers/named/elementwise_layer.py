@@ -1,4 +1,4 @@
-"""The module of a named operator that computes every channel of its state alone, and has no queries and keys."""
+"""The module of a named operator that mixes tokens within each channel, without queries and keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Cache:
 
 
 class ElementwiseLayer(NamedLayer):
-    """A layer whose tokens meet channel by channel. Besides ``reference`` it has one path, ``dense``."""
+    """A layer that mixes tokens within each channel. Besides ``reference`` it has one path, ``dense``."""
 
     operator: Elementwise
 

@@ -107,7 +107,7 @@ class NamedFamily(ListedFamily):
         )
 
     def _groups(self, operator: Operator) -> dict[str, str]:
-        """The group of each part that is not a projection, by name. It does not depend on widths."""
+        """The parameter group of each part that is not a projection, by name of the part. Widths do not change it."""
         parts = operator.parts(operator.library_dims(64, 2))
         groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}
         return groups | {name: "mixer gates" for name in operator.gates if name in parts}

@@ -64,7 +64,7 @@ class GSA(Recurrent):
         return {"keys": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Per number of P and of S 1 for its decay, 2 for what is written, and 2 for the read-out."""
+        """Each number of P and of S costs 1 for its decay, 2 for what is written, and 2 for the read-out."""
         return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

@@ -1,4 +1,4 @@
-"""HGRN: a gated recurrence in which every channel is alone (Qin et al. 2023, arXiv 2311.04823).
+"""HGRN: an elementwise gated recurrence (Qin et al. 2023, arXiv 2311.04823).
 
     h_t = f_t * h_(t-1) + (1 - f_t) * SiLU(W_i x_t)
 
@@ -69,7 +69,7 @@ class HGRN(Elementwise):
         return {"h": dims.value}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Per channel 1 for the decay and 2 for what is written."""
+        """Each channel costs 1 for the decay and 2 for what is written."""
         return 3 * dims.value
 
     def outputs(

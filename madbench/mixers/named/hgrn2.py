@@ -1,4 +1,4 @@
-"""HGRN2: linear attention with a decay per key channel, whose keys are what the decay lacks to 1 (arXiv 2404.07904).
+"""HGRN2: linear attention with a decay per key channel, whose keys are 1 minus the decay (arXiv 2404.07904).
 
     S_t = Diag(f_t) S_(t-1) + (1 - f_t) i_t^T,    o_t = S_t^T q_t / sqrt(K)
 

@@ -85,7 +85,9 @@ class NamedLayer(nn.Module):
         return ("auto", "reference", *self.operator.paths)
 
     def reset_parameters(self) -> None:
-        """Initializes the parameters as the library's language models do. With one seed they equal a new layer's.
+        """Initializes the parameters as the library's language models do.
+
+        With the same seed they equal those of a new layer.
 
         Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1, so an offset of a gain is 0. Others: see :func:`draw`.
         """
@@ -124,7 +126,7 @@ class NamedLayer(nn.Module):
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 
     def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:
-        """:meth:`forward` on a path other than ``auto`` and ``reference``."""
+        """Computes :meth:`forward` on a path other than ``auto`` and ``reference``."""
         raise NotImplementedError
 
     def resolve_path(self, batch: int, length: int) -> str:
@@ -167,13 +169,15 @@ def _module(part: Part) -> nn.Module:
 
 @torch.no_grad()
 def draw(parameter: Tensor, init: Init | LinearInit | tuple[float, float], blocks: int = 1) -> None:
-    """Initializes a parameter of a layer in a model of so many blocks.
+    """Initializes a parameter of a layer in a model of ``blocks`` blocks.
 
-    ``rates``: log of U(1, 16). ``rates from zero``: log of U(0, 16). ``steps``: the inverse softplus of numbers that
-    are log-uniform in [0.001, 0.1]. ``ones``: 1. ``zeros``: 0. Two numbers: evenly spaced from the first to the last.
+    - ``rates``: log of U(1, 16). ``rates from zero``: log of U(0, 16)
+    - ``steps``: the inverse softplus of numbers that are log-uniform in [0.001, 0.1]
+    - ``ones``, ``zeros``: the constants 1 and 0
+    - two numbers: evenly spaced from the first to the last
 
-    Weights (outputs, inputs) are normal. ``normal``: of standard deviation 0.02. ``small``: sqrt(2 / (5 inputs)).
-    ``by depth``: 2 / (blocks sqrt(outputs)).
+    Weights (outputs, inputs) are normal with mean 0. The standard deviation is 0.02 for ``normal``,
+    sqrt(2 / (5 inputs)) for ``small``, and 2 / (blocks sqrt(outputs)) for ``by depth``.
     """
     if isinstance(init, tuple):
         parameter.copy_(torch.linspace(*init, len(parameter)))

@@ -6,8 +6,8 @@ S is (K, V) and n is (K,) per head, and q is scaled by 1 / sqrt(K). i_t = exp(c(
 f_t = sigmoid(c(w_f x_t + b_f)), each per head, with c(a) = 15 tanh(a / 15). There is no convolution. The output is
 W_o (sigmoid(W_g x_t) * LayerNorm(h_t)), with a norm per head and a gain per channel.
 
-S and n are kept without a factor e^m_t, the running maximum m_t = max(log f_t + m_(t-1), log i_t) with m_0 = 0, so that
-nothing overflows. The library adds 1e-6 to the denominator after that, so it adds 1e-6 e^m_t to the one above.
+S and n are stored divided by e^m_t, so that nothing overflows. m_t = max(log f_t + m_(t-1), log i_t) is the running
+maximum, with m_0 = 0. The library adds 1e-6 to the divided denominator, which is 1e-6 e^m_t in the equation above.
 """
 
 from __future__ import annotations

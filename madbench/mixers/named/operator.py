@@ -106,7 +106,7 @@ class Operator(ABC):
         """Approximate forward FLOPs per token of a sequence, besides two per parameter."""
 
     def placed(self, dims: Dims, place: Layer) -> Dims:
-        """The widths of the layer at a place in its model, whose layers all have these keys and values."""
+        """The widths of the layer at this place in its model. All layers of the model have the same keys and values."""
         return dims
 
     def initialize(self, layer: nn.Module) -> bool:

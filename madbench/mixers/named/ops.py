@@ -157,7 +157,7 @@ def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
 
 
 def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
-    """Puts a row that writes key (B, H, K) and value (B, H, V) before the rows of d, which have no mirrors."""
+    """Inserts a row that writes key (B, H, K) and value (B, H, V) before the rows of d. d must have no mirrors."""
 
     def before(first: Tensor, rest: Tensor) -> Tensor:
         return torch.cat((first[:, :, None], rest), dim=2)

@@ -1,8 +1,8 @@
-"""PaTH attention: the positions of a pair of tokens are mirrors that the tokens between them choose (arXiv 2505.16381).
+"""PaTH attention: Householder reflections (mirrors) of the tokens in between replace positions (arXiv 2505.16381).
 
     o_t = sum_(j<=t) softmax_j(A_tj / sqrt(K)) v_j,    A_tj = k_j^T H_(j+1) ... H_t q_t,    H_s = I - beta_s w_s w_s^T
 
-w = W_2 W_1 x through 32 channels, convolved with three taps, after SiLU and scaled to length 1 per head, and
+w is W_2 W_1 x of rank 32, convolved with three taps; SiLU is applied, and w is scaled to length 1 per head.
 beta = 2 sigmoid(. + b) per head, so that H may have negative eigenvalues. With ``forget`` sum_(s=j+1..t) log f_s is
 added to A_tj, with one f = sigmoid(. + b) per head. With ``norm`` q and k are normed per head, with a gain shared by
 the heads. Decoding keeps H_t ... H_(j+1) k_j, so every step rewrites all keys.
@@ -153,7 +153,7 @@ class PaTH(Attention):
         return {"beta/2": tokens.mirrors["beta"].squeeze(-1).mT / 2} | forget
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Also four per channel of a key, for each seen token: each mirror rewrites the keys before it."""
+        """Each channel of a key costs four more per seen token, because each mirror rewrites the keys before it."""
         return super().flops(dims, length) + 2 * (length + 1) * dims.key_dim
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

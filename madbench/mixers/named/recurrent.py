@@ -41,9 +41,9 @@ class Recurrent(Operator):
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         """The rows of x (B, T, D) as inputs of the recurrence.
 
-        ``carried`` is what the tokens before x have left (:attr:`Rows.carried`). It is None at the start of a sequence.
-        Otherwise x is a single token, and the rows are all that happens to the state. If the operator shares values,
-        they are a fourth argument ``shared``.
+        ``carried`` has the numbers that the tokens before x carry over (:attr:`Rows.carried`). It is None at the start
+        of a sequence. Otherwise x is a single token, and its rows make all changes to the state. If the operator shares
+        values, they are a fourth argument ``shared``.
         """
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Recurrent(Operator):
         return self.recurrent(dims) + super().state_size(dims, tokens)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Work per number of the recurrent state: 1 for its decay, 2 for the read-out, and 2 for what each row writes.
+        """Each number of the recurrent state costs 1 for its decay, 2 for the read-out, and 2 per row that is written.
 
         A delta rule adds 4 per row for what is removed. Gates, activations and norms are not counted.
         """

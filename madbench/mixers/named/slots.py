@@ -39,8 +39,9 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
 def _within_blocks(q: Tensor, k: Tensor, s: Tensor, c: Tensor, pairs: int) -> Tensor:
     """sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j of blocks (..., rows, .). ``rows`` is ``pairs`` times a power of two.
 
-    The decay is computed pair by pair within ``pairs`` rows. Such parts are joined two by two, until one is left. From
-    the first part to the second, the decay is that to the last row m of the first, and from there.
+    Within parts of ``pairs`` rows, the decay is computed for each pair of rows. Neighbouring parts are then joined two
+    by two until one is left. The decay from a row of the first part to a row of the second is a product of two factors:
+    to the last row of the first part, and from that row on.
     """
     near_q, near_k, near_s, near_c = (split_rows(side, pairs) for side in (q, k, s, c))
     lower = torch.ones(pairs, pairs, dtype=torch.bool, device=q.device).tril()[..., None]
