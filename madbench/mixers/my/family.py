@@ -112,8 +112,9 @@ class ModuleFamily(ListedFamily):
 
     def explain(self, label: Label) -> list[Explanation]:
         """The first line of the module's docstring, its file, and its budget."""
-        from madbench.mixers.my.operator import own_fit, takes_steps
+        from madbench.mixers.my.operator import check_arguments, own_fit, takes_steps
 
+        check_arguments(label.path)
         made = source(label.path)
         lines = inspect.cleandoc(made.make.__doc__ or "").splitlines()  # its own docstring, not an inherited one
         what = lines[0] if lines else "A module of your own, without a docstring."

@@ -133,15 +133,10 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
     parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:
         return {"d_model": size.d_model} | of_label
-    own = {field: next((name for name in names if name in parameters), "") for field, names in SPELLINGS.items()}
-    sizes = {name: getattr(size, field) for field, name in own.items() if name}
-    if not own["d_model"] and any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        sizes["d_model"] = size.d_model
+    check_arguments(path)
+    sizes = {name: getattr(size, field) for name, field in _size_arguments(parameters).items()}
     sizes |= {name: getattr(size.layer, field) for name, field in _layer_arguments(path).items()}
     short = dotted(path).rpartition(".")[2]
-    if unnamed := [name for name in (*sizes, *of_label) if name in parameters and _is_unnamed(parameters[name])]:
-        raise BudgetError(f"my:{path}: {short} must take {unnamed[0]!r} by name; remove the '/' from its arguments")
-    _check_names(short, of_label, parameters, sizes)
     sizes |= _fitted(path, size, parameters) | of_label
     if missing := [name for name in _required(parameters) if name not in sizes]:
         raise BudgetError(
@@ -151,19 +146,36 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
     return sizes
 
 
-def _check_names(
-    short: str, of_label: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], sizes: Mapping[str, Any]
-) -> None:
+def check_arguments(path: str) -> None:
     """Raises ``BudgetError`` for an argument of a label that the module does not have, or that is one of its sizes."""
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    parameters, of_label = _parameters(path), arguments_of(path)
+    if parameters is None:
+        return
+    sizes = [*_size_arguments(parameters), *_layer_arguments(path)]
+    short = dotted(path).rpartition(".")[2]
+    if unnamed := [name for name in (*sizes, *of_label) if name in parameters and _is_unnamed(parameters[name])]:
+        raise BudgetError(f"my:{path}: {short} must take {unnamed[0]!r} by name; remove the '/' from its arguments")
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     names = [name for name, each in parameters.items() if each.kind not in kinds and name not in sizes]
     for name in of_label:
         if name in sizes:
             raise BudgetError(f"{short}: {name!r} is set by the model; leave it out of the label")
-        if name not in names and not takes_any:
+        if name not in names and not _takes_any(parameters):
             options = f"; its arguments: {', '.join(names)}" if names else "; it has none besides sizes"
             raise BudgetError(f"{short} has no argument {name!r}{options}")
+
+
+def _size_arguments(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
+    """The arguments for the sizes, each with the field of ``Size`` that it stands for."""
+    own = {field: next((name for name in names if name in parameters), "") for field, names in SPELLINGS.items()}
+    if not own["d_model"] and _takes_any(parameters):
+        own["d_model"] = "d_model"
+    return {name: field for field, name in own.items() if name}
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """True if a class or function has ``**kwargs``."""
+    return any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
@@ -187,9 +199,8 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) 
         budget = math.floor(softmax_flops(size) if quantity == "flops" else softmax_state(size))
     with working_folder_on_path(), wrap_user_errors(f"my:{dotted(path)}: its fit"):
         fitted = fit(d_model=size.d_model, n_head=size.n_head, max_len=size.max_len, budget=budget, **match)
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     if not isinstance(fitted, Mapping) or not all(
-        isinstance(name, str) and (name in parameters or takes_any) for name in fitted
+        isinstance(name, str) and (name in parameters or _takes_any(parameters)) for name in fitted
     ):
         raise BudgetError(f"my:{dotted(path)}: its fit must return a dict of its own arguments, got {fitted!r:.100}")
     return dict(fitted)

@@ -234,6 +234,8 @@ def test_arguments_reach_the_module_and_are_checked(module):
     for argument, why in (("gamma=1", "its arguments: beta, hidden, mode"), ("d_model=8", "is set by the model")):
         with pytest.raises(BudgetError, match=why):
             build(f"my:{module}.Ema({argument})", 16, 8)
+        with pytest.raises(BudgetError, match=why):
+            explain(parse(f"my:{module}.Ema({argument})"))
     with pytest.raises(BudgetError, match=rf"my:{module}\.Wide\(width=\.\.\.\)"):
         build(f"my:{module}.Wide", 16, 8)
 
