@@ -24,6 +24,7 @@ from madbench.mixers.costs import count_costs
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
+STEPS_NOTE = " madbench run --match compute --dry-run shows the number of training steps of each label."
 _option = functools.partial(option, rich_help_panel="With --cost")
 
 
@@ -86,7 +87,8 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
             "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
             "state: numbers that decoding carries after max_len tokens; cache: bytes that a token adds to it in a "
             "bfloat16 model, 0 if its size is fixed; FLOP: forward pass, per token at max_len, causal half. "
-            "B: budget in parameters; left: B - strict.",
+            "B: budget in parameters; left: B - strict."
+            f"{STEPS_NOTE if asked.budget == 'compute' else ''}",
             style="dim",
         )
         ratios = {label: row.get("match", row)["ratio"] for label, row in rows.items() if "ratio" in row}
@@ -125,12 +127,15 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 
 
 def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None:
-    """Print ranks and costs, and below them parameters. A label without ranks does not fit."""
+    """Print ranks and costs, and below them parameters. A label without ranks does not fit.
+
+    The ranks of a hybrid are in rows below it, one per mixer.
+    """
     names = {
         name if len(name) == 1 else f"{letter}_{name}": (kind, name)
         for kind, letter in (("ranks", "r"), ("widths", "d"))
         for row in rows.values()
-        for name in row.get(kind, ())
+        for name in (text.rpartition(" ")[2] for text in row.get(kind, ()))
         if name != "state"  # a column of its own
     }
     ranks, parameters = [], []
@@ -144,6 +149,9 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
         ratios = {"strict/B": row["ratio"], "paper/B": row["paper_ratio"]}
         line = {"label": label} | {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
         ranks.append(line | {name: cost if cost is None else f"{cost:,.0f}" for name, cost in costs.items()})
+        for part in dict.fromkeys(text.rpartition(" ")[0] for text in row["ranks"] if " " in text):
+            own = {heading: row[kind].get(f"{part} {name}") for heading, (kind, name) in names.items()}
+            ranks.append({"label": f"  {part}"} | own | dict.fromkeys(costs, ""))
         line = {"label": label} | {name: f"{count:,}" for name, count in counts.items()}
         parameters.append(line | {name: f"{ratio:.3f}" for name, ratio in ratios.items()})
     for i, lines in enumerate((ranks, parameters)):

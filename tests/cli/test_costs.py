@@ -128,3 +128,11 @@ def test_rows_that_the_papers_ranks_leave_below_the_budget_are_named(invoke, bud
     text = " ".join(invoke(explain, "--cost", *labels, "--budget", budget).output.split())
     sentence = "Smaller than softmax attention, not matched: S-c-q 0.63, S-c-v 0.63, R-c-q 0.63, R-c-v 0.63."
     assert (sentence in text) is named
+
+
+def test_the_ranks_of_a_hybrid_are_rows_below_it(invoke):
+    output = invoke(explain, "--cost", "S-p", "3xKDA/S-p", "--match", "compute").output
+    heading, _, *rows = (line.split() for line in output.splitlines())
+    assert heading[1:] == ["r_qk", "r_vo", "r_mix", "d_qk", "d_vo", "state", "cache", "FLOP"]
+    assert [row[:4] for row in rows[2:4]] == [["KDA", "88", "88", "-"], ["S-p", "128", "128", "0"]]
+    assert "--match compute --dry-run" in " ".join(output.split())
