@@ -31,22 +31,28 @@ def problem_elsewhere(text: str) -> str | None:
     name, rest = next(((body[:end], body[end:]) for end in _ends(body) if name_key(body[:end]) in named), ("", ""))
     if name_key(name) in own:
         return None
-    suggested = [f"{label}{rest}" if _is_label(f"{label}{rest}") else label for label in named.get(name_key(name), ())]
+    suggested = [_with_rest(label, rest) for label in named.get(name_key(name), ())]
     suggested = [label for label in suggested if not is_family or not label.startswith(f"{prefix}:")]
     if colon and not suggested and _is_label(body) and not (is_family and _begins_label(f"{prefix}:{body[0]}")):
         name, suggested = body, [body]
     # names of up to two letters resemble too many others, and a name with a dot is a module's path
     name_alone = re.split("[-!]", body)[0]
-    if is_family and not suggested and len(name_key(name_alone)) > 2 and "." not in name_alone:
+    if (is_family or not colon) and not suggested and len(name_key(name_alone)) > 2 and "." not in name_alone:
         name = name_alone
-        near = difflib.get_close_matches(name_key(name), named, n=1, cutoff=0.8)
-        suggested = [label for label in named[near[0]] if near[0] not in own] if near else []
+        near = difflib.get_close_matches(name_key(name), named, n=1 if is_family else 2, cutoff=0.8)
+        suggested = [label for key in near if key not in own for label in named[key]]
     if not suggested:
         return None
     suggested.sort(key=lambda label: bool(_needs(label)))  # first those that train on any device
-    where = f"{prefix}: has no" if is_family else "a label begins with its family; no"
+    operator = next((label for label in named.get(name_key(name), ()) if name_key(label) == name_key(name)), "")
+    if is_family:
+        where = f"{prefix}: has no {show(name)!r}"
+    elif rest and not colon and operator:
+        where = f"{operator} takes no letters"
+    else:
+        where = f"a label begins with its family; no {show(name)!r}"
     options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggested]
-    what = f"{where} {show(name)!r}; did you mean {' or '.join(options)}? Named mixers: {_list_of_mixers()}"
+    what = f"{where}; did you mean {' or '.join(options)}? Named mixers: {_list_of_mixers()}"
     return point_at(text, len(prefix) + len(colon), what)
 
 
@@ -88,6 +94,11 @@ def _ends(body: str) -> list[int]:
     return ends[::-1]
 
 
+def _with_rest(label: str, rest: str) -> str:
+    """The label with the rest of a text, as letters or as an argument, if that is a label; else the label alone."""
+    return next((text for text in (f"{label}{rest}", f"{label}({rest[1:]})") if _is_label(text)), label)
+
+
 def _is_label(text: str) -> bool:
     try:
         family_of(text).parse(text)
@@ -111,7 +122,8 @@ def _begins_label(text: str) -> bool:
 def _mixers() -> dict[str, list[str]]:
     """The labels of the named mixers of all families, by name in lower case without hyphens."""
     labels: dict[str, list[str]] = {}
-    for mixers in _by_family().values():
+    titles = getattr(family_of(f"{OF_NAMES}:"), "titles", {})
+    for mixers in [*_by_family().values(), titles]:
         for name, label in mixers.items():
             labels_of_name = labels.setdefault(name_key(name), [])
             if label not in labels_of_name:

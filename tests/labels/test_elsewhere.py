@@ -24,6 +24,13 @@ NAMED = {
     "hfa:mlstm": "cd:mlstm",
     "cd:HyperGLU": "HyperGLU",
     "fla:S-p": "S-p",
+    "Mamba": "Mamba-2",
+    "RWKV": "RWKV-7",
+    "Mamba-4": "Mamba-3",
+    "DeltaNet2": "DeltaNet",
+    "GatedDeltaNet": "GDN",
+    "MLA-nope": "MLA(nope)",
+    "GDN-neg": "GDN(neg)",
 }
 
 
@@ -34,6 +41,11 @@ def test_a_name_of_another_family_suggests_its_label(text):
     first, second = str(caught.value).splitlines()
     assert repr(NAMED[text]) in second.partition("Named mixers")[0]
     assert first.index(text.partition(":")[2] or text) == second.index("^")
+
+
+def test_an_operator_with_letters_says_that_it_takes_none():
+    with pytest.raises(LabelError, match=r"KDA takes no letters; did you mean 'KDA'"):
+        parse("KDA-p")
 
 
 JOINTS = ("|", "+", ",", " ", ";", "&", ">", "->", "--", ":", " then ", "_")

@@ -41,6 +41,7 @@ class NamedFamily(ListedFamily):
     matches = ("flops", "state")
     Settings = Settings
     mixers: ClassVar = {name: name for name in OPERATORS}
+    titles: ClassVar = {operator.title: name for name, operator in OPERATORS.items()}
     description = "Published layers by name, with the parameters of flash-linear-attention's, on any device."
     syntax = "NAME[(flag,name=integer,...)][!]"
     example = "GDN(neg)"
