@@ -48,8 +48,8 @@ class GridFile:
     fidelity: Fidelity = "corrected"
     """Protocol of the MAD tasks: corrected (ours) or published (the reference implementation's)."""
     budget: Budget = "strict"
-    """What mixers have in common: all parameters (strict), parameters without the mixing tables (paper), FLOPs per
-    token (flops), numbers carried by decoding (state), or parameters and training FLOPs (compute)."""
+    """Quantity matched to softmax attention: all parameters (strict), parameters without the mixing tables (paper),
+    FLOPs per token (flops), numbers carried by decoding (state), or parameters and training FLOPs (compute)."""
     set: dict[str, Any] = field(default_factory=dict)
     """Settings that all rows share, by key."""
     vary: dict[str, Any] = field(default_factory=dict)

@@ -119,7 +119,7 @@ class Claim:
             f"{name}{'' if sign > 0 else ' (reversed)'}": own + [(-sign * weight, label) for weight, label in terms]
             for (name, terms), sign in itertools.product(rivals.items(), (1.0, -1.0))
         }
-        return self._both_ways({name: _collected(terms) for name, terms in (over or {"": own}).items()})
+        return self._both_ways({name: _sum_by_label(terms) for name, terms in (over or {"": own}).items()})
 
     def _both_ways(self, gains: dict[str, Terms]) -> dict[str, Terms]:
         """The gains, and for a claim of equality their negatives too."""
@@ -133,8 +133,8 @@ def _mean(pairs: Sequence[Pair]) -> Terms:
     return [(sign / len(pairs), label) for pair in pairs for sign, label in zip((1.0, -1.0), pair)]
 
 
-def _collected(terms: Terms) -> Terms:
-    """The terms with one term per label."""
+def _sum_by_label(terms: Terms) -> Terms:
+    """Adds up the terms of each label. Labels whose terms cancel are left out."""
     total: dict[str, float] = {}
     for weight, label in terms:
         total[label] = total.get(label, 0.0) + weight

@@ -1,4 +1,4 @@
-"""The lines of claims: the gain that separates a claim from its contrary."""
+"""The line of a claim: the gain on one side of which the claim holds, and on the other its contrary."""
 
 from __future__ import annotations
 

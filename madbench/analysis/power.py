@@ -151,7 +151,7 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
 
 
 def _future(sample: Sample, n: int) -> Terms:
-    """The terms of the mean of ``n`` future seeds with the variance that the test has for ``sample``."""
+    """The terms of the mean of ``n`` future seeds. Their variance is the one that the test uses for ``sample``."""
     if sample.parts:
         return Terms.joined([_future(part, n).scaled(1 / len(sample.parts)) for part in sample.parts])
     variance = float(sample.terms.variances[0]) * sample.n

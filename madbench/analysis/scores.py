@@ -110,7 +110,7 @@ class Results:
         return [suite for suite in self.experiment.suites if self.has(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
-        """The protocol of the suite's first row, with the changes that all rows share, and the recorded corpus."""
+        """The protocol of the suite's rows: its profile, the changes that all rows share, and the recorded corpus."""
         runs = self.runs(suite)
         if runs and suite.corpus_of(runs[0].job):
             return recognise_protocol(suite, [(run.job, run.details) for run in runs])

@@ -43,8 +43,9 @@ def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[s
     """The rows of one suite under the requested protocol.
 
     If a profile is known, a row has the jobs that the profile trains, for the seeds with a stored run. Otherwise a row
-    has the stored jobs of a protocol for whose labels ``is_enough`` is true. Raises ``StoreError`` if no run matches,
-    and ``ConfigError`` if several protocols match, with the commands that show each.
+    has the stored jobs of a protocol. A protocol matches only if ``is_enough`` is true for the set of its labels.
+    Raises ``StoreError`` if no run matches, and ``ConfigError`` if several protocols match, with the commands that show
+    each.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     suite.Profile.load(name, query.own_overrides(suite))  # raises ConfigError for an unknown profile

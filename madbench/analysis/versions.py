@@ -95,7 +95,7 @@ class Versions:
         return replace(row, jobs=jobs)
 
     def leave_out(self, others: Iterable[Job], shown: Iterable[Job]) -> None:
-        """Warns of stored jobs that differ from those ``shown`` in their code alone."""
+        """Warns of stored jobs that differ only in their code from jobs that are ``shown``."""
         by_key = {without_code(job): job for job in shown}
         pairs = [(job, by_key.get(without_code(job), next(iter(by_key.values())))) for job in others]
         for each in counts_by_file(pairs, self.store):

@@ -45,8 +45,8 @@ LABELS_HELP = (
 )
 TASKS_HELP = "Tasks of any suite, or a suite for its default tasks, comma-separated; madbench ls tasks lists them."
 BUDGET_HELP = (
-    "What equals that of softmax attention. parameters (also named strict): all of them. paper: the ranks of the "
-    "paper; the tables of R(1), R(2) do not count. flops: FLOPs per token. state: numbers carried while decoding. "
+    "Quantity matched to softmax attention. parameters (or strict): every parameter counts. paper: the ranks of "
+    "the paper; the tables of R(1), R(2) do not count. flops: FLOPs per token. state: numbers carried while decoding. "
     "compute: parameters, and training FLOPs by the number of steps."
 )
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."

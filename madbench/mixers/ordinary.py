@@ -88,7 +88,7 @@ def ordinary_checks(
     unless: str = "",
     tolerance: float = ROUNDING,
 ) -> Iterator[Check]:
-    """Yields the checks at an ordinary size. ``unless`` is the reason why they do not apply to the label, if so.
+    """Yields the checks at an ordinary size. ``unless`` is the reason why they do not apply. Empty if they do.
 
     A mixer with loops (``reference``) is compared with them in ``rows``, and with random settings in ``few_rows``. Its
     paths and its decoding are compared in all rows. For a mixer without loops the checks are causality, gradients

@@ -260,7 +260,7 @@ def _optimizer(job: Job) -> torch.optim.Optimizer:
 
 
 def _rate(job: Job) -> Callable[[int], float]:
-    """The learning rate by step, from the trial of the job, which is not opened as that would load its data."""
+    """The learning rate by step. The trial of the job is not opened, because that would load its data."""
     suite = suite_of(job)
     trial = suite.Trial.__new__(suite.Trial)
     trial.job, trial.schedule, trial.steps = job, suite.schedule(job), size_of(job).steps

@@ -277,7 +277,7 @@ class Store:
             os.close(lock)
 
     def finish(self, job: Job, record: Record, replace: bool = False) -> None:
-        """Store ``record`` and the files in ``keep`` of the work folder. Claims the job if this store has not yet.
+        """Store ``record`` and the files in ``keep`` of the work folder. Claims the job first if necessary.
 
         An existing result is kept and ``record`` is dropped, unless ``replace`` is given and the new run has not
         failed. A failed or damaged run is replaced. The work folder is removed, but a failed run keeps its checkpoint.

@@ -96,11 +96,10 @@ def without_prefix(override: str) -> str:
 
 
 def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profile: str | None, is_asked: bool) -> str:
-    """The name of the profile of ``suite``.
+    """The name of the profile of ``suite``. Empty if the suite is not trained.
 
-    ``profile`` is the leading suite's profile. Empty if the suite is not trained.
-
-    A suite that does not lead and has no requested task is trained only if the leading profile names a profile of it
+    ``profile`` is the profile of the suite ``leading``. ``is_asked`` is true if a task of ``suite`` was requested.
+    Otherwise a suite that does not lead is trained only if an override names its profile, or the leading profile does
     under ``beside``. Raises ``ConfigError`` if the leading suite has no profile of that name, but another suite has.
     """
     named = [word.partition("=")[2] for word in overrides if f"{key_of(word)}." == suite.prefix]

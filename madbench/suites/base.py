@@ -1,4 +1,4 @@
-"""The base class of suites. A suite trains labels and scores them. Rooms above use only this interface."""
+"""The base class of suites. A suite trains labels and scores them. Packages above use only this interface."""
 
 from __future__ import annotations
 

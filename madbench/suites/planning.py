@@ -130,7 +130,7 @@ def plan_jobs(
 
 
 def solve_mixers(job: Job, max_len: int) -> MixerSequence:
-    """The allocations of the mixers of a job's model, which accept ``max_len`` tokens."""
+    """The allocations of the mixers of a job's model, for inputs of up to ``max_len`` tokens."""
     model = job.model
     return solve_blocks(job.label, model.n_layer, model.d_model, model.n_head, max_len, job.budget, **job.mixer)
 

@@ -181,7 +181,7 @@ class _Window:
         return self._line
 
     def sign(self) -> str:
-        """The next character that is not white space, and move ``at`` there. Empty at the end."""
+        """Moves ``at`` to the next character that is not white space, and returns it. Empty at the end."""
         self.at = _WHITE.match(self.text, self.at).end()
         while self.at == len(self.text) and not self.is_last:
             self.read_more()

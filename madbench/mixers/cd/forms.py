@@ -101,7 +101,10 @@ class PastReads:
         return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
     def entering(self, decay: Tensor) -> Tensor:
-        """The directions that read a state from before the rows, which ``decay`` (..., T, 1 or n) has reached."""
+        """The directions in which each row reads the state from before the first row.
+
+        ``decay`` (..., T, 1 or n) is the product of the decays up to each row.
+        """
         decay = F.pad(decay[..., :-1, :], (0, 0, 1, 0), value=1.0) if self.is_before_decay else decay
         return self.reading * decay
 

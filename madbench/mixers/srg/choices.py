@@ -1,4 +1,4 @@
-"""Residuals of checks on S/R/G that concern some letters, or other settings than the defaults."""
+"""Residuals of checks on S/R/G for some letters, and for settings other than the defaults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPEN = 40.0  # bias of a gate whose sigmoid is one
 
 
 def one_gate(family: Any, label: Variant) -> Residual:
-    """Compares a mixer with one gate with its loops, its count, and a mixer with two gates, one of them open."""
+    """Compares a mixer with one gate with its loops, its count, and a mixer whose other gate is always open."""
     residuals = []
     for side, other in (("qk", "vo"), ("vo", "qk")):
         settings = family.Settings(gates=side)
@@ -45,7 +45,7 @@ def one_gate(family: Any, label: Variant) -> Residual:
 
 
 def registers_at_the_end(family: Any, label: Variant) -> Residual:
-    """Compares registers behind the tokens with the loops. Without mixing, their place must not matter."""
+    """Compares a mixer whose registers follow the tokens with the loops. Without mixing, their place has no effect."""
     mixers = {}
     for place in ("first", "last"):
         settings = family.Settings(register_place=place)
@@ -64,7 +64,10 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
 
 
 def windows(family: Any, label: Variant) -> Residual:
-    """Compares every path and the steps with the loops for small and large windows, and the largest with no window."""
+    """Compares every path and decoding with the loops, for small and large windows.
+
+    A window of all tokens is compared with no window.
+    """
     each = {}
     for window in (2, 3, LONGER.max_len):
         settings = family.Settings(window=window)

@@ -495,7 +495,7 @@ class DynamicMLP(nn.Module):
         return z.flip(-1) if is_step else swap_position_and_lag(z, first_row)
 
     def _split(self, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """Splits slots into those of tokens and of registers. The first row sees tokens up to ``last``."""
+        """Splits slots into those of tokens and of registers. ``last`` is the last token that the first row sees."""
         if self.register_place == "first":
             return w[..., self.register_slots :], w[..., : self.register_slots]
         return split_slots(w, self.register_slots, last)

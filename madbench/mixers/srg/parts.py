@@ -58,7 +58,7 @@ def activate(
 
     S is softmax, R is ReLU of L2Norm, L is L2Norm, and G is Softplus times ReLU of L2Norm (paper, eq. 11). G has 2H
     heads: the first H are the gate and the last H the scale. D has 2H heads too: the first softmax minus ``contrast``
-    times the second. ``sink`` (heads,) is a logit more for each softmax, which no slot has. Slots that a row cannot see
+    times the second. ``sink`` (heads,) adds a logit to the denominator of each softmax. Slots that a row cannot see
     become zero. L2Norm divides a row by one positive number, and everything after it is linear. R, L and G therefore
     return the row without division, together with its norm. The caller divides the output row, which is much shorter
     (paper, Lemma B.2).
@@ -219,7 +219,7 @@ def swap_position_and_lag(z: Tensor, first_row: int) -> Tensor:
 def append_slots(z: Tensor, registers: Tensor, last: int) -> Tensor:
     """Slots of tokens (..., M, W) and of k registers (..., M, k) -> (..., M, W + k), registers behind a row's tokens.
 
-    The first row sees ``last`` + 1 tokens, and each further row one more, up to W. Values beyond are undefined.
+    The first row sees ``last`` + 1 tokens, and each further row one more, up to W. Values in later slots are undefined.
     """
     slots = torch.arange(z.shape[-1] + registers.shape[-1], device=z.device)
     behind = slots - _seen(*z.shape[-2:], last, z.device)
@@ -228,7 +228,10 @@ def append_slots(z: Tensor, registers: Tensor, last: int) -> Tensor:
 
 
 def split_slots(w: Tensor, registers: int, last: int) -> tuple[Tensor, Tensor]:
-    """Inverse of :func:`append_slots`: slots of tokens (..., M, W), zero beyond those seen, and slots of registers."""
+    """Inverse of :func:`append_slots`: the slots of tokens (..., M, W), and the slots of registers (..., M, k).
+
+    Slots of tokens that a row does not see are zero.
+    """
     rows, tokens = w.shape[-2], w.shape[-1] - registers
     index = _seen(rows, tokens, last, w.device) + torch.arange(registers, device=w.device)
     return w[..., :tokens].tril(last), w.gather(-1, index.expand(*w.shape[:-1], -1))

@@ -151,7 +151,7 @@ def _sequence(
 
 
 def softmax(z: Tensor, sink: Tensor | None) -> Tensor:
-    """Softmax of the scores of a row, whose denominator has a term more if there is a sink."""
+    """Softmax of the scores of a row. A sink adds a term to the denominator."""
     largest = z.max() if sink is None else torch.maximum(z.max(), sink)
     exponentials = torch.exp(z - largest)
     return exponentials / (exponentials.sum() + (0 if sink is None else torch.exp(sink - largest)))

@@ -47,7 +47,7 @@ class _AsHeads(torch.autograd.Function):
 
 
 def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | None:
-    """The tensor with its axis of models, ``dim`` or None, in front."""
+    """The tensor with its axis of models first. The axis is ``dim``. If that is None, all models share the tensor."""
     if tensor is None:
         return None
     return tensor.expand(models, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

@@ -88,7 +88,7 @@ def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def suffix_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last row of a window alone with that after older tokens, for R_T = Q R_t Q^T (Remark F.2)."""
+    """Compares the last rows of a window and of an input that ends in it, for R_T = Q R_t Q^T (Remark F.2)."""
     _clear_before_window(mixer, x)
     alone, length = mixer(x[:, -WINDOW:])[:, -1], x.shape[1]
     for mix in _mixings(mixer):

@@ -101,7 +101,7 @@ def _mirrors(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _start(samples: SampleMixers) -> Iterator[Check]:
-    """The check V10, Example 2."""
+    """Check V10: the range of the initial Delta (Example 2)."""
 
     def outside(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         delta = torch.nn.functional.softplus(mixer.decay.bias)
