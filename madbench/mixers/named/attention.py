@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from madbench.mixers.named.operator import Dims, Operator, widths
+from madbench.mixers.named.operator import Dims, Operator
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -117,9 +117,3 @@ class Attention(Operator):
         Gates, activations and norms are not counted.
         """
         return (length + 1) * (dims.key_dim + dims.value_dim)
-
-
-def paired_widths(d: int, heads: int, step: int) -> list[Dims]:
-    """Keys and values of equal width, or values one step wider, in ascending order."""
-    pairs = ((width, width + wider) for width in widths(step, 2 * d // heads) for wider in (0, step))
-    return [Dims(d, heads, key, value) for key, value in pairs]

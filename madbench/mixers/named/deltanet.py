@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, widths
+from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps
 from madbench.mixers.named.recurrent import Recurrent, Rows
 
@@ -35,14 +35,6 @@ class DeltaNet(Recurrent):
     meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + W*(2*H*K + H*V) + V"
     state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
-
-    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Keys and values of equal width, or values one step wider."""
-        pairs = ((width, width + wider) for width in widths(step, 2 * d // heads) for wider in (0, step))
-        return [Dims(d, heads, key, value) for key, value in pairs]
-
-    def library_dims(self, d: int, heads: int) -> Dims:
-        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.attention import Attention, Tokens, paired_widths
+from madbench.mixers.named.attention import Attention, Tokens
 from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.parts import Gain, Linear, Part
 
@@ -44,12 +44,6 @@ class FoX(Attention):
     state: ClassVar = "T*(H*K + H*V + H)"
     paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
     most_exact: ClassVar = 2048
-
-    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        return paired_widths(d, heads, step)
-
-    def library_dims(self, d: int, heads: int) -> Dims:
-        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim

@@ -46,9 +46,6 @@ class GSA(Recurrent):
         width = max(1, d // heads)
         return [Dims(d, heads, key, width) for key in widths(step, 2 * width)]
 
-    def library_dims(self, d: int, heads: int) -> Dims:
-        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
-
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
         return {

@@ -54,9 +54,6 @@ class HGRN2(Recurrent):
         width = max(1, d // heads)
         return [Dims(d, heads, key, width) for key in widths(step, 2 * d // heads)]
 
-    def library_dims(self, d: int, heads: int) -> Dims:
-        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
-
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
         return {

@@ -36,12 +36,9 @@ class KDA(GatedDeltaRule):
     has_channel_decay: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Keys and values of equal width, or values one step wider."""
+        """Keys and values of equal width, or values one step wider. The kernels take at most 256 key channels."""
         pairs = ((width, width + wider) for width in widths(step, min(256, 2 * d // heads)) for wider in (0, step))
         return [Dims(d, heads, key, value) for key, value in pairs]
-
-    def library_dims(self, d: int, heads: int) -> Dims:
-        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim

@@ -78,16 +78,18 @@ class Operator(ABC):
     has_heads: ClassVar[bool] = True
     """True if the number of heads changes the layer."""
 
-    @abstractmethod
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """The widths that the budget chooses from, in ascending order of parameters.
 
         They are multiples of ``step``, one of :func:`width_steps`, except widths that d and the heads determine.
+        By default keys and values have equal width, or values are one step wider.
         """
+        pairs = ((width, width + wider) for width in widths(step, 2 * d // heads) for wider in (0, step))
+        return [Dims(d, heads, key, value) for key, value in pairs]
 
-    @abstractmethod
     def library_dims(self, d: int, heads: int) -> Dims:
-        """The widths of the library's layer by default."""
+        """The widths of the library's layer by default. For many operators keys and values have d / H channels."""
+        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
 
     @abstractmethod
     def parts(self, dims: Dims) -> Mapping[str, Part]:

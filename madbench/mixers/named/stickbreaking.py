@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.attention import Attention, Tokens, paired_widths
+from madbench.mixers.named.attention import Attention, Tokens
 from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.parts import Gain, Linear, Part
 
@@ -45,12 +45,6 @@ class StickBreaking(Attention):
     }
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + norm*2*K"
     state: ClassVar = "T*(H*K + H*V)"
-
-    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        return paired_widths(d, heads, step)
-
-    def library_dims(self, d: int, heads: int) -> Dims:
-        return Dims(d, heads, max(1, d // heads), max(1, d // heads))
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
