@@ -7,7 +7,7 @@ training step, and for language models the peak memory. Times of two kinds of de
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from madbench.analysis.rendering import Listing
@@ -22,6 +22,7 @@ from madbench.suites import Suite, size_of
 from madbench.suites.scoring import JobOutcome
 
 MOST_REASONS = 3
+NOT_NAMED = "name it in the command, and its code is counted"
 MIB = 2**20
 
 
@@ -132,7 +133,7 @@ def check_countable(job: Job) -> None:
     """
     named = [part for part in part_texts(job.label) if getattr(family_of(part), "names_code", False)]
     if not all(map(trust.is_allowed, named)):
-        raise ConfigError(f"{job.label}: name it in the command, and its code is counted")
+        raise ConfigError(f"{job.label}: {NOT_NAMED}")
     if named and not job.family.startswith(label_identity(job.label)):
         raise ConfigError(f"{job.label}: its code was edited after the run")
 
@@ -203,12 +204,20 @@ def _caption(
     texts = [f"Costs ({suite.title}), with the ratio to {baseline}; mixers of all layers."]
     if length:
         texts.append(f"FLOPs: forward, {pairs}, at {length:,} tokens; state after {length:,} tokens, in numbers.")
-    reasons = dict.fromkeys(row.unknown for row in costs.values() if row.unknown)
+    labels_by_reason: dict[str, dict[str, None]] = {}
+    for unknown in (row.unknown for row in costs.values() if row.unknown):
+        label, _, reason = unknown.rpartition(": ") if unknown.endswith(NOT_NAMED) else ("", "", unknown)
+        labels_by_reason.setdefault(reason, {})[label] = None
+    reasons = [f"{_listed(labels)}: {reason}".removeprefix(": ") for reason, labels in labels_by_reason.items()]
     if reasons:
-        listed = [*reasons][:MOST_REASONS]
-        more = f"; and {len(reasons) - len(listed)} more" if len(reasons) > len(listed) else ""
-        texts.append(f"Not counted: {'; '.join(listed)}{more}.")
+        texts.append(f"Not counted: {_listed(reasons, '; ')}.")
     return " ".join(filter(None, [*texts, measured]))
+
+
+def _listed(texts: Collection[str], separator: str = ", ") -> str:
+    """The first texts, and the number of the others."""
+    more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
+    return separator.join([*[*texts][:MOST_REASONS], *more])
 
 
 def _by_length(costs: Mapping[str, RowCosts]) -> str:

@@ -17,6 +17,7 @@ from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results, scores_of_rows
 from madbench.errors import ConfigError
+from madbench.labels.budgets import COUNTINGS
 from madbench.suites import Column, Suite, suites
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.protocol import Protocol
@@ -229,6 +230,8 @@ def suite_table(
     }
     protocol = planned[next(iter(rows))].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"
+    if protocol.budget not in COUNTINGS:
+        short += f", matched by {protocol.budget}"
     jobs = [job for row in planned.values() for job in row.jobs]
     baselines = (
         {baseline: baseline_values(baseline, jobs) for baseline in BASELINES} if jobs and len(frames) == 1 else {}

@@ -115,7 +115,7 @@ def test_a_module_is_counted_if_its_label_is_typed_and_a_hybrid_by_layer(main, f
     assert typed[f"{label}/S-p", "state"]["mean"] == 16 + 2 * 16 * 16
     untyped, content = costs_of(main, "-p", tiny)
     assert untyped[label, "parameters"]["mean"] == 14 and untyped[label, "state"]["mean"] is None
-    assert "name it in the command" in content["caption"]
+    assert f"Not counted: {label}, {label}/S-p: name it in the command" in content["caption"]
     (tmp_path / f"{name}.py").write_text(MODULE.replace("bias=False", "bias=True"))
     monkeypatch.setattr("madbench.analysis.cost_table.label_identity", lambda label: "another")
     _, content = costs_of(main, "-p", tiny, "S-p", label)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from madbench.cli.printing import table_lines
 
 ROWS = [
@@ -27,3 +29,10 @@ def test_only_the_last_column_folds_to_the_width():
         "bb    short               ",
     ]
     assert max(map(len, table_lines(rows, width=200))) < 60
+
+
+@pytest.mark.slow
+def test_the_caption_names_another_matched_quantity_than_parameters(main, fill, tiny):
+    fill(["S-p", "R-c"], budget="flops")
+    shown = main("table", "-t", "compression", "-p", tiny, "--match", "flops").stdout
+    assert "matched by flops)" in " ".join(shown.split())
