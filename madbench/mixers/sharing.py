@@ -1,4 +1,4 @@
-"""Values that the first mixer of a label hands to the later mixers of its label, in one pass of a model.
+"""Values that the first mixer of a label passes to later mixers of the same label, in one pass of a model.
 
 A model makes an empty mapping for each pass. It goes to every mixer whose traits say that it shares values, in the
 order of the blocks.
@@ -49,6 +49,6 @@ def split(shared: Shared, count: int, dim: int) -> list[Shared]:
 
 
 def join(shared: Shared, parts: Sequence[Shared], dim: int) -> None:
-    """Adds to ``shared`` the values that the parts have and it has not."""
+    """Adds the values of the parts to ``shared``. Values that it already has are kept."""
     for name in parts[0].keys() - shared.keys() if parts else ():
         shared[name] = torch.cat([part[name] for part in parts], dim)

@@ -17,7 +17,7 @@ Examples = tuple[Tensor, Tensor]
 
 
 class EpochTrial(Trial):
-    """A trial whose batches are reshuffled every epoch. Each epoch, of which the last may be partial, gives a row.
+    """A trial whose batches are reshuffled every epoch. Each epoch adds a row to the curve. The last may be partial.
 
     The model has a ``backbone``. A subclass calls :meth:`take` when it opens.
     """
