@@ -127,7 +127,7 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 
 
 def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None:
-    """Print ranks and costs, and below them parameters. A label without ranks does not fit.
+    """Print a table of ranks and costs, and a table of parameters. Labels without ranks do not meet the budget.
 
     The ranks of a hybrid are in rows below it, one per mixer.
     """

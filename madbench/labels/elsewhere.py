@@ -95,7 +95,7 @@ def _ends(body: str) -> list[int]:
 
 
 def _with_rest(label: str, rest: str) -> str:
-    """The label with the rest of a text, as letters or as an argument, if that is a label; else the label alone."""
+    """The label with the rest of a text as letters or as an argument. The label alone if that is no label."""
     return next((text for text in (f"{label}{rest}", f"{label}({rest[1:]})") if _is_label(text)), label)
 
 

@@ -1,4 +1,4 @@
-"""Labels of former versions, and the labels that they are now."""
+"""Labels of former versions, and the labels that replace them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = {
 
 
 def label_now(text: str) -> str:
-    """The label that a label of a former version is now. Empty if the text never was a label, or still is one."""
+    """The label that replaces a label of a former version. Empty if the text never was a label, or still is one."""
     name, exclamation = (text[:-1], "!") if text.endswith("!") else (text, "")
     now = NAMES.get(name.removeprefix(PREFIX).lower(), "") if name.startswith(PREFIX) else ""
     return now and f"{now}{exclamation}"

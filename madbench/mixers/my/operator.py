@@ -126,7 +126,7 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
     """The arguments of a class or function: those of its label, and the sizes that it accepts, by its own names.
 
     The place in the model is passed only if it is required: an argument with a default keeps its default. The
-    arguments that a class's ``fit`` returns are passed under a strict budget; arguments of the label replace them.
+    arguments that a class's ``fit`` returns are passed unless the budget is ``paper``. Those of the label replace them.
 
     Raises ``BudgetError`` if the class requires other arguments, or lacks an argument of the label or of ``fit``.
     """
