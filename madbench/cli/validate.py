@@ -120,6 +120,10 @@ def _check(path: Path) -> dict[str, Any]:
     """A report on one file, as in ``-f json``."""
     kind, summary, notes = "", "", []
     try:
+        if path.is_dir():
+            raise ConfigError(f"{path}: a folder; for results: madbench validate --store --results {path}")
+        if path.name.endswith(".tar.xz"):
+            raise ConfigError(f"{path}: an archive; to check and add its runs: madbench import {path}")
         mapping = read_yaml(path)
         kind, check = _kind_of(path, mapping)
         problems, summary, notes = check(path, mapping)

@@ -232,3 +232,11 @@ def test_a_repeated_problem_is_no_reason_to_stop(problems, write):
         "key 'difficulty' is missing",
         "weight_decays: give at least one value",
     ]
+
+
+def test_a_folder_and_an_archive_are_answered_by_the_command_that_checks_them(invoke, tmp_path):
+    archive = tmp_path / "runs.tar.xz"
+    archive.write_bytes(b"\xfd7zXZ")
+    output = invoke(validate, tmp_path, archive).output
+    assert f"madbench validate --store --results {tmp_path}" in output
+    assert f"madbench import {archive}" in output
