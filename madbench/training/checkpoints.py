@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -194,7 +195,7 @@ def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job]:
         label = error.label
         raise TrainingError(
             f"{path}: a model of {label}, whose code a file names and is therefore not imported; if you trust it, say "
-            f"--trust {label}, or trust={label!r} in Python"
+            f"--trust {shlex.quote(label)}, or trust={label!r} in Python"
         ) from None
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from random import Random
 
 import pytest
 import torch
 
-from madbench.errors import TrainingError
+from madbench.errors import TrainingError, UntrustedCodeError
 from madbench.jobs import StopTraining
 from madbench.suites.mad.suite import MAD
-from madbench.training import distributed, loop, member
+from madbench.training import checkpoints, distributed, loop, member
 from madbench.training.checkpoints import NAME, TrainingState, load_checkpoint, load_model
 from madbench.training.optimizer import make_adamw
 
@@ -185,3 +186,15 @@ def test_a_checkpoint_of_wrong_types_with_a_right_digest_is_refused(make_job, tr
     (tmp_path / NAME).write_bytes(b"x" * 99 + hashlib.sha256(b"x" * 99).digest())
     with pytest.raises(TrainingError, match="cannot be read"):
         load_checkpoint(tmp_path, job, trial, None, TrainingState("cpu"), "cpu")
+
+
+def test_the_label_to_trust_is_quoted_for_a_shell(monkeypatch):
+    label = "my:mine.Mixer(decay=0.5)"
+
+    def refuse(path):
+        raise UntrustedCodeError(label, "remedy")
+
+    monkeypatch.setattr(checkpoints, "_load_model", refuse)
+    with pytest.raises(TrainingError) as caught:
+        checkpoints.load_model("weights.safetensors")
+    assert f"--trust {shlex.quote(label)}, or" in str(caught.value)
