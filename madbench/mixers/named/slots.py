@@ -20,11 +20,9 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
     exponent is above zero.
     """
     length = q.shape[2]
-    pairs = length if is_symbolic(length) else min(PAIRS, length)
-    rows = pairs
-    while not is_symbolic(length) and rows < min(BLOCK, length):
-        rows *= 2
-    q, k, s, log_f = (split_rows(side, rows) for side in (q, k, s, log_f))
+    if is_symbolic(length) or length <= BLOCK:
+        return _read_at_once(q, k, s, log_f.double().cumsum(-2), before)
+    q, k, s, log_f = (split_rows(side, BLOCK) for side in (q, k, s, log_f))
     c = log_f.double().cumsum(-2)
     end = c[..., -1:, :]
     inflow = k.mT @ (s * (end - c).to(s.dtype).exp())
@@ -33,24 +31,34 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
         states.append(torch.zeros_like(new) if state is None else state)
         state = new if state is None else state * survives[:, :, block] + new
     far = (q @ torch.stack(states, dim=2)) * c.to(s.dtype).exp()
-    return (_within_blocks(q, k, s, c, pairs) + far).flatten(2, 3)[:, :, :length], state
+    return (_within_blocks(q, k, s, c) + far).flatten(2, 3)[:, :, :length], state
 
 
-def _within_blocks(q: Tensor, k: Tensor, s: Tensor, c: Tensor, pairs: int) -> Tensor:
-    """sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j of blocks (..., rows, .). ``rows`` is ``pairs`` times a power of two.
+def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    """:func:`read_slots` from all pairs of rows, for one block, and for programs of any length."""
+    lower = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).tril()[..., None]
+    decay = masked_exp((c[:, :, :, None] - c[:, :, None]).to(s.dtype), lower)
+    y = ((q @ k.mT)[..., None] * decay * s[:, :, None]).sum(-2)
+    end = c[:, :, -1:]
+    state = k.mT @ (s * (end - c).to(s.dtype).exp())
+    if before is None:
+        return y, state
+    return y + (q @ before) * c.to(s.dtype).exp(), state + before * end.to(s.dtype).exp()
 
-    Within parts of ``pairs`` rows, the decay is computed for each pair of rows. Neighbouring parts are then joined two
+
+def _within_blocks(q: Tensor, k: Tensor, s: Tensor, c: Tensor) -> Tensor:
+    """sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j of blocks (..., BLOCK, .).
+
+    Within parts of ``PAIRS`` rows, the decay is computed for each pair of rows. Neighbouring parts are then joined two
     by two until one is left. The decay from a row of the first part to a row of the second is a product of two factors:
     to the last row of the first part, and from that row on.
     """
-    near_q, near_k, near_s, near_c = (split_rows(side, pairs) for side in (q, k, s, c))
-    lower = torch.ones(pairs, pairs, dtype=torch.bool, device=q.device).tril()[..., None]
+    near_q, near_k, near_s, near_c = (split_rows(side, PAIRS) for side in (q, k, s, c))
+    lower = torch.ones(PAIRS, PAIRS, dtype=torch.bool, device=q.device).tril()[..., None]
     decay = masked_exp((near_c[..., :, None, :] - near_c[..., None, :, :]).to(s.dtype), lower)
     y = ((near_q @ near_k.mT)[..., None] * decay * near_s[..., None, :, :]).sum(-2)
-    if is_symbolic(pairs):
-        return y.squeeze(-3)
-    y, size, rows = y.flatten(-3, -2), pairs, q.shape[-2]
-    while size < rows:
+    y, size = y.flatten(-3, -2), PAIRS
+    while size < BLOCK:
         (_, second_q), (first_k, _), (first_s, _), (first_c, second_c) = (
             side.unflatten(-2, (-1, 2, size)).unbind(-3) for side in (q, k, s, c)
         )
