@@ -158,6 +158,8 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
                 rows.append(row)
                 continue
         elif query.is_shown_as_stored(label) or (not query.labels and (jobs_of or not changes)):
+            if query.labels and jobs_of:
+                query.warn(f"{label} is left out; it has no run under {protocol.title}")
             continue
         try:
             plans.append(protocol.plan([label], seeds))

@@ -113,6 +113,8 @@ def test_a_module_is_counted_if_its_label_is_typed_and_a_hybrid_by_layer(main, f
     assert typed[label, "flops_per_token"]["mean"] == 2 * 2 * 16 * 16
     assert typed[label, "state"]["mean"] == 2 * 16 and "Not counted" not in content["caption"]
     assert typed[f"{label}/S-p", "state"]["mean"] == 16 + 2 * 16 * 16
+    without_runs = main("table", "-t", TASKS, "-p", tiny, "S-p", f"3x{label}/S-p")
+    assert f"3x{label}/S-p is left out; it has no run under" in without_runs.stderr
     untyped, content = costs_of(main, "-p", tiny)
     assert untyped[label, "parameters"]["mean"] == 14 and untyped[label, "state"]["mean"] is None
     assert f"Not counted: {label}, {label}/S-p: name it in the command" in content["caption"]
