@@ -131,9 +131,10 @@ def _default(family: Family, label: Any, size: Size, tokens: int, fill: Build) -
 def _random_samples(default: Sample) -> list[Sample]:
     """Up to two samples in which every setting differs from its default: one per budget, strict and paper.
 
-    The random numbers are seeded by the label.
+    A setting that has no effect beside the others, such as ``lambda_init`` beside ``differential=v2``, is changed alone
+    in a further sample. The random numbers are seeded by the label.
     """
-    samples = [default]
+    samples, alone = [default], {}
     for number, budget in enumerate(COUNTINGS):
         size = replace(default.allocation.size, budget=budget)
         others = {name: _other_values(default, name, size) for name in used_settings(default.label, default.family)}
@@ -141,7 +142,12 @@ def _random_samples(default: Sample) -> list[Sample]:
         sample = _with(default, values, size)  # None for an invalid combination
         if sample and not any(_are_alike(sample, other) for other in samples):
             samples.append(sample)
-    return samples[1:]
+        alone = {name: each[0] for name, each in others.items() if each} | alone
+    drawn = samples[1:]
+    hidden = [name for name in default.effective if name in alone and not any(name in each.effective for each in drawn)]
+    return drawn + [
+        sample for name in hidden if (sample := _with(default, {name: alone[name]}, default.allocation.size))
+    ]
 
 
 def _are_alike(sample: Sample, other: Sample) -> bool:

@@ -172,7 +172,7 @@ def test_a_module_that_requires_its_layer_gets_it_and_costs_by_it(layered):
     made = list(build_blocks(label, 3, 8, 4, {}, {}))
     assert [mixer.module.layer for mixer in made] == [(0, 3), (1, 3), (2, 3)]
     sequence = solve_blocks(label, 3, 8, 2, 4)
-    assert [block.size.layer for block in sequence.blocks] == [Layer(0, 3), Layer(1, 3), Layer(2, 3)]
+    assert [block.size.layer for block in sequence.blocks] == [Layer(0, 3, 0), Layer(1, 3, 1), Layer(2, 3, 2)]
     assert sequence.total == sum(p.numel() for mixer in made for p in mixer.parameters()) == (1 + 2 + 3) * (64 + 8)
     assert torch.equal(made[2](x := torch.randn(1, 4, 8)), made[2].module(x))
 
