@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -99,11 +98,13 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
             return RunCode(state.kind, _printable(state.file), is_recorded)
     if not isinstance(outside, dict) and names_outside_code(job):
         return RunCode("unknown", "", is_recorded)
-    if now := next(filter(None, map(label_now, part_texts(job.label))), ""):
-        return RunCode("absent", f"the layer of flash-linear-attention; the label is {now} now", is_recorded)
-    with suppress(LabelError):  # a family that is not installed; its runs list their code
-        if missing := missing_package(job.label):
-            return RunCode("absent", missing, is_recorded)
+    try:
+        missing = missing_package(job.label)
+    except LabelError:  # a family that is not installed, whose runs list their code, or a former label
+        now = next(filter(None, map(label_now, part_texts(job.label))), "")
+        missing = now and f"the layer of flash-linear-attention; the label is {now} now"
+    if missing:
+        return RunCode("absent", missing, is_recorded)
     if recorded is None:
         return RunCode(is_recorded=False)
     here = package_code(job)
