@@ -40,6 +40,8 @@ def problem_elsewhere(text: str) -> str | None:
     if (is_family or not colon) and not suggested and len(name_key(name_alone)) > 2 and "." not in name_alone:
         name = name_alone
         near = difflib.get_close_matches(name_key(name), named, n=1 if is_family else 2, cutoff=0.8)
+        if not is_family:
+            own = set(map(name_key, _by_family().get("", ())))  # suggested by the parser of S/R/G
         suggested = [label for key in near if key not in own for label in named[key]]
     if not suggested:
         return None
