@@ -1,1 +1,1 @@
-"""From stored runs to numbers a reader can trust: scores and tables."""
+"""Analysis of stored runs: scores, intervals, tests, tables and figures."""

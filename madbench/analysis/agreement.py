@@ -1,7 +1,8 @@
 """Statistics with intervals over labels: rank correlation of two columns, and agreement of the seeds of one column.
 
-The unit is the label, while :mod:`madbench.analysis.inference` has the seed. So the intervals are about other labels of
-the same kind. They are percentiles of a bootstrap over labels (Efron 1979) with a fixed seed.
+The sampling unit is the label. In :mod:`madbench.analysis.inference` it is the seed. So the intervals here show how
+much a statistic would change with other labels of the same kind. They are percentiles of a bootstrap over labels
+(Efron 1979) with a fixed seed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from madbench.analysis.inference import LEVEL
 DRAWS = 2000
 """The number of bootstrap draws of the labels."""
 LEAST_LABELS = 4
-"""The smallest number of labels for a correlation. The order of fewer labels says next to nothing."""
+"""The smallest number of labels for a statistic. The order of fewer labels has almost no information."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ def rank_correlation(ours: Mapping[str, float], theirs: Mapping[str, float]) -> 
 
 
 def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
-    """ICC(1): the share of the variance between runs that is due to their labels. ``values`` are the seeds per label.
+    """ICC(1): the share of the variance between runs that is due to their labels. NaN if no label has two seeds.
 
-    One-way analysis of variance. For labels with different numbers of seeds it uses their effective number (Donner and
-    Koval 1980). NaN if no label has two seeds.
+    ``values`` has one array per label with one value per seed. The method is a one-way analysis of variance. If labels
+    have different numbers of seeds, it uses the effective number of seeds per label (Donner and Koval 1980).
     """
     counts, means = (np.array([measure(label_values) for label_values in values], float) for measure in (len, np.mean))
     squares = np.array([label_values.size * label_values.var() for label_values in values], float)
@@ -49,14 +50,17 @@ def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
 
 
 def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Agreement:
-    """``statistic`` maps indices of labels (draws, labels) to one number per draw."""
+    """A statistic of ``labels`` labels with its bootstrap interval.
+
+    ``statistic`` maps indices of labels, an array (draws, labels), to one number per draw.
+    """
     if labels < LEAST_LABELS:
         return Agreement(labels=labels)
     value = float(statistic(np.arange(labels)[None])[0])
     if math.isnan(value):
         return Agreement(labels=labels)
     drawn = statistic(np.random.default_rng(0).integers(labels, size=(DRAWS, labels)))
-    low, high = np.nanquantile(drawn, [LEVEL / 2, 1 - LEVEL / 2])  # NaN if a draw has a single value
+    low, high = np.nanquantile(drawn, [LEVEL / 2, 1 - LEVEL / 2])  # a draw of equal values gives NaN
     return Agreement(value, float(low), float(high), labels)
 
 

@@ -3,11 +3,12 @@
 Effect of a contrast: the mean difference over its pairs. The effect of a single pair is its difference, as in a
 comparison of the two labels. A label is in at most one pair of a contrast.
 
-Interaction of two contrasts: the effect of the first with the second, minus the effect of the first without it. It is
-the mean over squares of labels: with both, with one, with the other, and with neither.
+Interaction of two contrasts: the effect of the first contrast among labels with the second, minus its effect among
+labels without the second. It is the mean over squares. A square has four labels: with both contrasts, with each one
+alone, and with neither.
 
-Intervals and tests are over seeds (:mod:`madbench.analysis.inference`). They are about the stored labels and not about
-other labels that may have the factor.
+Intervals and tests treat seeds as random and labels as fixed (:mod:`madbench.analysis.inference`). They do not
+generalize to other labels with the same factor.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from madbench.analysis.samples import columns_that, count_left_out, samples_of
 from madbench.errors import StoreError
 
 EFFECTS_SHARE = 0.8
-"""The share of a table's error rate that its effects use. Its interactions use the rest."""
+"""The share of a table's error rate that is given to its effects. Its interactions get the rest."""
 
 Cases = Mapping[tuple[Contrast, ...], Sequence[Pair | Square]]
-"""Pairs by one contrast, or squares by two."""
-_SIGNS = (1.0, -1.0, -1.0, 1.0)  # of the labels of a square in an interaction; the first two: of a pair in an effect
+"""The pairs of each contrast, or the squares of each two contrasts."""
+_SIGNS = (1.0, -1.0, -1.0, 1.0)  # weights of the labels of a square; the first two are those of a pair
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ class Effect:
 
 
 def attribute(scores: pd.DataFrame) -> list[Effect]:
-    """All effects and then all interactions for which ``scores`` have the labels, by quantity and contrast.
+    """All effects and then all interactions whose labels are in ``scores``, sorted by quantity and contrast.
 
-    ``scores`` have one protocol per suite (:mod:`madbench.analysis.scores`).
+    ``scores`` has one protocol per suite (:mod:`madbench.analysis.scores`).
     """
     samples = samples_of(columns_that(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
@@ -90,7 +91,7 @@ def _effects(
     cases_by_contrasts: Cases,
     samples: Mapping[str, Sample],
 ) -> list[Effect]:
-    """The effects or interactions on one quantity. An interaction needs enough seeds for a test."""
+    """The effects or interactions on one quantity. An interaction with too few seeds for a test is left out."""
     effects = []
     for contrasts, of_contrasts in cases_by_contrasts.items():
         stored = [case for case in of_contrasts if set(case) <= samples.keys()]
@@ -126,13 +127,13 @@ class AttributionTable(Listing):
 def attribution_table(
     scores: pd.DataFrame, protocol: Sequence[str] = (), shows_pairs: bool = False
 ) -> AttributionTable:
-    """The effect of every factor on the main results of every suite, and the interactions of every two.
+    """The effect of every factor on the main results of every suite, and the interactions of every two factors.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
             are done.
         protocol: sentences about the protocols, which begin the notes.
-        shows_pairs: True if the text also has one row per pair.
+        shows_pairs: True if the printed table also has one row per pair.
     """
     effects = attribute(scores)
     caption = (
@@ -171,7 +172,10 @@ def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool
 
 
 def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Records of the kinds ``effect``, ``pair`` (of the effect before it) and ``interaction``, significant or not."""
+    """The records of all effects and interactions, also of those that are not significant.
+
+    The key ``kind`` is ``effect``, ``pair`` or ``interaction``. The records of an effect's pairs follow the effect.
+    """
     records = []
     for effect in effects:
         names = [contrast.name for contrast in effect.contrasts]
@@ -219,6 +223,6 @@ def _text(estimate: Difference, quantity: str, is_significant: bool = False) -> 
 
 
 def _range(counts: Iterable[int]) -> str:
-    """``3``, or ``3-4`` if the columns differ."""
+    """The counts as text: ``3``, or ``3-4`` if they differ."""
     sizes = sorted(set(counts))
     return f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])

@@ -1,4 +1,4 @@
-"""The audit of a profile: how far seeds agree, how many labels a column cannot separate, and what it predicts."""
+"""The audit of a profile's columns: agreement of seeds, labels that are not separated, and correlation with papers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from madbench.suites import Suite, default_headline
 from madbench.suites.published import published_numbers
 
 RELIABLE = 0.9
-"""The reliability of a mean over seeds that is enough: the share of its variance that is due to the label."""
+"""The reliability that is enough for a mean over seeds. It is the share of the mean's variance due to the label."""
 REDUNDANT = 0.9
-"""The rank correlation with a kept column from which on a column is redundant."""
+"""A column is redundant if its rank correlation with a kept column is at least this."""
 MOST_LEVEL = 0.5
-"""The largest share of labels at the heuristic, or at the ceiling, in a column that is kept."""
+"""A column is left out if more than this share of its labels is at the heuristic, or solves the task."""
 
 
 @dataclass(frozen=True)
 class ColumnAudit:
-    """The audit of one column under one protocol. Shares are shares of the labels. NaN if they have no meaning."""
+    """The audit of one column under one protocol. Shares are shares of labels, NaN if there is no task to solve."""
 
     column: str
     labels: int
@@ -43,15 +43,15 @@ class ColumnAudit:
     split: float
     """The share of labels of which some seeds solve the task and others do not."""
     seconds: float
-    """The seconds of training one seed of one label."""
+    """The seconds that training one seed of one label takes."""
     correlations: Mapping[str, Agreement]
-    """The rank correlations with other columns, without the averages that contain this column."""
+    """The rank correlations with other columns. An average and its own tasks are not correlated."""
     published: Agreement
     """The rank correlation with the published column of the same name."""
     outcome: Agreement
     """The rank correlation with the published column of another suite, such as the loss of a language model."""
     judged: Agreement
-    """``published`` without the labels on which the settings were chosen. NaN if there are no such labels."""
+    """``published`` without the labels on which the settings were chosen. NaN if no settings were chosen on labels."""
 
     @property
     def tells_apart(self) -> bool:
@@ -73,10 +73,10 @@ class ColumnAudit:
 
     @property
     def seeds_needed(self) -> int | None:
-        """The seeds of a mean that is :data:`RELIABLE`, by the formula of Spearman and Brown.
+        """The number of seeds whose mean has the reliability :data:`RELIABLE`, by the formula of Spearman and Brown.
 
-        None if seeds do not agree. They are enough to order these labels. A difference of two labels needs at least
-        ``LEAST_SEEDS`` seeds of each.
+        It is enough to order these labels. The test of a difference between two labels needs at least ``LEAST_SEEDS``
+        seeds of each. None if seeds do not agree.
         """
         share = self.reliability.value
         if not self.tells_apart:
@@ -92,7 +92,7 @@ class ColumnAudit:
 
 
 def audit(results: Results) -> list[ColumnAudit]:
-    """The audit of every stored column, under one protocol per suite. Averages come with their tasks."""
+    """The audit of every column of ``results``, which have one protocol per suite. Averages follow their tasks."""
     samples_by_column = samples_of(columns_that(results.scores, lambda column: column.is_attributed))
     means = {
         name: {label: sample.mean for label, sample in samples_by_column[name].items()}
@@ -184,7 +184,7 @@ def audit_table(results: Results) -> Listing:
 
 
 def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
-    """The reason to leave a column out, by column. Empty for a column to keep. Averages are not judged."""
+    """The reason to leave a column out, by column. The empty text for a column to keep. Averages are not included."""
     reasons: dict[str, str] = {}
     columns = [row for row in rows if not is_average(row.column)]
     for row in sorted(columns, key=lambda row: (math.isnan(row.seconds_per_bit), row.seconds_per_bit)):
@@ -202,7 +202,7 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
 
 
 def published_columns(results: Results) -> dict[str, dict[str, float]]:
-    """The published numbers of the rows by column and label, for any size of the profile."""
+    """The published numbers of the rows by column and label, even if the profile has other sizes than the paper."""
     numbers: dict[str, dict[str, float]] = {}
     for row in results.experiment.rows:
         for name, number in published_numbers(row.protocol, row.row.label, shows_always=True).items():
@@ -211,7 +211,7 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 
 
 def outcome_column(name: str) -> str:
-    """The headline of another default suite, whose published numbers a column should predict. Empty without one."""
+    """The main column of another default suite, whose published numbers ``name`` should predict. Empty if none."""
     own = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not own), "")
 
@@ -222,7 +222,7 @@ def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    """The seconds of training one seed of one label by task, over all settings and rates."""
+    """The seconds that one seed of one label takes, by task: the sum over all settings and learning rates."""
     totals: dict[str, float] = defaultdict(float)
     pairs: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for suite in results.suites:
@@ -256,7 +256,7 @@ def _counted(rows: Sequence[ColumnAudit]) -> str:
 
 
 def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
-    """The columns to keep, and the reasons to leave the others out."""
+    """A text with the columns to keep, each with its number of seeds, and the others, each with the reason."""
     texts = {row.column: f"{heading(row.column)} ({reasons.get(row.column) or row.seeds_needed})" for row in rows}
     keep, others = ([texts[name] for name, why in reasons.items() if bool(why) is x] for x in (False, True))
     return (", ".join(keep) or "none") + (f"; to leave out: {', '.join(others)}" if others else "")
@@ -273,7 +273,7 @@ def _line(row: ColumnAudit) -> list[str]:
 
 
 def agreement_text(agreement: Agreement) -> str:
-    """``+0.38 [+.01,+.67]``; empty for NaN."""
+    """The value and its interval as text, such as ``+0.38 [+.01,+.67]``. Empty for NaN."""
     if math.isnan(agreement.value):
         return ""
     low, high = (f"{end + 0.0:+.2f}".replace("0.", ".").replace("1.00", "1") for end in (agreement.low, agreement.high))

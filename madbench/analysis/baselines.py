@@ -1,4 +1,4 @@
-"""Scores without learning: of a guess, and of the best answer that ignores the context."""
+"""Scores that need no learning: those of a random guess, and of the best answer that ignores the context."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from madbench.suites.scoring import JobOutcome, scoring_of
 
 @dataclass(frozen=True)
 class Baseline:
-    """A score that a model reaches without learning. It is unknown in some columns."""
+    """A score that a model reaches without learning. Some columns have no known value of it."""
 
     name: str
     """The name in figures and tables."""
@@ -34,7 +34,10 @@ BASELINES = (CHANCE, HEURISTIC)
 
 
 def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = True) -> dict[str, float]:
-    """The mean over the settings of ``jobs`` by column, with averages. Columns with an unknown score are missing."""
+    """The score of ``baseline`` by column: the mean over the settings of ``jobs``. Unknown scores are left out.
+
+    With ``averages`` also the averages of these tasks, if all scores of their tasks are known.
+    """
     jobs = list({(job.task, id(job.setting)): job for job in jobs}.values())  # few settings, however many jobs
     suites = {job.task: suite_of(job) for job in jobs}
     scorings = {task: scoring_of(suite) for task, suite in suites.items()}
@@ -52,7 +55,7 @@ def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = Tr
 
 
 def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
-    """A frame of scores with the column ``heuristic``. NaN if the heuristic is unknown."""
+    """``scores`` with the added column ``heuristic``. NaN if the heuristic is unknown."""
     jobs: dict[str, list[Job]] = {}
     for outcome in outcomes:
         jobs.setdefault(outcome.row, []).append(outcome.job)

@@ -1,4 +1,4 @@
-"""Sentences that several tables share: on the test, and on the baseline."""
+"""Sentences below several tables: on the test of differences, and on the row that others are compared with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEST_NOTE = (
 
 
 def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
-    """Sentences of the notes on the rows of a grid: their names, and their comparison with the first row."""
+    """Sentences for the notes of a grid's table: on the names of its rows, and their comparison with the first row."""
     baseline, changes = rows[0], [without_prefix(change) for row in rows for change in row.changes]
     unnamed = [change for change in baseline.changes if change not in baseline.named_changes]
     sentences = {

@@ -20,7 +20,7 @@ from madbench.suites.columns import Column
 Shows = Literal["interval", "sd", "rank"]
 """The content of a cell: a mean with its interval, a mean with the standard deviation of its seeds, or a rank."""
 OVER_BUDGET = "‖"
-"""The sign of a label over budget."""
+"""The sign of a label with more parameters than its budget allows."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Cell:
     """One number of a table, with the seeds and jobs that it was computed from."""
 
     sample: Sample
-    """The seeds with a number. At least one job of each is done."""
+    """The seeds that have a number. Each has at least one finished job."""
     done: int = 1
     """Jobs with a result."""
     expected: int = 1
@@ -38,7 +38,7 @@ class Cell:
     has_unequal_shares: bool = False
     """True if a run weighed the examples of a batch unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
     is_over_budget: bool = False
-    """True in the column of budgets if the row does not compete: see :func:`is_over_budget`."""
+    """True in the budget column if the label is too far over budget to compete: see :func:`is_over_budget`."""
     mark: str = ""
     """``best``, ``within_noise`` of the best, or empty; see :func:`with_marks`."""
     rank: Rank | None = None
@@ -46,7 +46,7 @@ class Cell:
 
     @classmethod
     def of(cls, value: float) -> Cell:
-        """The cell of a number that is not a result, such as a count."""
+        """A cell for a number that is not a result, such as a count."""
         return cls(Sample(np.array([float(value)])))
 
     @property
@@ -67,7 +67,7 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean. NaN, NaN without one, for example if some seeds do not reach a loss."""
+        """The 95% interval of the mean. Both NaN if there is none, for example if some seeds do not reach a loss."""
         return self.sample.interval if self.is_whole and not self._is_of_steps else (math.nan, math.nan)
 
     @property
@@ -90,8 +90,8 @@ class Cell:
         """The cell as text.
 
         ``61.2 ±3.0``; ``76.1† (3/6)`` for one seed with 3 of 6 jobs done; ``800 [2/3]`` for steps to a loss that 2 of
-        3 seeds reach. ``n`` is the number of seeds of the row. A cell with fewer seeds, but more than one, ends in its
-        own number.
+        3 seeds reach. ``n`` is the number of seeds of the row. A cell with more than one seed but fewer than ``n`` ends
+        in its own number of seeds.
         """
         if shows == "rank" and column.better:
             return self.rank.text if self.rank else "-"
@@ -121,10 +121,11 @@ class Cell:
         return number + noise + signs + partial + fewer
 
     def numbers(self, column: Column) -> dict[str, Any]:
-        """The numbers of the cell for programs; ``None`` in place of a number that does not exist.
+        """The numbers of the cell for programs. A number that does not exist is ``None``.
 
-        Mean, ends of its interval, spread, n, solved seeds, mark and jobs. ``solved_low`` and ``solved_high`` bound the
-        share of all seeds that solve the task, ``diverged_high`` the share that diverges.
+        They are the mean, the ends of its interval, spread, n, solved seeds, mark and jobs. ``solved_low`` and
+        ``solved_high`` are 95% confidence bounds of the probability that a seed solves the task. ``diverged_high`` is
+        the upper bound of the probability that a seed diverges.
         """
         low, high = self.interval
         spread = self.deviation if column.better else math.nan
@@ -147,7 +148,7 @@ PLUS_MINUS = {
     "sd": "±: standard deviation over seeds.",
     "rank": "",
 }
-"""The sentence of the notes on ±, by the content of the cells."""
+"""The sentence that explains ± in the notes, by the content of the cells."""
 LEGEND = (
     "‡: some runs diverged; they count at chance. †: single seed, not tested. n=: fewer seeds than the row"
     " has. §: a run on several processes that did not divide a batch, by a version that weighed the examples of such a"
@@ -157,13 +158,13 @@ LEGEND = (
     f" {LEAST_SEEDS} seeds). {OVER_BUDGET}: over budget (! or a ratio above {MOST_MATCHED}); such labels do not"
     " compete."
 )
-"""The sentences of the notes on the other signs in the cells."""
+"""The sentences that explain the other signs of cells in the notes."""
 RANK_NOTE = (
     "Ranks: 1 is the best mean; labels that do not compete have no rank. An interval has every rank that the tests do"
     f" not rule out: all pairs of a column are tested, Holm-corrected at {LEVEL:.0%}. So the intervals of a column hold"
     f" for all labels at once with a probability of {1 - LEVEL:.0%}. Equally good labels may have any rank among them."
 )
-"""The sentences of the notes on ranks."""
+"""The sentences that explain ranks in the notes."""
 
 Cells = Mapping[str, Mapping[str, Cell]]
 """Cells by the name of the row and the name of the column."""
@@ -172,8 +173,8 @@ Cells = Mapping[str, Mapping[str, Cell]]
 def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
     """The cells of a frame of scores, without marks.
 
-    A seed without a finished job is in no mean, but its jobs are expected. If one of the ``columns`` is an average,
-    ``scores`` also have its tasks: its interval is computed from theirs.
+    A seed without a finished job is left out of means, but its jobs count as expected. If one of the ``columns`` is an
+    average, ``scores`` must contain its tasks, because its interval is computed from them.
     """
     samples = samples_of(scores[scores.done > 0], is_whole=False)
     own_scores = scores[scores.column.isin([column.name for column in columns])]
@@ -187,9 +188,10 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
 
 
 def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """The cells that compete in each column: of the rows ``names``, with three seeds or more and no job missing.
+    """The cells that compete to be the best, by column and row.
 
-    A column in which no label has learned the task is left out.
+    A cell competes if its row is in ``names``, it has at least three seeds, and no job is missing. A column in which no
+    label has learned the task is left out.
     """
     competing: dict[str, dict[str, Cell]] = {}
     for column in (column for column in columns if column.better):
@@ -205,7 +207,7 @@ def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """``cells`` with ranks for the cells that compete, which are the same as in :func:`with_marks`."""
+    """``cells`` with the ranks of the cells that compete (by the rules of :func:`with_marks`)."""
     filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
@@ -219,7 +221,7 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
     The cells of the rows ``names`` compete if they have three seeds or more, no job is missing, and a label has learned
     the task. Means that are equal at the resolution of the column are all marked as the best. The test is
-    :func:`madbench.analysis.inference.not_best`. Columns in which labels are not compared are corrected apart.
+    :func:`madbench.analysis.inference.not_best`. Columns without ``is_compared`` are corrected separately from others.
     """
     filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     by_name = {column.name: column for column in columns}
@@ -241,7 +243,7 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:
-    """The cells of a row as text. A cell with fewer seeds than others of the row ends in its number of seeds."""
+    """The cells of a row as text. A cell with fewer seeds than other cells of the row ends in its number of seeds."""
     seeds: dict[str, int] = {}
     for column in columns:
         if column.better and column.name in row:

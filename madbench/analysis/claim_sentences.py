@@ -1,4 +1,4 @@
-"""Claims as sentences: ``my:gla > S on in_context_recall by 5``, parsed and written to a file of claims."""
+"""Claims as sentences, such as ``my:gla > S on in_context_recall by 5``: parsing, and writing to a file of claims."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     - ``A > B``: A is better, by more than the number after ``by``, in the units of the column.
     - ``A ~ B`` or ``A = B``: A and B are equivalent within the number after ``within``.
     - ``A >= B``: A is not worse than B by the number after ``within``.
-    - ``FACTOR in LABELS``: the pairs of these labels that differ in the factor alone.
+    - ``FACTOR in LABELS``: for the pairs of these labels that differ in this factor alone, the label with the factor is
+      better.
 
-    A and B are labels or sets. The mean over their pairs decides, or each pair if the sentence begins with ``every``.
-    The number may also stand before ``on``. Raises ``ConfigError``.
+    A and B are labels or sets of labels. The claim is about the mean over their pairs, or about each pair if the
+    sentence begins with ``every``. The number may also stand before ``on``. Raises ``ConfigError`` for other sentences.
     """
     match = _SENTENCE.fullmatch(sentence.strip())
     if match is None:
@@ -66,7 +67,8 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
 def add_claim(entry: dict[str, Any], path: Path) -> int:
     """Append the entry to the file of claims ``path``, or create the file. Returns the number of its claims.
 
-    The content of the file is kept, with its comments. Raises ``ConfigError`` for a name that the file has already.
+    The content and the comments of the file are kept. Raises ``ConfigError`` if the file already has a claim with this
+    name.
     """
     text, before = "", tuple[Claim, ...]()
     if path.exists():
@@ -95,7 +97,7 @@ def _check_column(sentence: str, name: str) -> None:
 
 
 def _name(sentence: str) -> str:
-    """``my-gla-s-on-in_context_recall``."""
+    """The default name of a claim, made from its sentence: ``my-gla-over-S-on-in_context_recall``."""
     plain = re.sub(r"[^A-Za-z0-9_.!+-]+", "-", _in_words(sentence))
     return plain.strip("-")
 

@@ -1,7 +1,8 @@
 """The test of a claim on one quantity against stored samples.
 
-Of several gains that all have to be beyond the line, the largest p supports the claim, and the smallest p times their
-number contradicts it.
+A claim may have several gains that must all be beyond its line. Each gain has two one-sided p-values, for and against.
+The claim is supported if the largest p-value for it is small. It is contradicted if the smallest p-value against it,
+times the number of gains, is small.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from madbench.analysis.references import orientation
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """The test of a claim on a quantity. The defaults are those of a claim without a stored pair."""
+    """The test of a claim on a quantity. The defaults describe a claim without a stored pair."""
 
-    cases: tuple[int, ...] = ()  # indices of the pairs that count
+    cases: tuple[int, ...] = ()  # indices of the pairs that are tested
     line: float = math.nan
     published_line: float = math.nan  # the line in the paper's points, if it is scaled; else NaN
     gains: tuple[tuple[str, Difference], ...] = ()  # name and gain; more is better
@@ -30,7 +31,7 @@ class ClaimTest:
 
     @property
     def smallest(self) -> tuple[str, Difference | None]:
-        """The name of the smallest gain, and this gain. None without a pair."""
+        """The name of the smallest gain, and the gain itself. The gain is None without a stored pair."""
         return min(self.gains, key=lambda gain: gain[1].estimate, default=("", None))
 
 
@@ -43,8 +44,8 @@ def test_claim(
 ) -> ClaimTest:
     """Test ``claim`` on the samples of ``quantity``, given by label.
 
-    The pairs with enough seeds count. If there are none, all stored pairs count. A claim about every pair needs all of
-    its pairs.
+    The pairs with enough seeds are tested, or all stored pairs if none has enough. A claim about every pair is tested
+    only if all of its pairs are stored.
 
     Args:
         scales: True if a line that is a share of published accuracies is scaled to the profile.

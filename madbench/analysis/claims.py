@@ -1,20 +1,25 @@
-"""Claims as data: sentences of a paper or a user, each with the pairs of labels that decide it, and its line.
+"""Claims as data: sentences of a paper or a user, each with the pairs of labels that decide it.
 
-Everything is a gain: points of accuracy, nats per token of loss, or saved steps, so that more is better. A claim draws
-a line. "gain" expects more than 0, more than ``by`` in the units of the column, or more than ``reach`` of the published
-gain. "no loss" expects more than minus the margin, "no gain" less than the margin, and "equal" both. So a claim of no
-difference is never read off a large p-value. The margin is ``within``, in the units of the column. A claim about
-published labels may leave it out. Then it is a share of a published gain
+The difference between the labels of a pair is a gain: points of accuracy, nats per token of loss, or saved steps, with
+the sign for which more is better. A claim compares the gain with a threshold, its line:
+
+- "gain" expects a gain above 0, above ``by`` in the units of the column, or above the share ``reach`` of the published
+  gain;
+- "no loss" expects a gain above minus the margin, "no gain" a gain below the margin, and "equal" both.
+
+So a large p-value alone never supports a claim of no difference. The margin is ``within``, in the units of the column.
+A claim about published labels may omit ``within``. Then the margin is a share of a published gain
 (:class:`madbench.analysis.references.Reference`).
 
-Lines that are shares of published numbers scale with the profile. Losses and steps scale with the stored ones: 0.022
-nats per BPE token are not 0.022 nats per byte. Accuracies scale with the distance from a heuristic to a perfect score:
-a line of half of that distance in the published table is half of that distance here. It depends on tasks and sizes
-alone, so a line is the same whatever is stored. If a task's heuristic is not known, the line is in the paper's points.
-``by`` and ``within`` are in the units of the stored runs and are never scaled.
+Lines that are shares of published numbers are scaled to the profile. A line for losses or steps is scaled by the ratio
+of stored to published numbers, because 0.022 nats per BPE token are not 0.022 nats per byte. A line for accuracies is
+scaled by the distance from the heuristic to a perfect score: half of that distance in the published table becomes half
+of that distance here. The distance depends only on tasks and sizes, and not on the stored runs. If the heuristic of a
+task is unknown, the line stays in the paper's points. ``by`` and ``within`` are in the units of the stored runs and are
+never scaled.
 
 A file of claims (:func:`load_claims`) is a :class:`ClaimsFile`. :mod:`madbench.analysis.claim_sentences` makes claims
-of sentences.
+from sentences.
 """
 
 from __future__ import annotations
@@ -41,9 +46,9 @@ from madbench.suites.published import published_by_paper
 
 Expectation = Literal["gain", "no loss", "no gain", "equal"]
 FILE = "claims.yaml"
-"""The file of a paper's claims, by whose name they are found without loading the paper."""
+"""The name of the file of claims in a paper's folder. It is fixed, so the paper need not be imported to find it."""
 Terms = list[tuple[float, str]]
-"""A weighted sum of labels' means."""
+"""A weighted sum of the means of labels: pairs of a weight and a label."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +60,17 @@ class Claim:
     sentence: str = ""  # its wording in the paper
     source: str = ""
     theory: str = ""  # the reason why it should hold
-    group: str = "Claims"  # the heading above it
+    group: str = "Claims"  # the heading above the claim in tables
     factors: tuple[str, ...] = ()  # the factors in which the labels of a pair differ
     pairs: tuple[Pair, ...] = ()  # the paper's own pair first
     contrast: str = ""
-    """Instead of pairs: ``A > B``, ``A >= B`` (no worse), ``A ~ B`` or ``A = B`` (equivalent), labels or sets on both
-    sides; or ``FACTOR in LABELS``."""
+    """Replaces ``pairs``: ``A > B``, ``A >= B`` (no worse), ``A ~ B`` or ``A = B`` (equivalent), or ``FACTOR in
+    LABELS``. A and B are labels or sets of labels."""
     expects: Expectation = "gain"
-    """The first label of a pair is better; not worse by the margin; not better by the margin; neither."""
+    """The claim about the first label of a pair: it is better (``gain``), not worse by the margin (``no loss``), not
+    better by the margin (``no gain``), or neither worse nor better by the margin (``equal``)."""
     expects_on: dict[str, Expectation] = field(default_factory=dict)
-    """Quantities with another expectation."""
+    """The expectation by quantity, for quantities whose expectation is not ``expects``."""
     reach: float = 0.0
     """The share of the published gain that the gain has to exceed."""
     by: float = 0.0
@@ -72,14 +78,16 @@ class Claim:
     within: float = 0.0
     """The margin of a claim of no difference, in the units of the column. 0: a share of a published gain."""
     judges: Literal["mean", "every pair"] = "mean"
-    """The gain that must be beyond the line: the mean over the pairs, or every single pair."""
+    """The gain that must be beyond the line: the mean over the pairs, or the gain of every pair."""
     rivals: dict[str, tuple[Pair, ...]] = field(default_factory=dict)
-    """Pairs of each factor whose gain has to be smaller: as many as ``pairs``, in the same surroundings."""
+    """Other factors with their pairs, whose mean gain has to be smaller in absolute value. Each factor has as many
+    pairs as ``pairs``; pair i is compared with pair i."""
     quantities: tuple[str, ...] = ()
-    """Columns, each with a verdict of its own. Default: those of the file."""
-    note: str = ""  # disagreements of the paper's text with its table, and what the pairs leave out
+    """The columns. The claim has one verdict per column. Default: the columns of the file."""
+    note: str = ""  # conflicts between the paper's text and its table, and limits of the pairs
     published_by: str = ""
-    """The paper whose published numbers its line is a share of. Default: the first one with numbers of its labels."""
+    """The paper of the published numbers that the line is a share of. Default: the first paper with numbers of all
+    labels of the claim."""
 
     def expectation(self, quantity: str) -> Expectation:
         """The expectation on ``quantity``."""
@@ -87,7 +95,7 @@ class Claim:
 
     @property
     def reference(self) -> Reference:
-        """The published numbers that its line is a share of."""
+        """The published numbers that the line of the claim is a share of."""
         return find_reference(self.published_by, self.labels(range(len(self.pairs))))
 
     @property
@@ -108,8 +116,9 @@ class Claim:
     def gains(self, cases: Sequence[int]) -> dict[str, Terms]:
         """The gains that all have to be beyond the line, by name, as weighted sums of labels.
 
-        A claim about the mean has one gain without a name. A claim about every pair has one gain per pair, and a claim
-        with rivals has two gains per rival, one of either sign. ``cases`` are the indices of the pairs.
+        A claim about the mean has one gain, with an empty name. A claim about every pair has one gain per pair. A claim
+        with rivals has two gains per rival: the claim's gain minus that of the rival, and plus that of the rival.
+        ``cases`` are the indices of the pairs.
         """
         if self.judges == "every pair":
             return self._both_ways({" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases})
@@ -122,7 +131,7 @@ class Claim:
         return self._both_ways({name: _sum_by_label(terms) for name, terms in (over or {"": own}).items()})
 
     def _both_ways(self, gains: dict[str, Terms]) -> dict[str, Terms]:
-        """The gains, and for a claim of equality their negatives too."""
+        """The gains. For a claim of equality also their negatives."""
         if self.expects != "equal":
             return gains
         reverse = {f"{name} (reversed)".strip(): [(-w, label) for w, label in terms] for name, terms in gains.items()}
@@ -147,15 +156,14 @@ class ClaimsFile:
 
     claims: tuple[Claim, ...]
     quantities: tuple[str, ...] = ()
-    """Columns of a claim that names none. Default: the columns by which the suites that are trained by default compare.
-    """
+    """The columns of claims that name none. Default: the main columns of the suites that are trained by default."""
     not_isolated: str = ""
-    """A claim of the author that no two labels isolate."""
+    """A claim of the paper's authors that cannot be tested, because no two labels differ in its subject alone."""
     retells: str = ""
-    """The paper whose claims these are in other words. They are judged only if they are asked for by name."""
+    """The paper whose claims this file restates. They are judged only if this file's paper is requested by name."""
 
     def with_quantities(self, paper: str = "") -> tuple[Claim, ...]:
-        """The claims, each with columns, and with the published numbers of ``paper`` unless it names another paper."""
+        """The claims with the default columns where they name none, and with ``paper`` where they name no paper."""
         own = self.quantities or default_headline()
         return tuple(
             replace(claim, quantities=claim.quantities or own, published_by=claim.published_by or paper)
@@ -189,7 +197,7 @@ def load_claims_file(source: str | Path) -> ClaimsFile:
 
 
 def claims_by_paper() -> dict[str, tuple[Claim, ...]]:
-    """The claims of every paper, by its name, without papers that retell the claims of another.
+    """The claims of every paper, by its name, without papers that restate the claims of another paper.
 
     An installed paper whose file is wrong is left out and is in :func:`broken_claims`.
     """
@@ -217,7 +225,7 @@ def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
 
 
 def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
-    """The claims of the papers with a pair of these labels, by the paper's name. Without such a pair: of all papers."""
+    """The claims of the papers that compare two of these labels, by the paper's name. All papers if none does."""
     papers, own = claims_by_paper(), set(labels)
     found = {
         name: claims
@@ -293,10 +301,11 @@ def complete(claim: Claim, where: str) -> Claim:
 
 
 def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
-    """The pairs of a contrast and its sign: of ``A > B``, ``A >= B``, ``A ~ B``, ``A = B`` or ``FACTOR in LABELS``.
+    """Returns the pairs of a contrast and its sign ``>``, ``>=``, ``~`` or ``=``.
 
-    A and B are labels or sets. A factor has the pairs of these labels that differ in it alone. The label that has the
-    factor is the first of its pair.
+    A contrast is ``A > B``, ``A >= B``, ``A ~ B`` or ``A = B`` for labels or sets of labels A and B, or ``FACTOR in
+    LABELS``. The latter has the sign ``>`` and the pairs of these labels that differ in the factor alone. The label
+    that has the factor is the first of its pair.
     """
     if match := re.fullmatch(r"(\S+) in (.+)", contrast.strip()):
         factor, labels = match[1], expand(match[2].split())

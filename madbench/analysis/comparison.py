@@ -43,7 +43,7 @@ from madbench.suites import suites
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of ``label`` to the baseline in one column, in the units of the column."""
+    """The mean of ``label`` minus that of the baseline in one column, in the units of the column."""
 
     label: str
     baseline: str
@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def equivalence_p(self) -> float:
-        """The p-value of :attr:`equivalence_verdict`: of both tests, or of the one that rejects."""
+        """The p-value behind :attr:`equivalence_verdict`: of both tests, or of the only test that rejects."""
         tests = self.equivalence
         if tests is None:
             return math.nan
@@ -105,11 +105,12 @@ def comparison_table(
         labels: the other labels, in the order of the rows.
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`).
         protocol: sentences about the protocols, which begin the notes.
-        within: the largest difference that counts as none: by column in its units, or for all columns in points.
-        has_deviations: True for means with standard deviations in place of the counts of solved seeds.
+        within: the margin, the largest difference that counts as none. A number is in points of accuracy, for all
+            columns in points. A mapping has the margin of each column in its units.
+        has_deviations: True to show means with standard deviations in place of the counts of solved seeds.
         matched: the quantity in which the budget matches mixers.
 
-    Raises ``ConfigError`` for a margin that is not above 0, and for the margin of a column that is not compared here.
+    Raises ``ConfigError`` for a margin that is not above 0, and for a margin of a column that is not in the table.
     """
     samples_by_column = samples_of(columns_that(scores, lambda column: column.is_compared))
     margins = _margins(within, samples_by_column)
@@ -184,7 +185,7 @@ def _budget_ratios(scores: pd.DataFrame) -> Ratios:
 
 
 def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:
-    """The ratio of a label in each suite in which its budget differs from that of the baseline."""
+    """The ratio of a label by suite, for the suites in which its budget differs from that of the baseline."""
     return {suite: own[label] for suite, own in ratios.items() if _budgets_differ(own.get(label), own.get(baseline))}
 
 
@@ -202,13 +203,13 @@ def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[
 
 
 def _budget_record(row: Comparison, ratios: Mapping[str, float]) -> dict[str, Any]:
-    """The ratios of both labels in the suite of the row, and True if they differ. None if a ratio is unknown."""
+    """The ratios of both labels in the suite of the row (None if unknown), and True if they differ."""
     first, second = ratios.get(row.label), ratios.get(row.baseline)
     return {"budget_ratio": first, "baseline_budget_ratio": second, "budgets_differ": _budgets_differ(first, second)}
 
 
 def _budgets_differ(first: float | None, second: float | None) -> bool:
-    """True if two ratios are further apart than those of matched labels may be."""
+    """True if two ratios are further apart than those of matched labels can be. False if a ratio is unknown."""
     if first is None or second is None:
         return False
     are_matched = all(LEAST_MATCHED <= ratio <= MOST_MATCHED for ratio in (first, second))
@@ -240,7 +241,7 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
 
 
 def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
-    """The rows with adjusted p-values. The tests are those of every difference, and of both sides of every margin."""
+    """The rows with adjusted p-values. The correction is over all tests of differences and of both sides of margins."""
     p_values, groups = [], []
     for i, row in enumerate(rows):
         own = [row.difference.p]

@@ -23,9 +23,10 @@ Square = tuple[str, str, str, str]
 class Contrast:
     """The difference between the two labels of a pair: the level ``given`` of a factor against another level.
 
-    In the S/R/G family, sequence mixing in lag order and sequence mixing in forward order are separate contrasts. So
-    are ``!`` against rank q and ``!`` against rank v. The first mixing of a label brings its layout. So no label is in
-    two pairs of one contrast. Contrasts sort by family, factor, and levels in the order of the grammar.
+    In the S/R/G family the level of a mixing includes its layout, so mixing in the lag layout (``1o``) and in the
+    position layout (``1``) are separate contrasts. ``!`` against rank q and ``!`` against rank v are separate, too.
+    Therefore no label is in two pairs of one contrast. Contrasts are sorted by family, factor, and levels in the order
+    of the grammar.
     """
 
     prefix: str  # prefix of the family, ``lin:``; empty for S/R/G
@@ -36,13 +37,13 @@ class Contrast:
 
     @property
     def name(self) -> str:
-        """``conv: c vs. none``."""
+        """The name in tables, such as ``conv: c vs. none``."""
         factor = factor_names(self.prefix).get(self.factor, self.factor)
         return f"{self.prefix}{factor}: {self.given} vs. {self.against or 'none'}"
 
     @property
     def short_name(self) -> str:
-        """``c``, ``G/R``."""
+        """The name in interactions: ``c``, or ``G/R`` if both labels have a level."""
         return self.prefix + (f"{self.given}/{self.against}" if self.against else self.given)
 
 
@@ -78,7 +79,7 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
 
 
 def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
-    """The squares of every two contrasts: four labels of ``pairs`` with all four combinations."""
+    """The squares of every two contrasts. A square has one label for each of the four combinations of levels."""
     partners = {contrast: dict(of_contrast) for contrast, of_contrast in pairs.items()}
     squares: dict[tuple[Contrast, Contrast], list[Square]] = {}
     for first, second in itertools.combinations(pairs, 2):

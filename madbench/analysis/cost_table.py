@@ -1,7 +1,8 @@
 """The costs of the rows of a result table: counted on their mixers, and measured in the stored runs.
 
-Counted are parameters, FLOPs per token and state of the mixers of all layers. The records of runs have the time of a
-training step, and for language models the peak memory. Times of two kinds of device never stand in one column.
+Parameters, FLOPs per token and state are counted, for the mixers of all layers. The time of a training step is taken
+from the records of runs, and for language models also the peak memory. One column never has times of two kinds of
+device.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ NOTES = (
 
 @dataclass
 class RowCosts:
-    """The costs of a row."""
+    """The costs of the mixers of a table's row."""
 
     values: dict[str, float] = field(default_factory=dict)
     by_length: dict[int, CountedCosts] = field(default_factory=dict)
@@ -99,7 +100,7 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
 def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
     """The counted costs of a row's mixers, at each length of its jobs and at the longest.
 
-    If they cannot be counted here, the number of parameters is that of the record.
+    If they cannot be counted here, only the number of parameters is given, from the record of a run.
     """
     costs = RowCosts()
     try:
@@ -127,9 +128,9 @@ def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
 
 
 def check_countable(job: Job) -> None:
-    """Raise ``ConfigError`` if a label's mixers must not be counted: code that nobody named, or that was edited.
+    """Raise ``ConfigError`` if counting a label's mixers would import code that the user did not name, or edited code.
 
-    Reading stored runs never imports code, unless the user named its label in the command.
+    Code counts as named if the user wrote its label in the command. Reading stored runs imports no other code.
     """
     named = [part for part in part_texts(job.label) if getattr(family_of(part), "names_code", False)]
     if not all(map(trust.is_allowed, named)):
@@ -139,10 +140,10 @@ def check_countable(job: Job) -> None:
 
 
 def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[JobOutcome]]) -> str:
-    """Adds the time of a step and the peak memory of the runs. Returns a note: the kind of device, or the reason why
-    they are left out. Empty if there is nothing to note.
+    """Adds the time of a step and the peak memory of the runs to ``costs``. Returns a note on them, or an empty text.
 
-    Both need runs on one kind of device, with the same number of threads, all compiled or none.
+    The note names the kind of device, or the reason why both numbers are left out. They need runs on one kind of
+    device, with the same number of threads, all compiled or none.
     """
     runs = [run for outcomes in by_row.values() for run in outcomes if _step_ms(run) is not None]
     kinds = {_kind(run): run.row for run in runs}
@@ -215,7 +216,7 @@ def _caption(
 
 
 def _listed(texts: Collection[str], separator: str = ", ") -> str:
-    """The first texts, and the number of the others."""
+    """The first :data:`MOST_REASONS` texts, and the number of the others."""
     more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
     return separator.join([*[*texts][:MOST_REASONS], *more])
 

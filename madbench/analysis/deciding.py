@@ -1,4 +1,4 @@
-"""The values that a verdict needs and that no stored run has, and the name of the test."""
+"""The values that a verdict depends on and that no stored run contains, and the name of the test."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ TEST = {"name": inference.TEST, "version": inference.VERSION}
 
 
 def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]:
-    """Every value that the verdicts on the claims ``frozen`` need and that is in no job of ``made`` and in no claim.
+    """The values on which the verdicts of the claims ``frozen`` depend, without those in the jobs of ``made``.
+
+    Among others:
 
     - ``columns``: direction, resolution and limits of each quantity;
-    - ``lines``: the line that the gain of each claim has to exceed, scaled for accuracies, and at the paper's losses;
+    - ``lines``: the line of each claim. For accuracies it is scaled to the profile, for losses it is not;
     - ``published``: the published numbers behind the lines;
     - ``chance``, ``heuristic``: the scores of each task in percent.
 
-    The values are what JSON returns after a round trip.
+    All values have the types that JSON has after writing and reading.
     """
     given_columns = columns_of(made)
     judged = {claim.name: [name for name in claim.quantities if name in given_columns] for claim in frozen}
@@ -111,7 +113,7 @@ def _finite(value: float) -> float | None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values with dotted names."""
+    """Yields the values of nested mappings with dotted names."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

@@ -1,13 +1,14 @@
 """Verdicts on claims from stored runs: supported, contradicted, not testable, or not enough data.
 
-A claim on a quantity is tested against its line (:mod:`madbench.analysis.claim_tests`). It is supported or
-contradicted, by the side of the line on which its gain is, if p is at most 0.05 after Holm's correction over all
-findings that are tested together. So the probability of any false verdict among them is at most 5%. A claim is not
-testable if neither label has learned the task, or if a gain is claimed and both labels solve it. Everything else is not
-enough data.
+A claim on a quantity is tested against its line (:mod:`madbench.analysis.claim_tests`), with Holm's correction over all
+findings that are tested together. If p is at most 0.05, the claim is supported if its gain is on the claimed side of
+the line, and contradicted otherwise. So the probability of any false verdict among these findings is at most 5%. A
+claim is not testable if neither label has learned the task, or if a gain is claimed and both labels solve the task. In
+all other cases the verdict is "not enough data".
 
-If seeds are added until a verdict comes, the verdict is weaker than its p. ``madbench register`` states claims, labels
-and seeds before the runs exist. A verdict is about the protocol of the runs. Published numbers have no interval.
+If seeds are added until there is a verdict, the p-value overstates the evidence. ``madbench register`` avoids this: it
+states claims, labels and seeds before the runs exist. A verdict holds for the protocol of the runs. Published numbers
+have no interval.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 Lines = Mapping[str, Mapping[str, float]]
 """The lines of claims, by name of the claim and quantity."""
 PROVISIONAL = "provisional"
-"""The mark of a registered verdict that is not final."""
+"""The mark of a registered verdict that can still change: runs are missing, or registered values have changed."""
 ASKED_SEEDS = 5
 """The number of seeds in commands that train missing runs."""
 
@@ -59,25 +60,25 @@ class Finding:
     quantity: str  # a MAD task, mad_average, loss_l5 or steps_to_x
     options: str  # options of the command that select the protocol
     line: float  # the gain has to be above it, or below it for a claim of "no gain"
-    published: float  # published gain of the pairs that count, or of all pairs if none counts; NaN if there is none
-    ours: Difference | None  # the smallest of the gains that have to be beyond the line; None without a pair
-    gain_name: str  # the rival or the pair of this gain; empty if there is one gain only
-    p: float  # two-sided, of all gains together; NaN without a test
-    p_holm: float  # corrected for all findings that are tested
+    published: float  # published gain of the tested pairs, or of all pairs if none is tested; NaN if there is none
+    ours: Difference | None  # the smallest of the gains that have to be beyond the line; None without a stored pair
+    gain_name: str  # the rival or the pair of ``ours``; empty if there is only one gain
+    p: float  # two-sided p-value of all gains together; NaN without a test
+    p_holm: float  # ``p`` after Holm's correction over all findings that are tested
     tested: int  # number of findings that are tested together
     verdict: Verdict
-    detail: str  # why there is no test; or the kind of a supported claim of no difference
-    labels: tuple[str, ...]  # labels of the pairs that count, or else of the pair with the fewest missing labels
+    detail: str  # the reason why there is no test, or the kind of a supported claim of no difference
+    labels: tuple[str, ...]  # labels of the tested pairs, or else of the pair with the fewest missing labels
     missing: tuple[str, ...]  # labels without finished runs; empty if a pair is stored
-    pairs: dict[Pair, float]  # the pairs that count, with their mean gain
+    pairs: dict[Pair, float]  # the tested pairs, each with its mean gain
     published_line: float = math.nan  # the line in the paper's points, if it is scaled to the profile; else NaN
     marks: tuple[str, ...] = ()  # reasons why a registered verdict is weaker than a confirmed one
-    chosen_on: str = ""  # the set of labels by whose published order the settings of the runs were chosen, if any
+    chosen_on: str = ""  # the set of labels whose published order was used to choose the settings, if any
     paper: str = ""  # the paper of the claim; empty if the claims of one source were judged
 
     @property
     def n(self) -> int:
-        """The smallest number of seeds of a label. 0 without a pair."""
+        """The number of seeds of the label with the fewest seeds. 0 without a stored pair."""
         return self.ours.n if self.ours else 0
 
     @property
@@ -87,7 +88,7 @@ class Finding:
 
     @property
     def choice_note(self) -> str:
-        """A note beside the verdict on settings that were chosen by published numbers. Empty if none were."""
+        """A note beside the verdict if settings were chosen by published numbers. Empty if none were."""
         return choice_note([self.chosen_on])
 
     @property
@@ -98,7 +99,7 @@ class Finding:
 
     @property
     def is_at_line(self) -> bool:
-        """True if no verdict came and the gain is on the line, to the digits that are printed."""
+        """True if a test gave no verdict and the gain equals the line, with the digits that are printed."""
         if self.ours is None or self.verdict != "not enough data" or math.isnan(self.p):
             return False
         return round(self.ours.estimate - self.line, column(self.quantity).digits) == 0
@@ -110,7 +111,7 @@ class Finding:
 
     @property
     def task_words(self) -> list[str]:
-        """The option that names its tasks. Empty if they are trained by default."""
+        """The option for ``madbench run`` that names the tasks of the quantity. Empty if they are the default."""
         suite = suite_of_known(self.quantity)
         if self.quantity in suite.tasks():
             return ["-t", self.quantity]
@@ -118,7 +119,7 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The command that trains :data:`ASKED_SEEDS` seeds. Empty if they are stored."""
+        """The command that trains :data:`ASKED_SEEDS` seeds of the labels. Empty if as many are stored."""
         if self.n >= ASKED_SEEDS:
             return ""
         words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ASKED_SEEDS)), *self.task_words]
@@ -163,17 +164,18 @@ def findings(
 ) -> list[Finding]:
     """The finding on each quantity of each claim, in the order of ``claims``.
 
-    Steps to a loss are judged if the scores have them. Only language models of the paper's size have them.
+    Claims on steps to a loss are judged if the scores have such steps. Only language models of the paper's size do.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if its jobs are
             finished.
-        quantities: the columns to judge. Default: those of ``scores``, or all if no claim has one of these.
+        quantities: the columns to judge. Default: the columns of ``scores``, or all columns if no claim has one of
+            these.
         options: the options of ``madbench run`` that select the protocol of a suite, by the suite's name.
         claims: the claims to judge. Holm's correction is over all of them.
         scales: True if lines that are shares of published accuracies are scaled to the profile.
-        lines: registered lines, in place of the claims' own.
-        chosen_on: the set of labels by whose published order settings were chosen, by the suite's name.
+        lines: registered lines, which replace the claims' own lines.
+        chosen_on: the set of labels whose published order was used to choose settings, by the suite's name.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and scores is not None and samples:
@@ -209,9 +211,9 @@ def findings_by_paper(
     scales: bool = True,
     chosen_on: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
-    """The findings of several papers. The correction for many tests is over the claims of one paper alone.
+    """The findings of several papers, with a separate Holm correction for each paper.
 
-    ``claims`` are those of each paper, by its name. The other arguments are those of :func:`findings`.
+    ``claims`` has the claims of each paper by its name. The other arguments are those of :func:`findings`.
     """
     return [
         replace(row, paper=paper)
@@ -221,7 +223,7 @@ def findings_by_paper(
 
 
 def choice_note(sets: Iterable[str]) -> str:
-    """A note on settings that were chosen by the published order of these sets of labels. Empty if none were."""
+    """A note that settings were chosen by the published order of these sets of labels. Empty without a set."""
     chosen = ", ".join(f"@{name}" for name in dict.fromkeys(sets) if name)
     return f"settings chosen by the published order of {chosen}" if chosen else ""
 

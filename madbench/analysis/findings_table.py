@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "not enough data": "dim"}
 _LEAST_WHY = 16  # columns
 CHOSEN = "§"
-"""The sign of a verdict that rests on settings chosen by the published order of labels."""
+"""The sign of a verdict on runs whose settings were chosen by the published order of labels."""
 
 
 class FindingsTable(Listing):
-    """Rows of :class:`madbench.analysis.findings.Finding` below the headings of their paper and group."""
+    """A table with one row per :class:`madbench.analysis.findings.Finding`, below headings for papers and groups."""
 
     def to_rich(self, width: int, has_styles: bool = True) -> Table:
-        """The table with one line per finding, without the reasons if the terminal is too narrow."""
+        """The table with one line per finding. The column of reasons is left out if the terminal is too narrow."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -59,7 +59,10 @@ class FindingsTable(Listing):
 
 
 def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
-    """The table of ``rows``. Sentences about the protocols begin its notes, which count the results left out."""
+    """The table of ``rows``. Its notes begin with ``protocol``, sentences about the protocols of the runs.
+
+    ``left_out`` is the number of results that are left out; the notes state it.
+    """
     papers = dict.fromkeys(row.paper for row in rows)
     headings, lines = ["Claim", "Published", "Ours", "n", "Verdict", "Why"], []
     for last, row in zip([None, *rows], rows):
@@ -85,14 +88,14 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
 
 
 def _is_by_task(row: Finding, rows: Sequence[Finding]) -> bool:
-    """True if the claims of the row's group are each about one column, and not all about the same one."""
+    """True if each claim of the row's group is about one column, and not all are about the same column."""
     group = row.paper, row.claim.group
     columns = {other.claim.quantities for other in rows if (other.paper, other.claim.group) == group}
     return len(columns) > 1 and all(len(names) == 1 for names in columns)
 
 
 def _published_caption(rows: Sequence[Finding]) -> str:
-    """The sentence on the column of published gains. Empty if there are none."""
+    """The sentence that explains the column of published gains. Empty if there are none."""
     titles = dict.fromkeys(
         row.claim.reference.title for row in rows if not math.isnan(row.published) and row.claim.reference.title
     )
@@ -137,13 +140,13 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
 
 
 def _verdict(row: Finding) -> str:
-    """The verdict of a table's line, with a sign if the settings were chosen, and with its marks in brackets."""
+    """The verdict in a cell: with :data:`CHOSEN` if the row has ``chosen_on``, and with its marks in brackets."""
     sign = f" {CHOSEN}" if row.chosen_on else ""
     return row.verdict_text.replace(row.verdict, f"{row.verdict}{sign}", 1)
 
 
 def _bare(cell: str) -> str:
-    """The verdict of a cell, without sign and marks."""
+    """The verdict in a cell, without the sign and the marks that :func:`_verdict` adds."""
     return cell.partition(" (")[0].removesuffix(f" {CHOSEN}")
 
 
@@ -171,7 +174,7 @@ def _published(row: Finding) -> str:
 
 
 def _ours(row: Finding) -> str:
-    """``+12.3 ±4.1``, in brackets if there is no interval. Empty without a number."""
+    """The measured gain as text: ``+12.3 ±4.1``, or ``(+12.3)`` without an interval. Empty without a number."""
     return difference_text(row.ours, row.quantity) if row.ours else ""
 
 
@@ -184,7 +187,7 @@ def _interval(row: Finding) -> str:
 
 
 def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
-    """Sentences on how to read the rows, and commands that train what is missing."""
+    """Sentences on how to read the rows, and the commands that train missing runs."""
     texts = []
     if scaled := next((row for row in rows if not math.isnan(row.published_line)), None):
         texts.append(
@@ -210,7 +213,7 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
 
 
 def _tests(rows: Sequence[Finding]) -> str:
-    """``33 tests``; for several papers ``33 tests (PAPER) and 9 tests (OTHER)``."""
+    """The number of tests: ``33 tests``, or for several papers ``33 tests (PAPER) and 9 tests (OTHER)``."""
     counts = {row.paper: row.tested for row in rows} or {"": 0}
     texts = {paper: f"{count} test{'s' if count != 1 else ''}" for paper, count in counts.items()}
     return " and ".join(f"{text} ({paper})" if len(texts) > 1 else text for paper, text in texts.items())
@@ -232,13 +235,13 @@ def _margins(rows: Sequence[Finding]) -> list[str]:
 
 
 def _margin(reference: Reference, quantity: str) -> str:
-    """``3.6 points``. For a loss also that the margin scales with the stored loss."""
+    """The margin as text: ``3.6 points``. For a loss the text adds that the margin scales with the stored loss."""
     text = f"{reference.margin(quantity):.{column(quantity).digits}f} {unit(quantity).replace('_', ' ')}"
     return text if orientation(quantity) > 0 else f"{text} (in proportion to the stored loss)"
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
-    """The commands that train the missing seeds of ``rows``: one per suite, or one if it trains those of all suites."""
+    """The commands that train the missing seeds of ``rows``: one per suite, or a single one that trains all suites."""
     commands: dict[str, str] = {}
     for suite in dict.fromkeys(row.suite for row in rows):
         if small := [row for row in rows if row.n < LEAST_SEEDS and row.suite == suite]:

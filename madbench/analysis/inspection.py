@@ -1,7 +1,8 @@
 """Measurements inside the mixers of a trained model: active sets, weights, gates, lag kernels, interactions.
 
-This module reads a :class:`madbench.mixers.probe.Probe` and knows no family. Rows are queries. The first row sees only
-itself and is left out. Means are over the rows of all examples, for each layer and head.
+This module reads a :class:`madbench.mixers.probe.Probe` and works for every family. Rows are queries. A row has one
+slot per token that it sees. The first row sees only itself and is left out. Means are over the rows of all examples,
+for each layer and head.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
 
 
 def examples_for(length: int) -> int:
-    """The default number of examples of ``length`` tokens: as many as fit into memory, at most 32."""
+    """The default number of examples of ``length`` tokens: at most 32, and fewer if they are long. At least one."""
     return max(1, min(32, MOST_PAIRS // length**2))
 
 
@@ -114,12 +115,14 @@ def _heads(columns: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
 
 
 def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
-    """Sizes of the active sets, and overlaps |A and B| / |A or B| of the sets of a row and of the row before.
+    """Sizes of the active sets, and their overlaps. A and B, the sets of two successive rows, overlap by
+    |A and B| / |A or B|.
 
-    - ``same_lags``: overlap of slots with the same lag;
-    - ``same_slots``: overlap of slot l with slot l - 1 of the row before, which without mixing is the same token;
+    - ``same_lags``: overlap if slots with the same lag are compared;
+    - ``same_slots``: overlap if slot l is compared with slot l - 1 of the row before. Without mixing they are the same
+      token;
     - ``chance``: approximate overlap of independent sets of these sizes;
-    - ``flips``: share of the slots that change sides if the input moves by ``NOISE``.
+    - ``flips``: share of the slots that become active or inactive if noise of size ``NOISE`` is added to the input.
     """
     visible = _visible(active.shape[-1], active.device)
     sizes = active.sum(-1).double()
@@ -147,8 +150,8 @@ def _overlap(mask: Tensor, other: Tensor) -> Tensor:
 def _weight_rows(weights: Tensor) -> list[dict[str, float]]:
     """Coefficients near zero and near one, the effective number of keys of a row, and the lags of the weights.
 
-    ``keys`` is (sum |w|)^2 / sum w^2, the effective number of keys. Bands of lags have shares of sum |w|. ``same_lags``
-    and ``same_tokens`` are the overlaps of the shares of a row and of the row before.
+    ``keys`` is (sum |w|)^2 / sum w^2, the effective number of keys. The columns of :data:`BANDS` have shares of sum
+    |w|. ``same_lags`` and ``same_tokens`` compare the shares of a row with those of the row before.
     """
     size = weights[..., 1:, :].double().abs()
     visible = _visible(weights.shape[-1], weights.device)
@@ -180,7 +183,11 @@ def _gate_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
-    """``rank``: (sum of singular values)^2 / sum of squares; ``symmetric``, ``diagonal``: shares of squared mass."""
+    """Measurements of the interaction matrices.
+
+    ``rank`` is (sum of singular values)^2 / (sum of their squares), the effective rank. ``symmetric`` and ``diagonal``
+    are the shares of the squared mass in the symmetric part and on the diagonal.
+    """
     rows = []
     for name, matrices in probe.matrices.items():
         for head, matrix in enumerate(matrices.detach().double().cpu(), start=1):
@@ -196,7 +203,7 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def profiles(probe: Probe) -> dict[str, Tensor]:
-    """Profiles by lag, (H, L): how often a visible slot is active, and its mean share of sum |w| of the row."""
+    """Profiles by lag, (H, L): how often a visible slot is active, and its mean share of the row's sum |w|."""
     by_name = {}
     if probe.active is not None:
         length = probe.active.shape[-1]

@@ -1,13 +1,13 @@
 """Shares of shifts and averages in a learned lag kernel, compared with random tables of the same size.
 
-Slot i of a row is the combination of the tokens j by column i of R = I + Diag(p) + K, K = A Diag(s) B^T. Theory
-predicts two structures. A shift: slot i reads token i + n, for copying at an offset. An average: slots average many
-tokens, for summaries and against noise. The items that use this module name the sections of their paper.
+Slot i of a row combines the tokens j with the weights in column i of R = I + Diag(p) + K, where K = A Diag(s) B^T.
+Theory predicts two structures. In a shift, slot i reads token i + n, which copies at an offset. In an average, slots
+average many tokens, which summarizes and reduces noise. The papers' items that use this module name the sections.
 
-A share is the part of the squared mass of K that its best approximation has. The approximations are a number times a
-shift, columns that are constant over a window, and a matrix that depends only on the offset. A shift of L lags has L
-equal singular values, so a K of rank r can match it to r / L at most; its share is relative to that. Random tables are
-tables of independent normal numbers with the same size and strengths.
+K is approximated by a multiple of a shift, by columns that are constant over a window, and by a matrix that depends
+only on the offset. The share of a structure is the squared mass of its best approximation, divided by that of K. A
+shift of L lags has L equal singular values, so a K of rank r can match at most the share r / L of it. The share of a
+shift is divided by this maximum. Random tables have independent normal entries and the same size and strengths s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RANDOM_QUANTILE = 0.95  # quantile of the shares of random tables; a larger shar
 
 
 def mixed(kernel: LagKernel, lags: int) -> Tensor:
-    """K = A Diag(s) B^T of the first lags, at the mean strengths: (H, L, L), row j the token, column i the slot."""
+    """K = A Diag(s) B^T over the first ``lags`` lags, with the mean strengths s. (H, L, L): token j by slot i."""
     a, b = kernel.A[:, :lags], kernel.B[:, :lags]
     return (a * kernel.s[:, None]) @ b.transpose(-1, -2)
 
@@ -39,7 +39,7 @@ def diagonals(k: Tensor, offsets: Sequence[int]) -> Tensor:
 
 
 def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
-    """Shifts n = 1, -1, 2, ..., and their shares (..., N) in K (..., L, L); 1 is the most that its rank allows."""
+    """Shifts n = 1, -1, 2, ..., and their shares (..., N) in K (..., L, L). A share of 1 is the most for this rank."""
     length = k.shape[-1]
     offsets = [n for m in range(1, min(MOST_SHIFT, length - 1) + 1) for n in (m, -m)]
     most = torch.tensor([min(1.0, rank / (length - abs(n))) for n in offsets]).to(k)
@@ -77,9 +77,9 @@ def _mass(k: Tensor) -> Tensor:
 def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
     """The measurements of each head's kernel over the first ``length`` lags, at most ``MOST_LAGS``.
 
-    ``size`` is the norm of K divided by the norm of I + Diag(p), and ``p`` the root mean square of p. Each share comes
-    with the ``RANDOM_QUANTILE`` of random tables, ``..._random``. ``shift`` and ``window`` are the best shift and the
-    best window. Empty for one lag.
+    ``size`` is the norm of K divided by the norm of I + Diag(p), and ``p`` is the root mean square of p. For each share
+    there is a column ``..._random`` with the ``RANDOM_QUANTILE`` quantile of the share in random tables. ``shift`` and
+    ``window`` are the best shift and the best window. Empty for a single lag.
     """
     lags = min(length, kernel.p.shape[1], MOST_LAGS)
     if lags < 2:

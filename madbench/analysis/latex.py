@@ -1,4 +1,4 @@
-r"""A table as a LaTeX ``table`` for one column of a page or the whole page, with letters of at least 7 points."""
+r"""Tables as LaTeX ``table`` environments, as wide as one column of a page or the page, in at least 7 points."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
     "|": r"\textbar{}",
 }
 _STACK = r"\def\stack#1#2#3{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}%"
-"""The macro for lines below each other. It is defined only inside of the table."""
+"""The macro that puts lines below each other. It is defined only inside of the table."""
 
 _MINUS_OR_DASH = re.compile(r"(?<![\w)\]-])-(?=\.?\d)|(?<=\d)-(?=\d)")
 
@@ -99,11 +99,11 @@ def latex_table(
     name_format: str = r"\texttt{%s}",
     width: Width | None = None,
 ) -> str:
-    r"""A ``table`` environment, or ``table*``; its first line names the packages it needs.
+    r"""A ``table`` or ``table*`` environment. Its first line names the packages that it needs.
 
-    The letters are as large as possible, from 10 to 7 points. If the table does not fit, cells are broken into lines;
-    if it still does not fit, it is scaled down. A table with a single row that is too wide for a column has one line
-    per column instead, unless ``width`` is the page.
+    The letters are as large as possible, from 10 to 7 points. If the table does not fit, cells are broken into lines.
+    If it still does not fit, it is scaled down. If a table with a single row is too wide for one column of the page,
+    its columns become rows, unless ``width`` is the page.
 
     Args:
         headings: the headings of the columns.
@@ -111,7 +111,7 @@ def latex_table(
         caption: the caption above the table.
         label: the name for ``\ref``.
         name_format: the format of the first cells. Cells that belong to the row above have the font of the text.
-        width: one column of a two-column page, or the page. By default one column if cells of one line fit.
+        width: one column of a two-column page, or the page. By default one column if unbroken cells fit into it.
 
     Raises ``ConfigError`` for a ``label`` that LaTeX cannot read.
     """
@@ -153,7 +153,7 @@ def latex(text: str) -> str:
 
 
 def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width | None) -> _Form:
-    """The best layout that fits. It prefers cells of one line, then a single column, then large letters."""
+    """The best layout that fits. It prefers unbroken cells, then a single column of the page, then large letters."""
     widths = [width] if width else [*_WIDTHS]
     forms = [_Form(own, size, False) for own in widths for size in _SIZES if size >= _LEAST_ON_ONE_LINE]
     forms += [_Form(widths[-1], size, True) for size in _SIZES]
@@ -162,7 +162,7 @@ def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width 
 
 
 def _upright(headings: Sequence[str], lines: Lines) -> tuple[list[str], Lines] | None:
-    """A table with one row as two columns of headings and cells. None for more rows, and for two columns."""
+    """A table of one row, turned into two columns: headings and cells. None for more rows, or for only two columns."""
     rows = [line for line in lines if any(cell.text for cell in line[1:])]
     if len(rows) != 1 or len(headings) < 3:
         return None

@@ -1,4 +1,4 @@
-"""The line of a claim: the gain on one side of which the claim holds, and on the other its contrary."""
+"""The line of a claim: the gain that separates the claim from its contrary."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def line_of(
 ) -> float:
     """The gain that separates the claim from its contrary.
 
-    ``means`` are the stored means by label. Shares of published losses and steps are scaled by their ratio to the
-    published ones. ``way`` is the distance from the heuristic to the ceiling of the stored runs, by which shares of
-    published accuracies are scaled; NaN leaves them in the paper's points.
+    A line that is a share of published losses or steps is scaled by the ratio of stored to published means. ``means``
+    are the stored means by label. A line that is a share of published accuracies is scaled by the ratio of ``way`` to
+    the same distance in the paper. ``way`` is the distance from the heuristic to a perfect score in the stored runs. If
+    it is NaN, the line stays in the paper's points.
     """
     expectation, reference = claim.expectation(quantity), claim.reference
     if claim.by or claim.within:

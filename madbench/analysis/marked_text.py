@@ -1,4 +1,4 @@
-"""Text of tables that every format shares: cells with their marks, and the minus sign."""
+"""Text of tables for every output format: cells with their marks, and the minus sign."""
 
 from __future__ import annotations
 

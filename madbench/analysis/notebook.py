@@ -33,7 +33,7 @@ class NotebookProgress:
         self._handle.update(self._html(self.html()))
 
     def on_event(self, event: Event) -> None:
-        """Take an event of an executor, and update the output at most every :data:`SECONDS`."""
+        """Take an event of an executor. Updates the output at most once per :data:`SECONDS`."""
         now = time.monotonic() - self._began
         self.state.apply(flatten(event), now)
         if now - self._shown >= SECONDS:

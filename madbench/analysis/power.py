@@ -1,8 +1,9 @@
 """The number of seeds that claims need, in closed form.
 
-Power is the probability that the test finds a gain beyond its line if the true gain is a given one. The variance of the
-seeds is that of the test: the variance of the stored seeds, increased if these are few. The seeds for the measured gain
-and for a given gain come from the same formula, so a larger gain never needs more seeds.
+Power is the probability that the test finds a gain beyond its line, for a given true gain. The variance of the seeds is
+that of the test: the variance of the stored seeds, increased if there are few (see
+:mod:`madbench.analysis.inference.variance`). The seeds for the measured gain and for a given gain come from the same
+formula, so a larger gain never needs more seeds.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ def power_table(
 
     There is one record per claim, quantity and gain that has to exceed the ``line``. Its keys are:
 
-    - ``gain``: the stored gain, the smallest one if several have to exceed the line; ``n``: its stored seeds;
-    - ``seeds``: the seeds that find a true gain of this size with enough power, 0 for more than :data:`MOST_SEEDS`;
-    - ``probability``: that power, None if nothing is tested;
-    - ``gain_name``, ``true_gain``, ``power_seeds`` and ``power``: the same for a given true gain.
+    - ``gain``: the stored gain, or the smallest one if several have to exceed the line; ``n``: its stored seeds;
+    - ``seeds``: the number of seeds that is enough if the true gain is ``gain``, 0 for more than :data:`MOST_SEEDS`;
+    - ``probability``: the power with ``seeds`` seeds, None if nothing is tested;
+    - ``true_gain``: a given true gain, of the gain ``gain_name`` if there are several;
+    - ``power_seeds`` and ``power``: like ``seeds`` and ``probability``, if the true gain is ``true_gain``.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`).
@@ -112,11 +114,11 @@ def _texts(seeds: int, power: float) -> list[str]:
 
 
 def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
-    """The default true gain for power.
+    """The true gain for which power is computed by default.
 
-    No difference for a claim of no difference. For a claim of a gain it is twice the line, as power at the line is the
-    level; for a line of half of a published gain that is the published gain. If the line is 0 it is the published gain,
-    otherwise the stored gain.
+    It is 0 for a claim of no difference. For a claim of a gain it is twice the line: at the line itself the power would
+    only be the level of the test. If the line is half of the published gain, twice the line is the published gain. If
+    the line is 0, the default is the published gain, or the size of the stored gain if no positive one is published.
     """
     if claim.expectation(quantity) != "gain":
         return 0.0
@@ -131,8 +133,8 @@ def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
 def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: float = LEVEL) -> tuple[int, float]:
     """Returns ``(n, power)``: the smallest number of seeds whose power is at least :data:`ENOUGH_POWER`.
 
-    If :data:`MOST_SEEDS` seeds are not enough, n is 0 and the power is theirs. Without two seeds of every label the
-    power is NaN.
+    If :data:`MOST_SEEDS` seeds are not enough, n is 0 and the power is that of :data:`MOST_SEEDS` seeds. If a label has
+    fewer than two seeds, n is 0 and the power is NaN.
     """
     if min(sample.n for _, sample in terms) < 2:
         return 0, math.nan
@@ -151,7 +153,7 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
 
 
 def _future(sample: Sample, n: int) -> Terms:
-    """The terms of the mean of ``n`` future seeds. Their variance is the one that the test uses for ``sample``."""
+    """The terms of the variance of a mean of ``n`` future seeds that vary as the test assumes for ``sample``."""
     if sample.parts:
         return Terms.joined([_future(part, n).scaled(1 / len(sample.parts)) for part in sample.parts])
     variance = float(sample.terms.variances[0]) * sample.n

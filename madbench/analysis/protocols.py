@@ -19,13 +19,19 @@ from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recog
 
 
 class NothingStored(StoreError):
-    """No run of the requested protocol is stored. ``reason`` is the message without the list of other protocols."""
+    """The error if no run of the requested protocol is stored.
+
+    ``reason`` is the message without the list of other protocols.
+    """
 
     reason = ""
 
 
 def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
-    """The error if a profile has no stored run: the command that trains one, and commands that show other protocols."""
+    """The error if a profile has no stored run.
+
+    Its message has the command that trains one, and commands that show other protocols.
+    """
     stored, overrides = query.stored(suite), query.own_overrides(suite)
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     has_fidelities = len(suite.fidelities) > 1

@@ -21,7 +21,7 @@ NUM_SEEDS = Column("n", "n", digits=0)
 
 
 def column(name: str) -> Column:
-    """The column of a task, an average or another quantity of any suite. A missing task gets a column of its name."""
+    """The column of a task, an average or another quantity of any suite. Unknown tasks get a column of their name."""
     if name == TASK_MEAN:
         return Column.percent(TASK_MEAN, "Mean", title="mean over the tasks")
     columns = (suite.column(name) for suite in suites().values())
@@ -50,7 +50,7 @@ def suite_of_column(name: str) -> Suite | None:
 
 
 def suite_of_known(name: str) -> Suite:
-    """The suite of a column that a suite has."""
+    """The suite of a column. The caller knows that a suite has the column."""
     suite = suite_of_column(name)
     assert suite is not None, name
     return suite

@@ -34,20 +34,20 @@ class Query:
     labels: Sequence[str] = ()
     """Canonical labels. If empty, all labels in the store."""
     overrides: Sequence[str] = ()
-    """Changes to the profile, as KEY=VALUE. Changes to another suite than the leading one begin with its name."""
+    """Changes to the profile, as KEY=VALUE. A change to a suite other than the leading one begins with its name."""
     profile: str | None = None
-    """The profile of the leading suite. None for its usual profile, or else for the stored one."""
+    """The profile of the leading suite. None: its default profile, or another one if only that one has stored runs."""
     tasks: Sequence[str] | None = None
     fidelity: Fidelity = "corrected"
     budget: Budget | None = "strict"
     """None for any budget."""
     protocol: str | None = None
-    """Id of a protocol, for a suite with several stored protocols."""
+    """The id of a protocol. It chooses between several stored protocols."""
     corpus: str | None = None
-    """Name, folder or digest of a corpus, for suites that are trained on a corpus."""
+    """The name, folder or digest of a corpus, for suites that are trained on a corpus."""
     results: Path = Path("results")
     opened: Callable[[Path], Store] = functools.partial(Snapshot.open, create=False)
-    """Opens the store, once it is needed."""
+    """Opens the store of a folder. Called when the store is first needed."""
     warn: Callable[[str], None] = field(default=lambda _: None)
     """Called with a sentence on each damaged run and each label that is left out."""
 
@@ -82,7 +82,7 @@ class Query:
 
     @functools.cached_property
     def leading(self) -> Suite:
-        """The suite whose profile and overrides need no name before them."""
+        """The suite of :attr:`profile` and of overrides that begin with no suite's name."""
         if self.asked is not None:
             return suites()[next(iter(self.asked), main_suite().name)]
         names = {job.suite for job in self.jobs.values()} if self.results.exists() else set()
@@ -92,7 +92,7 @@ class Query:
         return next(iter(stored), main_suite())
 
     def tasks_of(self, suite: Suite) -> list[str]:
-        """The tasks of a suite that are shown."""
+        """The tasks of a suite that are shown: the requested ones, or by default the usual ones."""
         return list(suite.usual_tasks()) if self.asked is None else self.asked.get(suite.name, [])
 
     @functools.cached_property
@@ -108,8 +108,8 @@ class Query:
     def jobs(self) -> dict[str, Job]:
         """The stored jobs by id, on tasks that are installed.
 
-        They include every version of code outside of this package. For a family of this package they include only the
-        version that would be trained now.
+        If a job uses code outside of this package, all versions of the code are included. Of a family of this package,
+        only the version that would be trained now is included.
         """
         stored_jobs = self.store.jobs()
         failing = self._failing(dict.fromkeys(job.label for job in stored_jobs.values()))
@@ -163,7 +163,7 @@ class Query:
 
     @functools.cached_property
     def versions(self) -> Versions:
-        """The versions of the stored jobs' code outside of this package. Each warning is given once."""
+        """The versions of code outside of this package that the stored jobs use. Each warning is given once."""
         said: set[str] = set()  # rows are planned once per precision and profile that is tried
 
         def warn(text: str) -> None:
@@ -175,7 +175,7 @@ class Query:
 
     @functools.cached_property
     def is_shown_as_stored(self) -> Callable[[str], bool]:
-        """:func:`madbench.labels.is_shown_as_stored`, asked once per label."""
+        """:func:`madbench.labels.is_shown_as_stored`, computed once per label."""
         return functools.cache(is_shown_as_stored)
 
     def own_overrides(self, suite: Suite) -> tuple[str, ...]:
@@ -221,19 +221,19 @@ class Query:
 
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:
-    """S/R/G labels in the order of their grammar, then those of other families by name."""
+    """S/R/G labels in the order of their grammar, then the labels of other families by name."""
     position = {label: i for i, label in enumerate(every_label())}
     return sorted(labels, key=lambda label: (position.get(label, len(position)), label))
 
 
 def first_labels(labels: Iterable[str], most: int = 4) -> str:
-    """The labels, each once, or the first of them and the number of the others."""
+    """The sorted labels as text. If there are more than ``most``, the first of them and the number of the others."""
     distinct = sorted(set(labels))
     return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 
 
 def plural(suite: Suite) -> str:
-    """The suite in words that follow "runs of": MAD tasks, language models."""
+    """The words for a suite after "runs of", such as ``MAD tasks`` or ``language models``."""
     title = suite.title if suite.title[:2].isupper() else suite.title.lower()
     return title if title.endswith("s") else f"{title}s"
 

@@ -1,4 +1,4 @@
-"""Published numbers that lines of claims are shares of."""
+"""Published numbers from which the lines of claims are computed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Reference:
     scores: Scores = field(default_factory=dict)
     """Published numbers by label and column."""
     margin_share: float = 0.0
-    """The share of a published gain that a claim of no difference may hide, if it states no ``within``."""
+    """The margin of a claim of no difference without ``within``, as a share of the gain between ``margin_labels``."""
     margin_labels: tuple[str, ...] = ()
-    """The label with that gain, and the label without it."""
+    """Two labels: the first minus the second is the published gain behind ``margin_share``."""
     heuristics: Mapping[str, float] = field(default_factory=dict)
-    """Task to the score of its heuristic at the size of the published numbers."""
+    """The score of each task's heuristic at the size of the published numbers, by task."""
 
     @functools.cached_property
     def gains(self) -> Scores:
@@ -38,9 +38,9 @@ class Reference:
         }
 
     def margin(self, quantity: str) -> float:
-        """The published gain that a claim of no difference may hide: points, nats per token, or steps.
+        """The margin of a claim of no difference without ``within``: points, nats per token, or steps.
 
-        NaN if the paper has none.
+        NaN if the paper has no such gain.
         """
         if not self.margin_labels:
             return math.nan
@@ -61,7 +61,7 @@ def orientation(quantity: str) -> float:
 
 @functools.cache
 def references() -> Mapping[str, Reference]:
-    """The published numbers of every paper that has some outside of profiles of its own, by its name."""
+    """The published numbers that belong to no particular profile, by paper. Papers without any are left out."""
     found = {}
     for paper, (_, published) in published_by_paper().items():
         if scores := paper_scores(paper):
@@ -74,7 +74,7 @@ def references() -> Mapping[str, Reference]:
 def find_reference(paper: str, labels: Collection[str]) -> Reference:
     """The published numbers of a paper.
 
-    Without a paper: those of the first paper that has numbers of all ``labels``, or else of the first paper.
+    If ``paper`` is empty, those of the first paper that has numbers of all ``labels``, or else of the first paper.
     """
     known = references()
     if paper:

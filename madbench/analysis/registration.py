@@ -1,9 +1,10 @@
 """Registrations: claims, labels, tasks, seeds and thresholds that are stated before the runs exist.
 
-The hash of its content freezes a registration. It has every value that a verdict needs and that is in no job: levels,
-shares and margins, the claims with their lines, the published numbers, and chance and resolution of each column. A
-verdict is provisional while a registered run is missing or one of these values has changed. The p-values assume a
-single look, at the registered number of seeds; further seeds are not read.
+A registration contains a hash of its content, so that changes are detected. The content has every value that a verdict
+depends on and that is in no job: levels, shares and margins, the claims with their lines, the published numbers, and
+chance and resolution of each column. A verdict is provisional while a registered run is missing or one of these values
+has changed. The p-values assume that the results are tested once, with the registered number of seeds. Further seeds
+are not read.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
 FORM = 3
-"""The format version of the files. Form 2 names its test by a hash of code; it is read as another test."""
+"""The format version of the files. A file of form 2 names its test by a hash of code, and counts as another test."""
 OTHER_TEST = "registered with another test"
-"""The mark of each verdict of such a registration."""
+"""The mark of each verdict of a registration whose test differs from the present one."""
 MOST_CHANGES = 5
-"""The most changed values that a sentence names."""
+"""The largest number of changed values that a sentence names."""
 _WORDING = ("title", "sentence", "source", "theory", "group", "note", "published_by")
 """The keys of a claim that do not affect a verdict. The published numbers themselves are registered."""
 _PROBLEMS = {
@@ -63,7 +64,7 @@ class Registration:
     stored: tuple[str, ...]
     """The ids of the runs that had a result before the registration."""
     thresholds: dict[str, Any]
-    """Every value that a verdict needs and that is in no job and no claim (:mod:`madbench.analysis.deciding`)."""
+    """Every value that a verdict depends on and that is in no job and no claim (:mod:`madbench.analysis.deciding`)."""
     id: str
     """The hash of the content."""
     test: dict[str, Any] = field(default_factory=dict)
@@ -73,18 +74,19 @@ class Registration:
     claims_from: str = ""
     """The file or the paper of the claims. Empty in older registrations of a paper's claims."""
     code: dict[str, Any] = field(default_factory=dict)
-    """Stand-ins for code outside of this package, by label (:class:`StoredCode`), as that code may be edited."""
+    """The identity of code outside of this package, by label. It is stored, because that code may be edited."""
 
 
 def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registration, Experiment, Path]:
     """Freeze the grid in the YAML file ``path``, and write the registration beside it.
 
-    The file has the keys of a grid and the key ``claims``: names of claims of the paper or the file ``claims_from``.
-    By default these are all claims whose labels and tasks are in the grid. The key ``claims_from`` of the grid names a
-    paper, or a file of claims relative to the folder of the grid. By default it is the paper that has these claims.
+    The file has the keys of a grid, and two more. ``claims`` has names of claims; by default all claims whose labels
+    and tasks are in the grid. ``claims_from`` is the source of the claims: the name of a paper, or a file of claims
+    relative to the folder of the grid. It replaces the argument ``claims_from``. If neither is given, the source is the
+    paper that has these claims.
 
-    Raises ``ConfigError`` for a registration that exists, for a claim that the labels or tasks cannot decide, if
-    several papers have these claims, and in the cases of :func:`madbench.experiment.prepare`.
+    Raises ``ConfigError`` if the registration already exists, if the labels or tasks cannot decide a claim, if several
+    papers have these claims, and in the cases of :func:`madbench.experiment.prepare`.
     """
     mapping = read_yaml(path)
     target = path.with_name(path.stem + SUFFIX)
@@ -167,7 +169,7 @@ def _beside(path: Path, claims_from: str) -> str:
 
 
 def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]:
-    """Stand-ins for code outside of this package: from the file, otherwise from stored runs."""
+    """The identity of code outside of this package, by label: from the registration, otherwise from stored runs."""
     if registration.code:
         return {label: from_mapping(StoredCode, each, f"code of {label}") for label, each in registration.code.items()}
     stored = store.jobs()
@@ -175,7 +177,7 @@ def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]
 
 
 def _why_other_runs(registration: Registration, made: Experiment, store: Snapshot) -> str:
-    """A sentence on why the runs that would be trained now are not the registered ones, and on what to do."""
+    """A sentence that says why the runs that would be trained now are not the registered ones, and what to do."""
     pairs = zip(registration.jobs, made.jobs)
     other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(made.jobs) else []
     if not other or not all(names_outside_code(job) for job in other):
@@ -193,10 +195,10 @@ def _why_other_runs(registration: Registration, made: Experiment, store: Snapsho
 
 
 def registered_findings(registration: Registration, results: Results) -> list[Finding]:
-    """The registered findings, and after them every other claim as an exploratory finding, corrected apart.
+    """The registered findings, followed by exploratory findings on all other claims with a correction of their own.
 
     Registered findings are tested against the registered lines. Their verdicts have marks if a run is missing, if a
-    value changed, if a run existed before the registration, and if it names another test.
+    value changed, if a run existed before the registration, and if the registration names another test.
     """
     names = {claim.name for claim in registration.claims}
     marks = _marks(registration, results)
@@ -221,8 +223,8 @@ def _marks(registration: Registration, results: Results) -> tuple[str, ...]:
 def early_runs(registration: Registration, results: Results) -> dict[str, str]:
     """The stored runs that may have ended before the registration, by id: ``earlier`` or ``unknown``.
 
-    The time is that in the record of a run. Without it the time is unknown, as the date of a file may be that of an
-    import.
+    The end of a run is read from its record. If the record has no time, the value is ``unknown``: the date of the file
+    is not used, as an import changes it.
     """
     began, early = _moment(registration.registered), {}
     for name, record in results.store.records(set(registration.jobs)).items():
@@ -245,7 +247,7 @@ def _moment(text: Any) -> datetime | None:
 
 
 def registered_lines(registration: Registration) -> findings.Lines:
-    """The registered lines, which the gain of a claim has to exceed. A claim without a published number has none."""
+    """The registered lines of claims by claim and quantity, without lines that had no finite value."""
     lines = registration.thresholds["lines"]
     return {claim: {name: line for name, line in own.items() if line is not None} for claim, own in lines.items()}
 
@@ -270,7 +272,7 @@ def lacking_runs(results: Results) -> dict[str, str]:
 
 
 def changed_values(registration: Registration, made: Experiment) -> list[str]:
-    """The values that a verdict needs and that differ from the registered values."""
+    """The present values that a verdict depends on and that differ from the registered values, as texts."""
     then, now = registration.thresholds, deciding_values(registration.claims, made)
     if has_other_test(registration):  # the file has the values of its own test, so only shared names are compared
         then = {name: value for name, value in then.items() if name in now}
@@ -284,7 +286,7 @@ def has_other_test(registration: Registration) -> bool:
 
 
 def changed_claims(registration: Registration) -> list[str]:
-    """The registered claims that changed in this installation, with the keys that differ, or that are gone."""
+    """The registered claims that differ from those of this installation, with the differing keys, or that it lacks."""
     own = {claim.name: asdict(claim) for claim in _present_claims(registration)}
     changed = []
     for claim in registration.claims:
@@ -308,7 +310,7 @@ def _present_claims(registration: Registration) -> tuple[Claim, ...]:
 
 
 def changed_sentence(changed: Sequence[str]) -> str:
-    """The sentence on values that changed after a registration. It names the first of them."""
+    """A sentence on values that changed after a registration. It names the first :data:`MOST_CHANGES`."""
     more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
     return f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional."
 
@@ -362,7 +364,7 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
 
 
 def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
-    """The paper with the named claims, or without names the paper with a claim on the labels and tasks of a grid."""
+    """The paper with the named claims. Without names: the paper with a claim on the labels and tasks of the grid."""
     papers = claims_by_paper()
     if names:
         known = {claim.name for claims in papers.values() for claim in claims}
@@ -384,7 +386,7 @@ def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
 
 
 def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:
-    """The claims with these names. Without names: the claims whose labels and one of whose columns a grid has."""
+    """The claims with these names. Without names: each claim whose labels and at least one column are in the grid."""
     problems = _problems(claims, made)
     for name in names:
         if name in problems:

@@ -1,4 +1,4 @@
-"""A table of text in the formats people paste: terminal, Markdown, LaTeX, HTML, CSV."""
+"""Tables of text in several formats: terminal, Markdown, LaTeX, HTML and CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNS = {BEST: "*", WITHIN_NOISE: "~", "": ""}
 """The signs that replace the marks in text without bold and underlined letters."""
 
 _MARKUP = re.compile(r"[\\`*$~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|\](?=\()|&(?=#?\w+;)")
-"""Characters with a meaning in Markdown or in a formula in it."""
+"""Characters that have a meaning in Markdown, or in formulas in Markdown."""
 
 Line = list[MarkedText]
 Lines = list[Line]
@@ -38,9 +38,9 @@ class TextTable(ABC):
     """A table with one row per label, and a row of published numbers below it. Subclasses give the content."""
 
     caption: str
-    """One or two sentences: the numbers, and the meaning of the signs."""
+    """One or two sentences on what the numbers are and what the signs mean."""
     notes: str = ""
-    """Sentences on the computation of the numbers, and on missing runs."""
+    """Sentences on how the numbers are computed, and on missing runs."""
     shows_notes: bool = False
     """True if the notes are printed below the caption."""
     latex_name: str = r"\texttt{%s}"
@@ -66,7 +66,7 @@ class TextTable(ABC):
         return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.records()}
 
     def marks(self) -> Mapping[tuple[str, int], str]:
-        """The marks, by the first cell of the row and the index of the column. A cell may have no mark."""
+        """The marks, by the first cell of the row and the index of the column. Cells without a mark may be missing."""
         return {}
 
     def row_heading(self, name: str) -> str:
@@ -76,8 +76,8 @@ class TextTable(ABC):
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """The table for a terminal of ``width`` columns, without the caption.
 
-        On a narrow terminal a cell takes several lines. On a very narrow one each column has a line of its own.
-        Without styles the marks are :data:`SIGNS`.
+        On a narrow terminal a cell takes several lines. On a very narrow terminal each cell has a line of its own.
+        Without styles the marks are shown as :data:`SIGNS`.
         """
         from rich import box
         from rich.table import Table
@@ -111,13 +111,13 @@ class TextTable(ABC):
         return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{markdown(self.below)}\n"
 
     def to_latex(self, label: str = "", width: Width | None = None) -> str:
-        r"""A ``table`` environment (:func:`madbench.analysis.latex.latex_table`); ``label`` is what ``\ref`` names."""
+        r"""A LaTeX ``table`` (:func:`madbench.analysis.latex.latex_table`). ``label`` is the name for ``\ref``."""
         headings, lines = self._entries()
         names = [heading.text for heading in headings]
         return latex_table(names, lines, self.below, label or self.latex_label, self.latex_name, width)
 
     def to_html(self, below: Sequence[TextTable] = ()) -> str:
-        """A self-contained HTML page with one ``table`` element, and one for each table ``below``."""
+        """A self-contained HTML page with a ``table`` element for this table, and one for each table in ``below``."""
         import jinja2
 
         source = Path(__file__).with_name("table.html.j2").read_text(encoding="utf-8")
@@ -134,7 +134,7 @@ class TextTable(ABC):
         return table.replace("<caption>", '<caption style="caption-side: bottom; text-align: left">')
 
     def to_csv(self, below: Sequence[TextTable] = ()) -> str:
-        """The table in long form for other programs, one line per cell, and then the tables ``below``."""
+        """CSV in long form for other programs, one line per cell: this table, followed by the tables in ``below``."""
         frame = pd.DataFrame([record for table in (self, *below) for record in table.records()])
         if frame.empty:
             frame = pd.DataFrame(columns=self.text_rows()[0])
@@ -172,7 +172,7 @@ class Listing(TextTable):
     shows_notes: bool = False
 
     def of_origin(self, origin: Origin | None) -> Self:
-        """The table with sentences on the origin of its results in caption and notes."""
+        """The table with sentences on the origin of its results added to caption and notes."""
         caption, notes = origin or Origin()
         of_both = (" ".join(filter(None, parts)) for parts in ((self.caption, caption), (self.notes, notes)))
         caption, notes = of_both

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MOST_NAMED = 6
-"""The most labels of a column that a caption names. Of more it gives the number."""
+"""The largest number of labels per column that a caption names. For more labels it gives only their number."""
 _OTHER_CODE = f"{SIGN}: some runs used other code"
 
 
@@ -98,7 +98,7 @@ class ResultTable(TextTable):
 
     @property
     def with_notes(self) -> str:
-        """The notes, and the sentences of the caption that the notes do not repeat at length."""
+        """The notes, after the sentences of the caption that the notes do not repeat in longer form."""
         signs = list(dict.fromkeys(column.legend for column in self.columns if column.legend))
         if self.other_code:
             signs.append(_OTHER_CODE)
@@ -111,7 +111,7 @@ class ResultTable(TextTable):
 
     @property
     def _sentences(self) -> list[str]:
-        """The sentences of both caption and notes: on cells that split, and on the rows of baselines."""
+        """Sentences that both caption and notes have: on cells whose seeds split, and on the rows of baselines."""
         return [self._split_sentence, *(baseline.sentence for baseline in self._shown_baselines)]
 
     @property
@@ -204,7 +204,7 @@ class ResultTable(TextTable):
         return Group(first, *(item for other in others for item in ("", other)))
 
     def records(self) -> list[dict[str, Any]]:
-        """Every result, suite by suite. The key ``task`` is the column."""
+        """One record per result, suite by suite. The key ``task`` has the name of the column."""
         if self.parts:
             return [record for part in self.parts for record in part.records()]
         columns = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, NUM_SEEDS.name)]
@@ -230,7 +230,7 @@ class ResultTable(TextTable):
         return record | without_nan(numbers) | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
-        """The keys to sort by: for each column the number of each row, and True if the highest comes first."""
+        """The sort keys by column: the number of each row, and True if the highest number comes first."""
         return {
             column.name: (
                 {name: row[column.name].mean for name, row in self.cells.items() if column.name in row},

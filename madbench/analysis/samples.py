@@ -20,8 +20,8 @@ Samples = dict[str, dict[str, Sample]]
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     """The samples of ``scores`` of one protocol (:mod:`madbench.analysis.scores`).
 
-    A seed counts if all its jobs are done. With ``is_whole=False`` every seed with a number counts. The sample of an
-    average has the samples of its tasks on the same seeds as parts, so ``scores`` must have these tasks.
+    A seed counts if all its jobs are done. With ``is_whole=False`` every seed with a number counts. The parts of an
+    average's sample are the samples of its tasks on the same seeds, so ``scores`` must have these tasks.
     """
     whole = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     whole = whole.sort_values("seed", kind="stable")
@@ -74,13 +74,13 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_left_out(scores: pd.DataFrame) -> int:
-    """The number of incomplete results of one label, column and seed. Averages are not counted."""
+    """The number of incomplete results. A result is that of one label, column and seed. Averages are not counted."""
     begun = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
     return len(begun) - len(whole_seeds(begun))
 
 
 def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
-    """The sample of one label on the column ``name``; ``rows`` are columns of a frame of scores, one row per seed."""
+    """The sample of one label in the column ``name``. ``rows`` has columns of a frame of scores, one value per seed."""
     values = np.asarray(rows["value"], dtype=float)
     own = column(name)
     resolution = own.resolution

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def columns_of(experiment: Experiment) -> list[str]:
-    """The columns of the scores of an experiment whose jobs are all stored, without details of runs."""
+    """The columns of the scores of an experiment once all of its jobs are stored."""
     names = []
     for suite in experiment.suites:
         rows = experiment.for_suite(suite).rows
@@ -41,7 +41,7 @@ def columns_of(experiment: Experiment) -> list[str]:
 
 @dataclass(frozen=True)
 class Results:
-    """The results of an experiment that ``store`` has. They are read once."""
+    """The results of an experiment's jobs that are in ``store``. They are read once."""
 
     experiment: Experiment
     store: Store
@@ -79,12 +79,12 @@ class Results:
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
-        """A frame of the suite's jobs, once per row that has them (:meth:`madbench.suites.scoring.Scoring.collect`)."""
+        """A frame with one line per row and job of the suite (:meth:`madbench.suites.scoring.Scoring.collect`)."""
         return scoring_of(suite).collect(self.outcomes(suite))
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
-        """The scores of all rows, suite by suite (:mod:`madbench.suites.scoring`). ``label`` is the name of the row."""
+        """The scores of all rows, suite by suite (:mod:`madbench.suites.scoring`). ``label`` names the row."""
         frames = []
         for suite in self.experiment.suites:
             thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows(suite)])
@@ -127,9 +127,9 @@ class Results:
         return {each.name: self.rows(each)[0].protocol.profile.chosen_on for each in self.suites}
 
     def origin(self, suite: Suite | None = None) -> Origin:
-        """Sentences on the seeds that choose rates, on the labels on which settings were chosen, and on other code.
+        """Sentences on the origin of the results of one suite, by default of all suites. Empty if nothing is scored.
 
-        They are about one suite, or about all suites by default. Empty if nothing is scored.
+        They name the seeds that chose learning rates, the labels on which settings were chosen, and runs of other code.
         """
         chosen: Sequence[Suite] = self.suites if suite is None else [suite]
         scores = self.scores[self.scores.suite.isin([each.name for each in chosen])]
@@ -165,7 +165,7 @@ class Results:
         return marks
 
     def _unequal_shares(self, suite: Suite) -> list[str]:
-        """Rows and tasks of runs that weighed examples unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
+        """Rows and tasks with runs that weighed examples unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
         runs = [each for each in self.runs(suite) if suite.weighs_unequally(each.job, each.details)]
         return list(dict.fromkeys(f"{outcome.row} on {outcome.job.task}" for outcome in runs))
 
@@ -205,8 +205,8 @@ def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds:
 def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
     """Returns the outcomes without repeated rows, and for each kept row the names of the rows that it represents.
 
-    A row without a result represents the rows next to it whose jobs differ only in the label, as all of these have the
-    same numbers in a frame of scores. A row with a result represents itself.
+    If successive rows have no result and their jobs differ only in the label, their scores are the same. Then the first
+    row represents all of them. A row with a result represents only itself.
     """
     kept: list[JobOutcome] = []
     alike: dict[str, list[str]] = {}
@@ -224,7 +224,10 @@ def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome]
 
 
 def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
-    """The parts of a job that scores read if it has no result. One plan shares these objects, so they compare fast."""
+    """The parts of a job on which its scores depend if it has no result.
+
+    Jobs of one plan share these objects, so comparing them is fast.
+    """
     job = outcome.job
     return job.suite, job.task, job.seed, job.fidelity, job.setting, job.model, job.training
 

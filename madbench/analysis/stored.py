@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 class Selection(Query):
     """A query over the result store. Selects one protocol per suite.
 
-    If tasks are requested, their suites are shown, and a suite without matching runs is an error. Without tasks the
-    stored suites are shown: the leading suite, suites that its profile lists under ``beside``, suites with an override,
-    and suites that are trained on a corpus.
+    If tasks are requested, their suites are shown, and it is an error if one of these suites has no matching run. If no
+    tasks are requested, these stored suites are shown: the leading suite, suites that its profile lists under
+    ``beside``, suites with an override, and suites that are trained on a corpus.
     """
 
     def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
         """The results of every requested suite, or of every stored suite if no task is requested.
 
-        A stored protocol is considered only if ``is_enough`` is true for its labels. If there is none, the error says
-        ``nothing``. Raises a ``MadbenchError`` if a requested suite has no matching run, or if no suite has any.
+        A stored protocol is considered only if ``is_enough`` is true for its labels. ``nothing`` is the text of the
+        error if no protocol is left. Raises a ``MadbenchError`` if a requested suite has no matching run, or if no
+        suite has one.
         """
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
         asked = self.lacking(missing)
@@ -111,9 +112,11 @@ class Selection(Query):
         return table.of_origin(results.origin())
 
     def audit(self, against: Selection | None = None) -> TextTable:
-        """The value of the profile's columns (:mod:`madbench.analysis.audit`), or how they transfer to a profile.
+        """The audit of the profile's columns (:mod:`madbench.analysis.audit`).
 
-        Raises ``StoreError`` if no run of the other profile is stored, and ``ConfigError`` if its runs are the same.
+        With ``against``, a query for another profile, the transfer of results to that profile instead
+        (:mod:`madbench.analysis.transfer`). Raises ``StoreError`` if no run of the other profile is stored, and
+        ``ConfigError`` if its runs are the same.
         """
         from madbench.analysis.audit import audit_table
         from madbench.analysis.transfer import transfer_table
@@ -130,9 +133,9 @@ class Selection(Query):
         return transfer_table(results, others, str(against.profile))
 
     def findings(self, claims: Path | str | None = None, unscaled: bool = False) -> FindingsTable:
-        """Claims tested on the runs: those of a file or a paper, or else of every paper with claims on the labels.
+        """Claims tested on the runs: those of a file or a paper, by default of all papers with claims on the labels.
 
-        ``unscaled`` keeps lines that are shares of published accuracies in the paper's points.
+        With ``unscaled``, lines that are shares of published accuracies stay in the paper's points.
         """
         from madbench.analysis.claims import claims_on, load_claims
         from madbench.analysis.findings import findings_by_paper
@@ -157,11 +160,11 @@ class Selection(Query):
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
-        """The errors of the missing suites that a task, the profile or an override requested."""
+        """The errors of those missing suites that were requested: by a task, by the profile or by an override."""
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 
     def _names_suite(self, suite: Suite) -> bool:
-        """True if a suite was requested: by a task, or without tasks by the profile or an override."""
+        """True if a task requested the suite. If no tasks are given: if the profile or an override requested it."""
         if self.asked is not None:
             return suite.name in self.asked
         return self.is_given(suite)

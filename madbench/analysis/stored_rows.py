@@ -1,8 +1,9 @@
 """The rows of a suite's table, from its stored runs.
 
 A stored run is matched by its label, task, profile, fidelity, budget, precision, corpus and protocol. The missing runs
-of a row are those that its profile trains in addition to the stored ones. A plan is made in two cases only: for a
-requested label without a run, and for changes of the profile that may not affect every run of a label.
+of a row are the runs that its profile trains and that are not stored. The runs of a label are planned in two cases
+only: for a requested label without a run, and for changes of the profile that may have no effect on some runs of a
+label.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from madbench.suites.profile import Profile
 from madbench.suites.protocol import by_protocol, recognise_protocol
 
 _UNREAD_WITHOUT_CODE = ("model.n_head",)
-"""Changes that some mixers do not use. Without the code of a mixer it is not known whether it uses them."""
+"""Keys of the profile that some mixers do not use. It takes the code of a mixer to know if it uses them."""
 
 
 class SeveralProtocols(StoreError, ConfigError):
@@ -44,8 +45,9 @@ def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[s
 
     If a profile is known, a row has the jobs that the profile trains, for the seeds with a stored run. Otherwise a row
     has the stored jobs of a protocol. A protocol matches only if ``is_enough`` is true for the set of its labels.
-    Raises ``StoreError`` if no run matches, and ``ConfigError`` if several protocols match, with the commands that show
-    each.
+
+    Raises ``StoreError`` if no run matches; ``nothing`` may replace the reason in its message. Raises ``ConfigError``
+    if several protocols match. Its message has one command per protocol.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     suite.Profile.load(name, query.own_overrides(suite))  # raises ConfigError for an unknown profile
@@ -78,7 +80,7 @@ def _table_of(query: Query, suite: Suite) -> str:
 def _rows_of_profile(query: Query, suite: Suite, name: str) -> list[PlannedRow]:
     """The rows of the profile ``name``.
 
-    If it has no stored run and no profile was requested, the rows of the only profile that has stored runs.
+    If it has no stored run and the user requested no profile: the rows of the only profile that has stored runs.
     """
     begun = _rows_by_precision(query, suite, name)
     if not begun and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
@@ -117,7 +119,7 @@ def _profiles_of(query: Query, suite: Suite) -> list[str]:
 
 
 def _trains(query: Query, profile: Profile, job: Job) -> bool:
-    """True if a profile trains a stored job, by the job's columns in the index, or by its settings without them."""
+    """True if a profile trains a stored job. Decided by the store's index if it has the job, else by the settings."""
     columns = query.store.columns(job)
     if columns and columns.profile and profile.is_shipped:
         return profile.precision in ("auto", job.training.precision) and columns.is_of_profile(profile.source)
@@ -144,7 +146,7 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
     """The row of each label: the jobs that the profile trains, stored or not.
 
     A label that was not requested has a row if the profile trains one of its stored runs. It is left out if it does not
-    fit the profile, and if the changes have no effect on it.
+    fit the profile, or if the changes of the profile have no effect on it.
     """
     jobs_of = _jobs_by_label(query, protocol.profile, stored)
     seeds = sorted({job.seed for job in query.stored(protocol.suite)})
@@ -224,11 +226,11 @@ def _rows_begun(query: Query, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
 def _rows_of_protocol(
     query: Query, suite: Suite, name: str, nothing: str, is_enough: Callable[[set[str]], bool]
 ) -> list[PlannedRow]:
-    """The rows of the only matching protocol. If ``name`` is not empty, it must belong to this profile."""
+    """The rows of the only matching protocol. If ``name`` is not empty, the protocol must belong to this profile."""
     runs = [run for run in query.details(query.stored(suite)) if run.record.status != "failed"]
     profile = suite.Profile.load(name, query.own_overrides(suite)) if name else None
     asked = [run for run in runs if _is_asked_for(query, suite, run, profile)]
-    if query.protocol:  # the runs that were not asked for are part of it, too
+    if query.protocol:  # a protocol also has runs that were not requested
         ids = {run.job.id for run in asked}
         alike = [run for run in query.protocols(suite).get(query.protocol, ()) if run.job.id in ids]
         groups = {query.protocol: alike} if alike else {}

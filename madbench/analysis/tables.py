@@ -84,11 +84,12 @@ def result_table(
 
     Args:
         results: the results of one protocol per suite, or of the rows of a grid.
-        thresholds: the losses x of the columns "to x", which count steps; by default those of each suite.
-        is_brief: True for the main results, the steps to thresholds and the budget of each suite only. By default True
-            if several suites stand side by side.
+        thresholds: the losses x of the columns "to x", which count steps until the loss x; by default those of each
+            suite.
+        is_brief: True to show only the main results, the steps to thresholds and the budget of each suite. By default
+            True if several suites are side by side.
         has_baseline: True if the rows are compared with the first one.
-        shows_published: True if published numbers also stand below rows of a profile that is not comparable with them.
+        shows_published: True to show published numbers also below rows of profiles that are not comparable with them.
         shows: the content of a cell: a mean with its interval, a mean with a standard deviation, or a rank.
         shows_baselines: True if a guess and the best answer that ignores the context have rows below the labels.
 
@@ -112,7 +113,7 @@ def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTa
 
 
 def _ordered(results: Results) -> list[str]:
-    """The names of the rows in the order of the grid. The row of a suite omits settings of other suites."""
+    """The names of the rows in the order of the grid. For a row of one suite the name omits settings of others."""
     grid, every = results.experiment.grid, suites().values()
     of_suites = ((row, *(row.for_suite(suite, grid.leading) for suite in every)) for row in grid.rows)
     names = [row.name for rows in of_suites for row in rows]
@@ -128,7 +129,7 @@ def _suite_results(
     has_baseline: bool,
     **asked: Any,
 ) -> ResultTable:
-    """The table of one suite. Rows with different settings are scored apart."""
+    """The table of one suite. Rows with different protocols are scored separately."""
     by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):
         by_row.setdefault(outcome.row, []).append(outcome)
@@ -180,7 +181,7 @@ def _with_unequal_shares(
 
 
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
-    """Sentences on the origin of a table's results, and on runs whose code was not recorded."""
+    """Sentences on the origin of a table's results (:meth:`Results.origin`), and on runs without recorded code."""
     caption, notes = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
     unrecorded = CodeMarks.merge(results.code_marks(suite) for suite in of_suites).unrecorded
     return Origin(" ".join(filter(None, [caption, unrecorded])), notes)

@@ -1,4 +1,4 @@
-"""The transfer of results to another profile: the order of the labels, and the direction of differences."""
+"""Comparison of results under two profiles: the order of the labels, and the direction of their differences."""
 
 from __future__ import annotations
 
@@ -62,12 +62,15 @@ class Transfer:
 
     @property
     def reversed_pairs(self) -> list[Pair]:
-        """The pairs of :attr:`decided_pairs` whose direction does not hold under the other profile."""
+        """The pairs of :attr:`decided_pairs` whose difference has another direction under the other profile."""
         return [pair for pair in self.decided_pairs if not pair.holds]
 
 
 def transfer(here: Results, there: Results) -> list[Transfer]:
-    """Every column that two labels share in both results. A seed counts if all its jobs are done."""
+    """The transfer of every column in which both results have the same two labels or more.
+
+    A seed counts if all its jobs are done.
+    """
     ours, theirs = (
         samples_of(columns_that(each.scores, lambda column: column.is_attributed)) for each in (here, there)
     )

@@ -37,7 +37,7 @@ class Versions:
     is_shown_as_stored: Callable[[str], bool]
 
     def has_versions(self, job: Job) -> bool:
-        """True if several versions of the job's code may be stored and each can be shown."""
+        """True if several versions of the job's code may be stored, and rows can show any of them."""
         return names_outside_code(job) or self.is_shown_as_stored(job.label)
 
     def is_begun(self, jobs: Iterable[Job]) -> bool:
@@ -58,9 +58,9 @@ class Versions:
         return {name: by_version[name] for name in names}
 
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs of the shown version: the one that would be trained now, or else the first of :meth:`ordered`.
+        """The jobs of the version to show: the version that is installed, or else the first of :meth:`ordered`.
 
-        Of each task's code, too, they have one version.
+        They also have only one version of each task's code.
         """
         if not any(map(self.has_versions, jobs)):
             return list(jobs)
@@ -71,13 +71,16 @@ class Versions:
         return [job for job in own if job.task_source == sources[job.task]]
 
     def _is_installed(self, jobs: Sequence[Job]) -> bool:
-        """True if the installed code of the jobs' label has their version. False for code that is never imported."""
+        """True if the installed code of the jobs' label is of their version. False for code that is never imported."""
         job = jobs[0]
         is_readable = not self.is_shown_as_stored(job.label)
         return is_readable and mixer_identity(job.label, job.task, job.fidelity) == job.family
 
     def of_row(self, row: PlannedRow) -> PlannedRow:
-        """The row with its stored jobs, of one version of the label's code and one version of each task's code."""
+        """The row with one version of the label's code and one version of each task's code.
+
+        Its planned jobs are replaced by stored jobs of these versions, if there are any.
+        """
         if not any(map(self.has_versions, row.jobs)):
             return row
         alike = {job.id: self._alike_to(job) for job in row.jobs}
@@ -95,7 +98,7 @@ class Versions:
         return replace(row, jobs=jobs)
 
     def leave_out(self, others: Iterable[Job], shown: Iterable[Job]) -> None:
-        """Warns of stored jobs that differ only in their code from jobs that are ``shown``."""
+        """Warns that ``others`` are left out: stored jobs that differ from ``shown`` jobs only in their code."""
         by_key = {without_code(job): job for job in shown}
         pairs = [(job, by_key.get(without_code(job), next(iter(by_key.values())))) for job in others]
         for each in counts_by_file(pairs, self.store):
@@ -112,7 +115,7 @@ class Versions:
         }
 
     def _rank(self, jobs: Sequence[Job]) -> tuple[bool, bool, str]:
-        """A sort key: True if a run has a result, True if the code is installed, and the end of the newest run."""
+        """The sort key of a version: a run has a result, the code is installed, and the end of the newest run."""
         records = self.store.records({job.id for job in jobs})
         ended = self._ended(jobs)
         newest = max(jobs, key=lambda job: ended[job.id])
@@ -121,7 +124,7 @@ class Versions:
         return has_result, code_state(listed_code(details, "mixer")).kind == "same", ended[newest.id]
 
     def _ended(self, jobs: Sequence[Job]) -> dict[str, str]:
-        """The time at which each run ended, in UTC. Its file may be newer, as ``madbench import`` writes it again."""
+        """The time at which each run ended, in UTC, from its record, as ``madbench import`` writes new files."""
         records = self.store.records({job.id for job in jobs})
         ended = {name: str(record.details.get("ended", "")) for name, record in records.items()}
         return {job.id: ended.get(job.id) or self.store.written(job.id).replace(" ", "T") for job in jobs}

@@ -1,1 +1,1 @@
-"""The report: a self-contained HTML file with tables, figures and the runs behind every number."""
+"""The report and the leaderboard: self-contained HTML files with the tables and figures of stored runs."""

@@ -1,4 +1,4 @@
-"""The commands that train the runs of a report, or the missing runs, as words of a shell."""
+"""The commands that train the runs of a report, or its missing runs, as lists of words for a shell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _USUAL = {
     "--dtype": "uint16",
     "--results": "results",
 }
-"""The default values, for which a command needs no option. The default profile of a suite is another one."""
+"""The default values of options, which a command need not state. The default of ``--profile`` depends on the suite."""
 _MOST_NAMED = 8  # the most labels in one sentence
 
 
@@ -38,9 +38,9 @@ def train_words(
 
 
 def _words_without_effect(protocol: Protocol, labels: Sequence[str]) -> set[str]:
-    """The overrides of a protocol without effect on any of the labels.
+    """The overrides of a protocol that have no effect on any of the labels.
 
-    Empty if the code of a label must not be run, as the effect is then unknown.
+    Empty if the code of a label must not be run, because the effect of overrides is then unknown.
     """
     if not protocol.profile.overrides or any(map(is_shown_as_stored, labels)):
         return set()
@@ -84,7 +84,7 @@ def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path)
 
 
 def option_words(options: Mapping[str, str | None]) -> list[str]:
-    """The words of options whose values are not the defaults."""
+    """The words for all options whose value is neither None nor the default."""
     named = {option: value for option, value in options.items() if value is not None and value != _USUAL.get(option)}
     pairs = (budget_words(value) if option == "--budget" else (option, value) for option, value in named.items())
     return [word for pair in pairs for word in pair]
@@ -96,15 +96,16 @@ class Missing:
 
     text: str
     command: str = ""
-    """The command that makes it. Empty if no single command does."""
+    """The command that trains or makes the missing part. Empty if no single command does."""
 
 
 def missing_runs(
     rows: Sequence[PlannedRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
 ) -> list[Missing]:
-    """Labels without runs, seeds and jobs without a result, and labels with a single seed, in the rows of one suite.
+    """The missing parts of the rows of one suite.
 
-    ``asked`` are the requested labels, ``records`` the stored records by job id, and ``results`` is the store.
+    They are labels without runs, seeds and jobs without a result, and labels with a single seed. ``asked`` are the
+    requested labels, ``records`` the stored records by job id, and ``results`` is the store.
     """
     tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
 

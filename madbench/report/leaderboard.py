@@ -56,9 +56,9 @@ def leaderboard(
 ) -> Leaderboard:
     """The leaderboard of ``archives``, which are unpacked into the empty folder ``work``.
 
-    A run that several archives have with the same numbers counts once and belongs to all of them. If the numbers
-    differ, the first archive counts. ``profile`` is for runs that follow no shipped profile. Raises ``ConfigError`` for
-    two archives with the same name, and ``StoreError`` if no run can be shown.
+    If several archives have the same run with the same numbers, it counts once and belongs to all of them. If the
+    numbers differ, those of the first archive are used. ``profile`` is the profile for runs that follow no shipped
+    profile. Raises ``ConfigError`` for two archives with the same name, and ``StoreError`` if no run can be shown.
     """
     names = [path.name.removesuffix(SUFFIX) for path in archives]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -106,7 +106,7 @@ def _known(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
 def _results(
     suite: Suite, protocol: str, jobs: Sequence[Job], store: Store, profile: str | None, warn: Callable[[str], None]
 ) -> Results:
-    """The results of the jobs of a protocol, by its shipped profile or otherwise by ``profile``."""
+    """The results of the jobs of a protocol. Their profile is a shipped one, or else ``profile``."""
     named = {job.task for job in jobs}
     tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in named]
     asked: dict[str, Any] = {"tasks": tasks, "results": store.root, "opened": lambda _: store, "warn": warn}

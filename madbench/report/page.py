@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_FIGURES = 4
-"""The most drawn figures per name that are cached. The oldest are deleted."""
+"""The number of drawings of each figure that the cache keeps. Older drawings are deleted."""
 _SECTIONS = ("tables", "comparison", "findings", "figures", "factors", "budget", "provenance", "missing")
 
 
@@ -72,7 +72,7 @@ class Page:
     """The number of jobs."""
     missing: list[Missing]
     content: Mapping[str, Any]
-    """The other content by its name in the template."""
+    """All other content, by its name in the template."""
 
     def render(self, command: str, written: str) -> bytes:
         """The HTML file, with the ``command`` that wrote it and the date. It needs no other file and no network."""
@@ -90,7 +90,7 @@ def report_page(
 ) -> Page:
     """The report of ``results`` for the requested ``labels``, by default all stored labels.
 
-    ``claims`` are the claims by paper. By default the papers with a stored pair of labels for a claim.
+    ``claims`` are the claims by paper; by default those of all papers that compare two of the stored labels.
     ``shows`` and ``shows_baselines`` are those of :func:`madbench.analysis.tables.result_table`.
     """
     store = results.store
@@ -137,7 +137,7 @@ def report_page(
 
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
-    """Adds failed jobs to the ``rows`` of one suite on a corpus, which are made from runs with a result only."""
+    """Adds failed jobs to the ``rows`` of a suite on a corpus. Such rows are made only from runs with a result."""
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)
     suite, job_ids = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
@@ -274,7 +274,7 @@ def _missing(
 
 
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
-    """Name, caption and SVG of the figures, and the reasons why others have nothing to draw."""
+    """Returns name, caption and SVG of each figure, and the reasons why other figures have nothing to draw."""
     figures, missing = [], []
     for name in figure_names(results.experiment.suites):
         caption = drawing_of(name).caption
@@ -288,7 +288,7 @@ def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Miss
 
 
 def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
-    """The figure as SVG. Drawing is slow, so ``folder`` caches one file per drawn frame."""
+    """The figure of ``frame`` as SVG. Drawing is slow, so the SVG of a frame is cached in ``folder``."""
     digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]} {fonts.settings()}".encode())
     digest.update(hash_pandas_object(frame).to_numpy().tobytes())
     digest.update(
@@ -339,7 +339,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
 
 
 def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
-    """The tasks behind each column whose name is not that of its task."""
+    """The tasks that each column summarizes, for columns that are not tasks themselves."""
     tasks_of_column = {}
     for suite in suites().values():
         tasks = {run.job.task for run in runs if run.job.suite == suite.name}
@@ -351,7 +351,7 @@ def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
 
 
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
-    """The details of each effect and interaction, which the page opens on a click, by name and quantity."""
+    """The details of each effect and interaction by name and quantity. A click on the page shows them."""
     effects = {}
     for row in table.rows:
         text, headings = "the mean over these pairs of labels, which differ only in this factor", ["With", "Without"]

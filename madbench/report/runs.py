@@ -1,7 +1,7 @@
-"""The runs of a report in the data of its page: one column per field, with repeated values written once, and curves.
+"""The runs of a report in the form of the data of its page: columns of fields, with repeated values once, and curves.
 
 A column is a list with one value per run, or ``{"values": [...], "index": [...]}`` with an index into the values for
-each run. Without an index all runs have the only value.
+each run. If ``index`` is missing, all runs have the only value.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ReportedRun(NamedTuple):
     counts: bool
     """True if a number of a table uses the run."""
     words: list[str]
-    """Verb and options of the command that trains the run again, without label and seed."""
+    """The verb and the options of the command that trains the run again, without label and seed."""
     change: str
-    """The changes of the setting to the first setting of the task."""
+    """The differences of the setting from the first setting of the task."""
 
     @property
     def status(self) -> str:
@@ -72,7 +72,7 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
 
 
 def column(values: Sequence[Any]) -> Column:
-    """The values of a field, one per run, in the form of the page."""
+    """The values of a field, one per run, as a column of the page's data. Repeated values are written once."""
     keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
     by_key = dict(zip(keys, values))
     places = {key: place for place, key in enumerate(by_key)}
@@ -85,7 +85,7 @@ def column(values: Sequence[Any]) -> Column:
 
 
 def plain(value: Any) -> Any:
-    """``value`` for JSON. Floats have six digits. Values that are not finite and too large integers become text."""
+    """``value`` for JSON. Floats get six digits. Infinite and NaN floats, and too large integers, become text."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else str(value)
     if type(value) in _SCALARS:
@@ -98,7 +98,10 @@ def plain(value: Any) -> Any:
 
 
 def setting_changes(jobs: Sequence[Job]) -> dict[str, str]:
-    """The changes of each job's setting to the first setting of its task, by job id. Empty for a single setting."""
+    """The differences of each job's setting from the first setting of its task, as text by job id.
+
+    The text is empty if the task has a single setting.
+    """
     keys = [(job.task, str(job.setting)) for job in jobs]
     settings = {key: job for key, job in zip(keys, jobs)}
     counts = Counter(task for task, _ in settings)
@@ -113,9 +116,9 @@ def _changes(job: Job) -> str:
 
 
 def thin_curve(file: Path) -> dict[str, list[float | None]]:
-    """``step``, training loss and evaluation of a ``curve.csv`` in evenly spaced rows, with the first and the last.
+    """Evenly spaced points of a ``curve.csv``, with the first and the last: step, training loss and evaluation.
 
-    Values that are not finite are None. Empty if the file has no such rows.
+    Values that are not finite are None. Empty if no row of the file has all three.
     """
     try:
         heading, *rows = csv.reader(io.StringIO(read_file(file).decode(), newline=""))

@@ -1,4 +1,4 @@
-"""The tables and findings of the page: cells with their sort keys and links to runs."""
+"""The tables and findings of a page, with sort keys and links to runs in their cells."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cell:
     value: float | None = None
     """The sort key. None and NaN come last."""
     link: str = ""
-    """The hash of the link. Empty without a link."""
+    """The part of the link's address after ``#``. Empty without a link."""
     mark: str = ""
     """``best``, ``within_noise`` of the best, or empty."""
 
@@ -83,7 +83,7 @@ class PageTable(NamedTuple):
 
 
 def page_link(kind: Literal["runs", "effect"], name: str, column: str = "") -> str:
-    """The hash of the link to the runs of a label in a column, to all of its runs, or to the labels of an effect."""
+    """The link, without ``#``, to a label's runs in a column, to all of its runs, or to the labels of an effect."""
     return f"{kind}/{quote(name, safe='')}/{quote(column, safe='')}"
 
 
@@ -110,7 +110,10 @@ def result_page_table(table: ResultTable) -> PageTable:
 
 
 def _opens(suite: Suite, column: str) -> str:
-    """The column whose runs a cell opens. For a column without runs of its own: the only task, or empty for all."""
+    """The column whose runs are shown by a click on a cell of ``column``.
+
+    For a column without runs of its own: the only task of the suite, or the empty text for the runs of all tasks.
+    """
     tasks = suite.tasks()
     return column if column in tasks or is_average(column) else tasks[0] if len(tasks) == 1 else ""
 
@@ -185,8 +188,8 @@ def cost_page_table(suite: Suite, table: Listing) -> PageTable:
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     """The table of budgets with one row per label and mixer size. Lengths with equal mixers share a row.
 
-    The numbers are those of the records if the code of a label must not be run or fails, and if a suite's jobs have no
-    width and length.
+    The numbers are taken from the records if they cannot be computed: if the code of a label must not be run or fails,
+    or if a suite's jobs have no width and length.
     """
     lengths: dict[tuple, list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
@@ -220,7 +223,7 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
 
 
 def _mixers(job: Job) -> list[Allocation]:
-    """The budgets of the mixers of a job. Empty if the label's code must not be run or fails, or without a size."""
+    """The budgets of the mixers of a job. Empty if the label's code fails or must not be run, or without a size."""
     label, d_model, n_head, length = _size(job)
     if not is_shown_as_stored(label) and d_model and length:
         blocks = getattr(job.model, "n_layer", 1)
@@ -241,9 +244,9 @@ class PageClaim(NamedTuple):
 
     claim: Claim
     id: str
-    """Its name, and before it that of its paper if the claim of another paper has this name."""
+    """The name of the claim. The name of its paper is put before it if an earlier claim has the same name."""
     group: str
-    """Heading of the group of claims that begins with this one, else empty."""
+    """The heading of the group of claims, for the first claim of the group. Empty for other claims."""
     findings: list[tuple[Finding, list[str]]]
     """One finding per quantity, with its cells: title, published, ours, n, verdict, why."""
 

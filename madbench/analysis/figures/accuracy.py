@@ -36,13 +36,14 @@ from madbench.suites.scoring import Scoring
 
 SCORE_COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
 SCORE_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
-"""One row per mark. A ``mean`` has the ends of its 95% interval over ``n`` seeds, the number of seeds that solve the
-task, such as ``2/3``, or ``state``, the reason why it has no accuracy. Other kinds are ``seed`` and ``published``, and
-without a label ``ceiling`` if it is below 100, ``chance`` and ``heuristic``. Accuracy is in percent."""
+"""One row per mark of the figure. The column ``mark`` is ``mean``, ``seed`` or ``published``, or in rows without a
+label ``ceiling`` (if below 100), ``chance`` or ``heuristic``. A mean over ``n`` seeds has the ends of its 95% interval
+and ``solved``, the share of seeds that solve the task, such as ``2/3``. A mean without an accuracy has the reason in
+``state``. Accuracy is in percent."""
 DIFFICULTY_COLUMNS = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
 DIFFICULTY_COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
-"""One row per task, variable, value and label: the mean accuracy over ``n`` seeds, the ends of its 95% interval and the
-ceiling, all in percent."""
+"""One row per task, variable of its settings, value of the variable, and label: the mean accuracy over ``n`` seeds, the
+ends of its 95% interval and the ceiling, all in percent."""
 
 _FEW = 12  # the most labels with which the panels fit into two rows
 _REFERENCES = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
@@ -148,7 +149,7 @@ PERCENT = Span(0.0, 100.0)
 
 
 def _span(frame: pd.DataFrame) -> Span:
-    """The range of the axis: that of a bounded column, otherwise from the lowest to the highest number."""
+    """The range of the axis: the limits of the column if both are finite, else the range of the numbers."""
     limits = column(frame.task.iloc[0]).limits
     if all(map(math.isfinite, limits)):
         return Span(*limits)
@@ -245,7 +246,10 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
 
 @style()
 def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Draw one line per label. Of more than eight labels the best are in colour. ``frame`` is not empty."""
+    """Draw one line per label. If there are more than eight labels, only the best are in colour.
+
+    ``frame`` is not empty.
+    """
     panel_frames = dict([*frame.groupby(["task", "variable"], sort=False)])
     order = {name: i for i, name in enumerate(_NAMES)}
     keys = sorted(panel_frames, key=lambda key: (order.get(key[1], len(order)), key[1]))

@@ -1,4 +1,4 @@
-"""The figure of accuracy, and of the loss of language models, against the parameters, with the Pareto front."""
+"""The figure of accuracy, or of the loss of language models, against the number of parameters, with Pareto front."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from madbench.analysis.samples import columns_that
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high"), float) | {"n": int}
 """One row per quantity and label: both costs, and the mean over ``n`` seeds with the ends of its 95% interval. The mean
-is NaN if a seed has no value. Without a label: the mean of the best answer that ignores the context."""
+is NaN if a seed has no value. A row without a label has the score of the best answer that ignores the context."""
 
 COSTS = {"budget_ratio": "mixer parameters, softmax attention = 1", "mixer_parameters": "mixer parameters"}
 _FEW = 12  # the most labels whose names fit into a small panel
@@ -38,13 +38,13 @@ def budget_frame(
 ) -> pd.DataFrame:
     """The data of :func:`budget_figure`.
 
-    Of each suite it has the average if any label has it, otherwise every main result. Intervals are those of the
+    For each suite it has the average if any label has one, otherwise every main result. Intervals are the same as in
     tables.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
             are done.
-        costs: suite, label, column, budget_ratio and mixer_parameters of every run. NaN if they are unknown.
+        costs: suite, label, column, budget_ratio and mixer_parameters of every run. Unknown costs are NaN.
         protocol: sentences about the runs.
         heuristics: the scores of the best answer that ignores the context, by quantity.
     """
@@ -76,9 +76,9 @@ def budget_frame(
 def budget_figure(
     frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio", layout: Layout = Layout()
 ) -> Page:
-    """Draw labels by name against the cost ``x``, and the Pareto front.
+    """Draw the labels, with their names, against the cost ``x``, and the Pareto front.
 
-    ``frame.attrs`` may have the quantity that the budget matches, as ``matched``; the default is ``parameters``.
+    ``frame.attrs["matched"]`` is the quantity in which the budget matches mixers; by default ``parameters``.
     Raises ``NothingToDrawError`` if no label has both a mean and a cost.
     """
     cost = COSTS[x].replace("parameters", frame.attrs.get("matched", "parameters")) if x == "budget_ratio" else COSTS[x]
@@ -125,7 +125,7 @@ def budget_figure(
 
 
 def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:
-    """The labels with names: all, or only the best in a single column without room for all."""
+    """The labels whose names are drawn: all, or only the best if a single column has no room for all."""
     best = rows.sort_values("mean", ascending=_is_lower_better(rows), kind="stable").label
     return best.tolist()[: _MOST_NAMES if layout.is_small else None]
 

@@ -38,7 +38,10 @@ def lab(color: str) -> np.ndarray:
 
 @functools.cache
 def shade(color: str, lightness: float, turn: float) -> str:
-    """``color``, lighter by ``lightness``, hue rotated by ``turn`` degrees. After the lightest comes the darkest."""
+    """``color``, lighter by ``lightness``, with the hue rotated by ``turn`` degrees.
+
+    A lightness above the lightest visible one continues from the darkest.
+    """
     if not lightness and not turn:
         return color
     light, a, b = lab(color)
@@ -54,7 +57,10 @@ def shade(color: str, lightness: float, turn: float) -> str:
 
 
 def apart_from(taken: Iterable[str], color: str) -> str:
-    """``color`` if it differs from all ``taken`` colours, else its first shade that does, or else the furthest."""
+    """``color`` if it differs from all ``taken`` colours, else its first shade that differs from all.
+
+    If no shade does, the shade with the largest distance from the ``taken`` colours.
+    """
     places = [lab(other) for other in taken]
     if not places:
         return color

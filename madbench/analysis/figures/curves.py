@@ -1,6 +1,7 @@
 """Figures of curves: accuracy or loss of MAD runs during training, and losses of language models.
 
-They show means over seeds with bands. The best labels are in colour, the others in grey.
+They show means over seeds, with bands from the lowest to the highest seed. The best labels are in colour, the others in
+grey.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from madbench.suites.scoring import Scoring
 LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
 LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
 LEARNING_COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
-"""One row per evaluation on ``split``. Accuracy is in percent, losses are in nats per target. Without a label: the
-accuracy of the best answer that ignores the context."""
+"""One row per evaluation on ``split``. Accuracy is in percent, losses are in nats per target. A row without a label has
+the accuracy of the best answer that ignores the context."""
 X_LABELS = {"step": "optimiser steps", "tokens": "training tokens", "seconds": "training time, seconds"}
 
 _EVALUATIONS = {  # the names of loss and accuracy in a curve by split
@@ -123,9 +124,10 @@ def learning_frame(
 ) -> pd.DataFrame:
     """The data of :func:`learning_figure`. ``protocol`` has sentences about the runs.
 
-    It has the chosen runs of the first setting of every task. If no run of a seed finished, it has the first diverged
-    one. ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) has one protocol, and ``record`` returns a run
-    with its curve. ``heuristics`` has the scores of the best answer that ignores the context by task.
+    For each label, task and seed it has the run at the chosen learning rate, on the first setting of the task. If no
+    run of the seed finished, it has the first diverged run. ``collected``
+    (:meth:`madbench.suites.scoring.Scoring.collect`) has one protocol. ``record`` maps the id of a run to its record
+    with the curve. ``heuristics`` has the score of the best answer that ignores the context, by task.
     """
     baselines = collected.groupby("column", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.column.map(baselines)]
@@ -155,7 +157,7 @@ def learning_figure(
     """Draw means over seeds, and bands from the lowest to the highest seed.
 
     A run that stopped early keeps its last value to the end of the panel. A diverged run is a thin line that ends in a
-    cross. Of more than eight labels the best at the end are in colour.
+    cross. If there are more than eight labels, those with the best last values are in colour.
 
     Raises ``NothingToDrawError`` if no run was evaluated.
     """
@@ -274,7 +276,7 @@ def loss_figure(
 
 
 def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:
-    """The curves of a label, smoothed over ``window`` evaluations if there are more."""
+    """The curves of a label. Means over ``window`` evaluations if there are more than ``window``."""
     diverged = frame[frame.status != "finished"].groupby("id", sort=False)
     curves = Curves(diverged=[of_run[[x, quantity]].to_numpy(float) for _, of_run in diverged])
     finished = frame[frame.status == "finished"].set_index(["evaluation", "id"])
@@ -289,7 +291,10 @@ def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Cur
 
 
 def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
-    """The limits of the loss axis: lowest loss and highest after the steep start, of finished runs if there are any."""
+    """The limits of the loss axis: the lowest and the highest loss after the steep start.
+
+    Only finished runs are used, if there are any.
+    """
     finished = evaluated[evaluated.status == "finished"]
     in_view = evaluated if finished.empty else finished
     late = in_view[in_view.step >= _STEEP * in_view.step.max()][_LOSSES].to_numpy()

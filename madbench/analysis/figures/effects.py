@@ -19,8 +19,9 @@ from madbench.analysis.quantities import column, in_order, is_average
 
 COLUMNS = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 COLUMNS |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)
-"""One row per mark. Kinds are ``effect``, ``pair`` (the labels given and without) and significant ``interaction``. The
-difference and the ends of its 95% interval are in percentage points; for L5 in nats per token."""
+"""One row per mark of the figure. The column ``kind`` is ``effect``, ``pair`` (of the labels ``given`` and ``without``)
+or ``interaction`` (only significant ones). The difference and the ends of its 95% interval are in percentage points, or
+for L5 in nats per token."""
 
 _FEW = 12  # the most rows with which the panels fit into two lines
 _BAR = {"linestyle": "-", "linewidth": 1.6}
@@ -106,7 +107,7 @@ def _draw(axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def _reach(frame: pd.DataFrame) -> float:
-    """The half-width of an axis. It covers all differences, and the intervals unless they are much longer."""
+    """The half-width of an axis. It covers all differences, and all intervals that are not much longer."""
     differences = frame.difference.abs().max()
     ends = np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0)
     return 1.1 * max(differences, min(2 * differences, ends)) or 1.0

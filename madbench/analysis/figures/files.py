@@ -1,4 +1,4 @@
-"""The files of a figure, the CSV of its data, and its SVG for a page. Equal figures give equal bytes."""
+"""The files of a figure, the CSV file of its data, and its SVG for a page. Equal figures give equal bytes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """The figure as an ``<svg>`` element for a page. Its text stays text; screen readers read its title and notes.
+    """The figure as an ``<svg>`` element for a page. Its text is not drawn as paths. Screen readers read its notes.
 
     Text, axes and background use the colours of the page (``_THEME``), or black on white if it has none. Every id
     begins with ``name``, so that a page can have several figures.

@@ -1,6 +1,6 @@
 """The fonts of figures: a font chosen by the user, then DejaVu Sans.
 
-A character that both lack is an error in a name given by the user, and a box in text of stored runs.
+If both fonts lack a character, it is an error in a name that the user gave, and a box in the text of stored runs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _of_file(path: str) -> str:
 
 @contextmanager
 def font_of_reader() -> Iterator[None]:
-    """A context in which text stays text; the program that shows it has the fonts, such as a browser."""
+    """A context for files whose text is drawn by the reader's program, such as a browser, with fonts of its own."""
     token = _IS_OF_READER.set(True)
     try:
         yield
@@ -71,7 +71,7 @@ def font_of_reader() -> Iterator[None]:
 def every_character_drawn() -> Iterator[None]:
     """A context in which a missing character in a name given by the user raises ``ConfigError``.
 
-    Missing characters in other text, which may come from another person, are boxes.
+    In other text, which may come from another person, a missing character is drawn as a box.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)

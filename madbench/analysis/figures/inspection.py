@@ -38,7 +38,7 @@ def figures(
 
 
 def _layers(model: Inspection) -> list[int]:
-    """The probes that are drawn."""
+    """The indices of the probes that are drawn: all, or the first, the middle and the last."""
     last = len(model.probes) - 1
     return sorted({0, last // 2, last}) if last >= MOST_LAYERS else list(range(last + 1))
 

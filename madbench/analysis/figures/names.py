@@ -23,11 +23,12 @@ _PITCH = 1.04  # distance of names in a column, in heights of a name
 
 
 def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
-    """Write the names of ``points`` (n, 2) without overlaps with names, points, ``lines`` and leaders.
+    """Write the names of ``points`` (n, 2) so that they overlap no other name, point, leader line or line of ``lines``.
 
-    If all names fit, they are beside their points. ``lines`` are pairs of ends. Otherwise the names are in a column at
-    each edge of the panel. Leaders that do not cross connect them with a dot on their marks, and the limits of the x
-    axis are changed to make room for the columns. The layout of the figure and the limits of the y axis must be final.
+    ``lines`` has the two ends of each line. If all names fit, they are beside their points. Otherwise the names are in
+    a column at each edge of the panel. Leader lines, which do not cross, lead from each name to a dot on its mark. The
+    limits of the x axis are changed to make room for the columns. The layout of the figure and the limits of the y axis
+    must be final.
     """
     look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
     texts = [axes.text(*point, name, va="center", **look) for point, name in zip(points, names)]

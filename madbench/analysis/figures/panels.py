@@ -42,7 +42,7 @@ from madbench.labels.names import with_display_names
 WIDTHS = {"single": 3.3, "double": 6.9}
 """The width of one column and of a page with two columns, in inches."""
 HEIGHT = 2.5
-"""The height of a figure in a single column, in inches. Further pages have the parts that do not fit."""
+"""The height of a figure in a single column, in inches. Parts that do not fit are on further pages."""
 MOST_NAME = 100
 """The most characters of a name. Names from other people may be long."""
 MOST_NOTES = 6000
@@ -86,8 +86,8 @@ class Layout:
     def lines(self, counts: Sequence[int], columns: int, least: float, beside: float) -> list[int]:
         """The number of panels in each line, for groups of ``counts`` panels. Each group begins a new line.
 
-        There are at most ``columns`` per line, or fewer if panels of ``least`` inches, with ``beside`` inches to the
-        left of all panels, do not fit into the given width.
+        A line has at most ``columns`` panels. It has fewer if panels that are ``least`` inches wide do not fit into the
+        given width, with ``beside`` inches to the left of all panels.
 
         >>> Layout().lines([9], 4, 1.0, 0.5), Layout("single").lines([3, 1], 4, 1.0, 0.5)
         ([3, 3, 3], [2, 1, 1])
@@ -104,7 +104,7 @@ class Layout:
         return (HEIGHT - 0.3 - LINE * math.ceil(entries / 3)) / lines - 3.2 * LINE
 
     def parts(self, rows: Sequence[str], entries: int) -> list[list[str]]:
-        """The rows of a panel in parts of about equal size that each fit on a page."""
+        """The rows of a panel, divided into parts of about equal size. Each part fits on a page."""
         most = max(1, int(min(len(rows), self.room(entries) / LINE)))
         count = math.ceil(len(rows) / most)
         return [[*part] for part in np.array_split(np.array(rows, dtype=object), count)] if count > 1 else [[*rows]]
@@ -198,7 +198,10 @@ class Panels:
             line[0].set_ylabel(y)
 
     def name_rows(self, *places: Mapping[str, float]) -> None:
-        """Name the rows of all panels, or of the panels of each line, from the top. Every second row is shaded."""
+        """Name the rows of the panels, from the top, and shade every second row.
+
+        ``places`` are the positions of rows by name: once for all panels, or once per line of panels.
+        """
         places = places * len(self.rows) if len(places) == 1 else places
         names = self.layout.names(dict.fromkeys(name for of_line in places for name in of_line))
         for line, of_line in zip(self.rows, places):

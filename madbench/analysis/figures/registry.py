@@ -26,10 +26,10 @@ from madbench.tasks import load_task
 
 @dataclass(frozen=True)
 class Drawing:
-    """A kind of figure. ``draw(read(path))`` gives the same figure as the frame in the CSV file."""
+    """A kind of figure. ``draw(read(path))`` draws a figure again from the CSV file of its data."""
 
     frame: Callable[[Results, Suite], pd.DataFrame]
-    """Makes the frame from the results of a suite, or of all suites if the figure belongs to none."""
+    """Makes the frame from the results of a suite, or of all suites if the figure belongs to no single suite."""
     draw: Callable[..., Figure]
     """Draws a frame. It may have further options."""
     columns: Mapping[str, type]
@@ -51,7 +51,7 @@ def drawing_of(name: str) -> Drawing:
 
 
 def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
-    """The frame of a figure from stored runs. ``missing`` has the reasons why suites have no runs, by suite.
+    """The frame of a figure from stored runs. ``missing`` has the reason why a suite has no runs, by suite.
 
     Raises ``NothingToDrawError`` if there is nothing to draw.
     """
@@ -164,7 +164,7 @@ def _about(results: Results, suite: Suite) -> str:
 
 
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
-    """Sentences on the shared properties of the runs of one suite, or of all, and on runs of other code."""
+    """Sentences on the properties that the runs of one suite, or of all suites, share, and on runs of other code."""
     of_suites = results.suites if suite is None else [suite]
     return [*results.sentences(suite), *(text for each in of_suites for text in results.code_marks(each).sentences)]
 

@@ -1,4 +1,4 @@
-"""The style of all figures for screen, slides and grey print, and the labels that are in colour."""
+"""The style of all figures, readable on a screen, on slides and in grey print, and the choice of labels in colour."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ COLORS = {
     "R": "#a71b4f #75390b #d9682d #b9310c #d98c18 #a86144 #de4465 #e4a994".split(),
     "G": "#0c9473 #55a0a3 #287d82 #74aa6e #66c7bb #1e5e42 #93c558 #5b6405".split(),
 }
-"""Colours by base (one hue each) and features (none, p, c, pc, g, pg, cg, pcg). Colours with the same dashes are the
-furthest apart, also for the colour-blind. All colours are visible on white and on a dark page."""
+"""Colours by base, and for each base by features (none, p, c, pc, g, pg, cg, pcg). A base has one hue. Colours that
+share their dashes differ most, also for the colour-blind. All colours are visible on white and on a dark page."""
 PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
 ]
@@ -165,7 +165,7 @@ _variants = functools.cache(lambda: dict(zip(all_labels(), all_variants())))
 
 @functools.cache
 def label_style(label: str) -> LabelStyle:
-    """The style of a label, the same in every figure. S/R/G labels differ; others depend on their text."""
+    """The style of a label, the same in every figure. S/R/G labels all differ; other styles are hashes of the text."""
     if (variant := _variants().get(label)) is None:
         digest = zlib.crc32(label.encode())
         base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3
@@ -180,7 +180,7 @@ def label_style(label: str) -> LabelStyle:
 
 
 def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
-    """The styles of the labels of a figure, with distinct colours. S/R/G keep theirs; others take a free shade.
+    """The styles of the labels of a figure, with distinct colours. S/R/G labels keep theirs; others take a free shade.
 
     >>> len({one.color for one in label_styles(["S", "GLA", "RetNet"]).values()})
     3
@@ -219,7 +219,7 @@ class Highlights:
         return entries | ({text: OTHERS} if self.others else {})
 
     def note(self, figure: str, best_by: str) -> str:
-        """A sentence on the labels in colour and how to choose them. Empty if all labels are in colour."""
+        """A sentence on which labels are in colour and how to choose others. Empty if all labels are in colour."""
         if not self.others:
             return ""
         count = len(self.styles)

@@ -1,8 +1,9 @@
-"""The only place with intervals and p-values: one test for every profile, suite and column.
+"""Intervals and p-values over seeds, with one test for every profile, suite and column.
 
 Each seed is one observation. A sample has the values of the seeds of one label in one column. The settings of a task
-share the initial weights of a seed and are averaged first. A difference depends only on its labels and on constants, so
-it is the same wherever it is shown, and does not change when the store grows.
+share the initial weights of a seed, so they are averaged first. The interval and the unadjusted p-value of a difference
+depend only on its own samples and on constants. So they are the same in every table, and runs of other labels do not
+change them.
 
 - :mod:`~madbench.analysis.inference.variance`: the terms of the variance of a mean, Satterthwaite's degrees of freedom,
   p-value and interval of Student's t. This is the whole test.
@@ -11,10 +12,10 @@ it is the same wherever it is shown, and does not change when the store grows.
 - :mod:`~madbench.analysis.inference.differences`: differences and sums of labels, and equivalence within a margin.
 - :mod:`~madbench.analysis.inference.many`: Holm's method, ranks, and the labels that are worse than the best.
 
-With the same spread of the seeds, a larger difference never has a larger p. An interval contains its estimate, and it
-excludes 0 if and only if the p-value of the difference is below 0.05. Nothing is tested with fewer than
-:data:`LEAST_SEEDS` seeds, if neither label is above the best answer that ignores the context (above chance if that is
-unknown), or if all seeds of both labels solve the task.
+If the seeds have the same spread, a larger difference never has a larger p. An interval contains its estimate, and it
+excludes 0 if and only if the p-value of the difference is below 0.05. A difference is not tested in three cases: with
+fewer than :data:`LEAST_SEEDS` seeds; if neither label is better than the best answer that ignores the context (or than
+chance, if the score of that answer is unknown); and if all seeds of both labels solve the task.
 """
 
 from madbench.analysis.inference.differences import (

@@ -22,16 +22,16 @@ class Difference:
     """The lower end of the 95% interval; ``high`` is the upper end."""
     high: float
     p: float
-    """The two-sided p-value of a difference of zero, or of a difference on the line."""
+    """The two-sided p-value of the hypothesis that the difference equals the tested line, by default zero."""
     n: int
     """The number of seeds of the label with the fewest seeds."""
     test: str = ""
     """``t``. Empty if nothing is tested."""
     reason: str = ""
-    """Why nothing is tested."""
+    """The reason why nothing is tested. Empty for a test."""
 
     def p_above(self, line: float) -> float:
-        """The one-sided p-value of a difference of at most the ``line`` of the test."""
+        """The one-sided p-value of the hypothesis that the difference is at most ``line``, the line of the test."""
         return self.p / 2 if self.estimate > line else 1 - self.p / 2
 
 
@@ -43,7 +43,8 @@ def difference(first: Sample, second: Sample, line: float = 0.0) -> Difference:
 def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_solved: bool = False) -> Difference:
     """The sum of weight * mean over ``terms``, tested against ``line``. The samples are labels in one column.
 
-    With ``tests_solved`` it is also tested if all seeds solve the task. Then equality can be shown, but no gain.
+    With ``tests_solved`` labels are also tested if all of their seeds solve the task. Then the test can show equality,
+    but no gain.
     """
     samples = [sample for _, sample in terms]
     n = min(sample.n for sample in samples)
@@ -63,24 +64,24 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
 
 @dataclass(frozen=True)
 class Equivalence:
-    """The tests of a difference against a margin on both sides. NaN if nothing is tested."""
+    """Two one-sided tests that a difference is above minus the margin and below the margin. NaN if not tested."""
 
     margin: float
     p_above: float
-    """The one-sided p-value of a difference of at most minus the margin."""
+    """The one-sided p-value of the hypothesis that the difference is at most minus the margin."""
     p_below: float
-    """The one-sided p-value of a difference of at least the margin."""
+    """The one-sided p-value of the hypothesis that the difference is at least the margin."""
     reason: str = ""
-    """Why nothing is tested."""
+    """The reason why nothing is tested. Empty for a test."""
 
     @property
     def p(self) -> float:
-        """The p-value of a difference of the margin or more in either direction."""
+        """The p-value of the hypothesis that the difference is at least the margin in either direction."""
         return max(self.p_above, self.p_below)
 
 
 def equivalence(first: Sample, second: Sample, margin: float) -> Equivalence:
-    """The mean of ``first`` minus the mean of ``second``, by two one-sided tests against ``margin`` (Schuirmann)."""
+    """Two one-sided tests (Schuirmann) of the mean of ``first`` minus the mean of ``second`` against ``margin``."""
     terms = [(1.0, first), (-1.0, second)]
     above, below = (combination(terms, line, tests_solved=True) for line in (-margin, margin))
     return Equivalence(margin, above.p_above(-margin), 1 - below.p_above(margin), above.reason)

@@ -17,10 +17,11 @@ from madbench.analysis.inference.variance import LEVEL
 def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashable] | None = None) -> list[float]:
     """Holm's adjustment of the p-values of one family (Holm 1979). NaN stays NaN and does not count.
 
-    The i-th smallest of m p-values, from 0, is multiplied by m - i. Adjusted p-values are not smaller than those before
-    them, and at most 1. ``share`` is the share of a table's error rate for this family; p-values are divided by it. At
-    most one hypothesis of each of the ``groups`` is true. So a p-value is multiplied by the number of groups with a
-    hypothesis that is not rejected yet (Shaffer 1986, "Modified sequentially rejective multiple test procedures").
+    The i-th smallest of m p-values, with i from 0, is multiplied by m - i. Adjusted p-values keep the order of the
+    p-values and are at most 1. ``share`` is the share of a table's error rate that this family gets; p-values are
+    divided by it. ``groups`` has the group of each hypothesis, if at most one hypothesis per group can be true. Then a
+    p-value is multiplied by the number of groups that still have an unrejected hypothesis (Shaffer 1986, "Modified
+    sequentially rejective multiple test procedures").
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -42,7 +43,7 @@ def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashabl
 
 @dataclass(frozen=True)
 class Rank:
-    """The rank of a label in a column, 1 for the best mean, and the ranks that its seeds do not rule out."""
+    """The rank of a label in a column, 1 for the best mean, and the 95% interval of the rank from low to high."""
 
     place: int
     low: int
@@ -50,17 +51,17 @@ class Rank:
 
     @property
     def text(self) -> str:
-        """``3 [1,7]``"""
+        """The rank as text, such as ``3 [1,7]``."""
         return f"{self.place} [{self.low},{self.high}]"
 
 
 def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Rank]:
-    """The rank of every key with its 95% interval. The intervals hold for all keys at once.
+    """The rank of every key, such as a label, with its 95% interval. The intervals hold for all keys at once.
 
-    All pairs are tested with Holm's method. The interval of a key has the ranks that are left after keys that are
-    significantly better and significantly worse (Al Mohamad, Goeman and van Zwet 2022, "Simultaneous confidence
-    intervals for ranks", Biometrics 78). Equally good keys may have any rank among them. Means that are equal at the
-    resolution of the column share a rank.
+    All pairs are tested with Holm's method. If b of N keys are significantly better than a key and w keys are
+    significantly worse, its interval is b + 1 to N - w (Al Mohamad, Goeman and van Zwet 2022, "Simultaneous confidence
+    intervals for ranks", Biometrics 78). Keys whose true means are equal may have any of the ranks that they share.
+    Means that are equal at the resolution of the column get the same rank.
     """
     keys = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
     pairs = [*itertools.combinations(keys, 2)]
@@ -77,11 +78,11 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
 
 
 def not_best(columns: Mapping[str, tuple[Mapping[str, Sample], bool]]) -> dict[str, set[str]]:
-    """The keys that are significantly worse than the best mean, by column.
+    """The keys, such as labels, whose mean is significantly worse than the best mean, by column.
 
-    ``columns`` are the columns of a table: the samples by key, and True if higher is better. A key is compared with
-    the best by the test of :func:`difference`, two-sided. All comparisons of the table are adjusted by Holm's method.
-    So the marks of a table of two labels are the verdicts of ``compare``.
+    ``columns`` has for each column of a table the samples by key, and True if higher is better. A key is compared with
+    the best by the two-sided test of :func:`difference`. All comparisons of the table are adjusted by Holm's method. So
+    the marks in a table of two labels agree with the verdicts of ``madbench compare``.
     """
     pairs, p_values = [], []
     for name, (samples, is_higher_better) in columns.items():

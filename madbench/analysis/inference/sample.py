@@ -12,9 +12,10 @@ from madbench.analysis.inference.variance import VISIBLE_SHARE, Terms, terms_of_
 from madbench.jobs import LEAST_SEEDS
 
 UNLEARNED_SHARE = 0.05
-"""A mean has not learned the task within this share of the way from the heuristic (or chance) to the ceiling."""
+"""A label has learned a task if its mean is more than this share of the way from heuristic (or chance) to ceiling."""
 SETTLING_SEEDS = 5
-"""The number of seeds with which false verdicts on labels that split are rare (``studies/calibration.py``)."""
+"""The number of seeds with which false verdicts are rare even for labels that split: that solve a task in some seeds
+only (``studies/calibration.py``)."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Scale:
     chance: float = math.nan
     """The value of a model that has learned nothing, and of a diverged run."""
     solved: float = math.nan
-    """The value from which on a seed has solved the task."""
+    """The smallest value of a seed that has solved the task."""
     ceiling: float = math.nan
     """The best value that the data allow."""
     limits: tuple[float, float] = (-math.inf, math.inf)
@@ -32,13 +33,13 @@ class Scale:
     resolution: float = 1e-6
     """The step between possible values."""
     is_counted: bool = False
-    """True if values are counts of steps. Then ``chance`` is the last step of a run that did not reach the event."""
+    """True if values count the steps until an event. Then ``chance`` is the last step of a run without the event."""
     heuristic: float = math.nan
     """The value of the best answer that ignores the context."""
 
     @property
     def width(self) -> float:
-        """The range of the column, from chance if only the upper limit is finite. NaN for a loss or a count."""
+        """The range of values. It begins at chance if only the upper limit is finite. NaN for a loss or a count."""
         low, high = self.limits
         if math.isfinite(high):
             return high - (low if math.isfinite(low) else self.chance)
@@ -111,7 +112,7 @@ class Sample:
 
     @functools.cached_property
     def splits(self) -> bool:
-        """True if the range of the seeds is so large that they may form two groups. False for an average."""
+        """True if the seeds are so far apart that they may be on two levels. Always False for an average."""
         is_apart = self.n > 1 and np.ptp(self.values) > VISIBLE_SHARE * self.scale.width
         return bool(is_apart) and not self.parts
 
@@ -133,8 +134,8 @@ class Sample:
     def terms(self) -> Terms:
         """The terms of the variance of the mean of two or more seeds.
 
-        For an average these are the terms of its parts, divided by the square of their number. If tasks are correlated,
-        the averages of single seeds may vary more; then their own variance is used.
+        For an average these are the terms of its parts, divided by the squared number of parts. That assumes
+        independent tasks. If the averages of the seeds vary more than that, their own variance is used.
         """
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)
@@ -149,7 +150,7 @@ class Sample:
 
     @functools.cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean within the limits of the column. NaN, NaN for a single seed."""
+        """The 95% interval of the mean, cut at the limits of the column. Both ends are NaN for a single seed."""
         if self.n < 2:
             return math.nan, math.nan
         low, high = np.clip([self.mean - self.half_width, self.mean + self.half_width], *self.scale.limits).tolist()

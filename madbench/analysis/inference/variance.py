@@ -1,4 +1,4 @@
-"""The variance of a mean of few seeds, increased for what these seeds cannot show.
+"""The variance of a mean of few seeds. It is increased, because few seeds often show less than the true variation.
 
 Two facts about seeds are used in every variance. They are the same for every profile, suite and column.
 
@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import betaincinv, stdtr, stdtrit
 
 TEST, VERSION = "moderated t", 1
-"""Name and version of the test. A registration names both."""
+"""Name and version of the test. A registration contains both."""
 LEVEL = 0.05
 """The largest adjusted p-value of a significant difference. Intervals have the confidence 1 - LEVEL."""
 PRIOR_FREEDOM = 2.0
@@ -37,7 +37,8 @@ SPLIT_SHARE = 0.15
 GAP_SHARE = 0.35
 """The distance between the two levels of a label that splits, as a share of the range of the column."""
 VISIBLE_SHARE = 0.25
-"""A sample whose seeds are further apart than this share of the range shows its split itself."""
+"""If the seeds of a sample are further apart than this share of the range, they may be on both levels of a label that
+splits. Then their variance shows the split, and nothing is added for it."""
 SPLIT_FREEDOM = 4.0
 
 
@@ -94,9 +95,9 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
 
 
 def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> Terms:
-    """The terms of a mean of ``n`` future seeds with this ``variance`` about ``mean``.
+    """The terms of the variance of a mean of ``n`` future seeds, whose values have this ``variance`` and ``mean``.
 
-    ``splits`` is True if the seeds are known to lie on two levels.
+    ``splits`` is True if the seeds are known to lie on two levels. ``width`` is that of :func:`terms_of_mean`.
     """
     has_width = not np.isnan(width)
     prior = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * abs(mean)
@@ -117,7 +118,7 @@ def _terms(own: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: 
 
 
 def binomial_interval(solved: int, n: int) -> tuple[float, float]:
-    """Clopper and Pearson's 95% interval of a share, from ``solved`` of ``n`` seeds.
+    """Clopper and Pearson's 95% interval of a probability, for ``solved`` successes in ``n`` seeds.
 
     >>> [round(end, 3) for end in binomial_interval(3, 3)]
     [0.292, 1.0]
