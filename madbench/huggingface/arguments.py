@@ -1,4 +1,4 @@
-"""Arguments of the forward pass without effect on the exported model. Each is refused, with advice."""
+"""Checks that refuse, with advice, arguments of the forward pass that have no effect on the exported model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ ADVICE |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_
 
 
 def check_no_effect(arguments: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an argument without effect, unless it is None or has the value of a causal model."""
+    """Raise ``ValueError`` for an argument without effect, unless its value asks for what the model does anyway.
+
+    Such values are None, False, True for ``is_causal``, and zeros for ``token_type_ids``.
+    """
     for name, value in arguments.items():
         is_harmless = value is None or value is (name == "is_causal")
         if name == "token_type_ids" and isinstance(value, Tensor):

@@ -26,7 +26,7 @@ NEEDED = "--format hf"
 
 
 def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, record: Record | None = None) -> None:
-    """Write the folder in one step. It must not exist yet.
+    """Write a model with its tokenizer to ``folder``, in one atomic step. The folder must not exist yet.
 
     Raises ``MissingExtraError`` without transformers and ``StoreError`` on a full disk.
     """
@@ -82,9 +82,9 @@ def fast_tokenizer(tokenizer: Tokenizer) -> Any:
 
 
 def merges(tokens: Sequence[bytes]) -> list[tuple[str, str]]:
-    """The pairs that a BPE joins, in order.
+    """The pairs of tokens that a BPE joins, in order.
 
-    For each token beyond the bytes: the two parts that earlier merges leave.
+    For each token after the 256 bytes: the two parts into which the earlier merges turn its bytes.
     """
     ranks, pairs = {token: i for i, token in enumerate(tokens)}, []
     for rank, token in enumerate(tokens[256:], 256):

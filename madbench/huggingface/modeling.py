@@ -198,9 +198,9 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     ) -> dict[str, Any]:
         """The arguments of :meth:`forward` for the token after ``input_ids`` (B, T).
 
-        They have only the newest token if ``decoded`` has read the tokens before it, and all tokens otherwise; past the
-        context the newest ``seq_len``. ``tokenizer`` is for the stopping criteria of ``generate``, which also passes it
-        here.
+        They contain only the newest token if ``decoded`` has read the tokens before it, and otherwise all tokens. Past
+        the context they contain the newest ``seq_len`` tokens. ``tokenizer`` is not used: ``generate`` needs it for its
+        stopping criteria, but also passes it here.
         """
         check_mask(attention_mask, input_ids.shape, may_hide_ends=False)
         check_positions("position_ids", position_ids, input_ids.shape, None)

@@ -28,7 +28,7 @@ def continuations(
     Args:
         model: on any device; read, not changed.
         prompts: ids, at least one each.
-        is_over: True if the prompt at this index needs no more than these new ids.
+        is_over: maps the index of a prompt and its new ids to True if the prompt needs no further ids.
         draw: returns the next id from logits (V,) in float32.
         vocab_size: ids from here on are padding of the embedding and never drawn.
 

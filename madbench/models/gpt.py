@@ -24,9 +24,7 @@ Norm = Literal["layernorm", "rmsnorm"]
 
 
 def layer_norm(width: int) -> nn.LayerNorm:
-    """LayerNorm with a gain and no bias. Its input, the residual stream, is float32 also under autocast, so its output
-    is too.
-    """
+    """LayerNorm with a gain and no bias. Its input, the residual stream, and output are float32 even under autocast."""
     return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
 
 
@@ -146,7 +144,7 @@ class GPT(nn.Module):
 
     @property
     def output_layer(self) -> nn.Module | None:
-        """The layer that makes logits of :meth:`hidden`; None if the embedding's weights do."""
+        """The layer that maps :meth:`hidden` to logits; None if the embedding's weights are used instead."""
         return self.head
 
     def decode(
@@ -193,7 +191,7 @@ class GPT(nn.Module):
 
     @functools.cached_property
     def rows_depend_on_length(self) -> bool:
-        """True if rows of a shorter input differ from those of a longer one. Measured once, on a mixer of each kind."""
+        """True if a mixer's rows for given tokens depend on the input's length. Measured once per kind of mixer."""
         d_model = self.readout[0].shape[1]
         return any(depends_on_length(mixer, d_model, self.seq_len) for mixer in self._mixers_by_kind().values())
 
@@ -210,7 +208,7 @@ class GPT(nn.Module):
         return ids[:, -self.seq_len :]
 
     def _embed(self, tokens: Tensor, first: int) -> Tensor:
-        """Ids (B, T), the first of them at position ``first`` -> (B, T, D)."""
+        """Map ids (B, T) to vectors (B, T, D). The first id of a row is at position ``first``."""
         x, end = self.embedding(tokens), first + tokens.shape[1]
         if self.positions is None:
             return x

@@ -105,7 +105,7 @@ def _depends_on_length(model: nn.Module, seq_len: int) -> bool:
 
 
 def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> Iterator[Sequence[_Row]]:
-    """Rows, the longest first, in batches of equal width."""
+    """Batches of ``rows``, which are sorted by length, longest first. A batch has the width of its first row."""
     first = 0
     while first < len(rows):
         count = max(1, most_tokens // len(rows[first].inputs))
@@ -117,7 +117,7 @@ def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> I
 def _score(
     model: nn.Module, batch: Sequence[_Row], device: str, autocast: Any, vocab_size: int | None
 ) -> list[tuple[float, bool]]:
-    """Return what each request of each row adds to its log-likelihood."""
+    """The log-probability that each request of each row adds to its likelihood, and True if its ids are greedy."""
     ids = torch.zeros(len(batch), len(batch[0].inputs), dtype=torch.int64)
     for i, row in enumerate(batch):
         ids[i, : len(row.inputs)] = torch.tensor(row.inputs)
@@ -129,7 +129,7 @@ def _score(
 
 
 def _row_scores(model: nn.Module, hidden: Tensor, row: _Row, vocab_size: int | None) -> list[tuple[Tensor, Tensor]]:
-    """Sums of log-probabilities in float64, and True for each if greedy. ``hidden`` is (T, D), padded at its end."""
+    """The result of :func:`_score` for one row, as float64 and bool scalars. ``hidden`` (T, D) is padded at its end."""
     end, longest = len(row.inputs), max(len(targets) for _, targets in row.asked)
     predicting = hidden[end - longest : end]
     logits_at_once = max(1, MOST_LOGITS // logits_of(model, hidden[:1]).shape[-1])

@@ -9,7 +9,7 @@ from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 
 
 class MadModel(nn.Module):
-    """A backbone and an untied readout, RMSNorm and linear with bias: causal when the mixer is."""
+    """A backbone and an untied readout: RMSNorm, then a linear map with bias. It is causal if the mixer is causal."""
 
     def __init__(self, backbone: Backbone):
         super().__init__()
@@ -23,7 +23,7 @@ class MadModel(nn.Module):
         return self.head(self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """Map (B, T) integers to the vectors (B, T, D) from which the logits are a linear map."""
+        """Map (B, T) integers to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
         return self.norm(self.backbone(tokens))
 
     @property
@@ -33,12 +33,15 @@ class MadModel(nn.Module):
 
     @property
     def output_layer(self) -> nn.Module:
-        """The layer that makes logits of :meth:`hidden`."""
+        """The linear layer that maps :meth:`hidden` to logits."""
         return self.head
 
 
 class Autoencoder(nn.Module):
-    """Encoder backbone, then one vector plus a fixed position vector decoded independently at every position."""
+    """An encoder backbone and a decoder.
+
+    At every position independently, the decoder maps the encoder's last vector plus a fixed position vector to logits.
+    """
 
     def __init__(self, backbone: Backbone, max_len: int):
         super().__init__()
@@ -61,7 +64,7 @@ class Autoencoder(nn.Module):
         return self.decoder[-1](self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """(B, T) integers -> what the logits are a linear map of, (B, T, D)."""
+        """Map (B, T) integers to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
         summary = self.backbone(tokens)[:, -1:]
         return self.decoder[:-1](summary + self.positions[: tokens.shape[1]])
 
@@ -72,7 +75,7 @@ class Autoencoder(nn.Module):
 
     @property
     def output_layer(self) -> nn.Module:
-        """The layer that makes logits of :meth:`hidden`."""
+        """The linear layer that maps :meth:`hidden` to logits."""
         return self.decoder[-1]
 
 
@@ -80,9 +83,9 @@ def imitate_reference(model: MadModel | Autoencoder) -> None:
     """Give a new model the initial weights, norms and sinusoids of the published fidelity.
 
     Linear maps of the token model and its mixers start with torch's default, uniform within 1 / sqrt(inputs). Linear
-    maps of the autoencoder stay at N(0, 0.02^2). A start that a mixer's operator fixes is kept: the linear maps that
-    its family names (:class:`madbench.mixers.traits.Traits`), and every parameter outside linear maps. The norms add
-    1e-5 to the mean square.
+    maps of the autoencoder stay at N(0, 0.02^2). Initial values that a mixer's operator prescribes are kept: those of
+    the linear maps that its family names (:class:`madbench.mixers.traits.Traits`), and those of every parameter outside
+    linear maps. The norms add 1e-5 to the mean square.
     """
     own = tuple(f"{name}.{kept}" for name, _, traits in mixers_in(model) for kept in traits.keeps_init)
     for name, module in model.named_modules():

@@ -60,6 +60,6 @@ def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
 
 
 def _blocks(rows: Tensor) -> Iterator[slice]:
-    """Blocks of rows. On the meta device only the first block, whose memory equals that of all."""
+    """The slices of blocks of rows. For tensors without data, only the first, since all need the same memory."""
     count = max(1, BLOCK_NUMBERS // rows.shape[1])
     return (slice(i, i + count) for i in range(0, len(rows) if has_data(rows) else min(1, len(rows)), count))

@@ -53,7 +53,7 @@ class BlocksConfig:
         return 3 * self.d_model * self.inner_width
 
     def blocks_cost(self, mixers: MixerSequence, tokens: int, **causal: bool) -> Cost:
-        """The cost of the blocks on ``tokens`` tokens: the mixers, and MLPs and norms as matrix products."""
+        """The cost of all blocks on ``tokens`` tokens. FLOPs are those of mixers and of the MLPs' matrix products."""
         parameters = mixers.total + self.n_layer * (self.mlp_weights + 2 * self.d_model)
         return Cost(parameters, mixers.flops_per_token(tokens, **causal) + 2 * self.n_layer * self.mlp_weights)
 

@@ -43,7 +43,7 @@ class SignalLoss(nn.Module):
         self.model = model
 
     def branch(self, x: Tensor, targets: Tensor) -> str:
-        """Return the kind of operators of a call: one kind for all inputs of equal shapes and dtypes."""
+        """Return a key that is equal for calls with the same operators. It is the same for all inputs of one shape."""
         return ""
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class TokenLoss(nn.Module):
         self.model = model
 
     def branch(self, inputs: Tensor, targets: Tensor) -> str | None:
-        """Return the kind of the operators that a call takes for these shapes; None if no recording serves it."""
+        """Return a key that is equal for calls with the same shapes and operators; None if none can be recorded."""
         counted = int((targets != IGNORE).count_nonzero())
         if counted == 0 or counted * len(self.model.readout[0]) > MOST_LOGITS:
             return None
@@ -65,7 +65,8 @@ def has_plain_output(model: nn.Module) -> bool:
 def logits_of(model: nn.Module, hidden: Tensor) -> Tensor:
     """Logits (..., V) of hidden (..., D), by the model's ``output_layer``, or by ``readout`` if it has none.
 
-    ``readout`` is the matrix (V, D) and the bias (V,) or None. A layer is called, so that its hooks and adapters act.
+    ``readout`` is the matrix (V, D) and the bias (V,) or None. The layer is called as a module, so that its hooks and
+    adapters act.
     """
     layer = getattr(model, "output_layer", None)
     return F.linear(hidden, *model.readout) if layer is None else layer(hidden)

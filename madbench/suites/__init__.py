@@ -1,8 +1,8 @@
-"""Suites: the ways to train and score labels, found as families are. Importing this imports neither torch nor pandas.
+"""The registry of suites, which are ways to train and score labels. Importing this imports neither torch nor pandas.
 
-The built-in suites are the folders here with a ``suite.py``, and the entry points of shipped packages. Suites of
-installed packages are entry points of the group ``madbench.suites``. A broken suite does not affect the others and
-reports its error.
+Built-in suites are the folders here with a ``suite.py``, and the suites of the packages in ``madbench/papers``.
+Installed packages add suites as entry points of the group ``madbench.suites``. A broken suite does not affect the
+others and reports its error.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def suites() -> dict[str, Suite]:
 
 
 def suite_code(name: str) -> dict[str, Any] | None:
-    """The list of code of an installed suite (:mod:`madbench.identity.listing`); None for a built-in suite."""
+    """The files of an installed suite's code (:mod:`madbench.identity.listing`); None for a built-in suite."""
     return REGISTRY.code(name)
 
 
@@ -73,14 +73,14 @@ def main_suite() -> Suite:
 
 
 def default_suites() -> list[Suite]:
-    """The suites that are trained by default: the main suite, and the suites in its default profile's ``beside``."""
+    """The suites that are trained by default: the main suite, and those under ``beside`` in its default profile."""
     main = main_suite()
     beside = main.Profile.load(main.default).beside
     return [main, *(suite for suite in suites().values() if suite.address in beside)]
 
 
 def checks_of(label: Label) -> Iterator[Check]:
-    """The checks of a label's mixer that its family does not define: those of suites, and those of packages."""
+    """The checks that suites and packages add to the checks of a label's family."""
     of_suites = (suite.checks(label) for suite in suites().values())
     return itertools.chain(itertools.chain.from_iterable(of_suites), package_checks(label))
 
@@ -91,9 +91,9 @@ def default_headline() -> tuple[str, ...]:
 
 
 def find_suite(name: str, where: str = "") -> Suite:
-    """The suite of a name.
+    """The suite with the name ``name``.
 
-    Raises ``ConfigError`` if it is broken or not installed; the message begins with ``where``.
+    Raises ``ConfigError`` if the suite is broken or not installed; the message begins with ``where``.
     """
     REGISTRY.check(name, where)
     return REGISTRY.load(name, where)
@@ -105,10 +105,7 @@ def suite_of(job: Job) -> Suite:
 
 
 def task_suites() -> dict[str, Suite]:
-    """The suite of every task name. A name that two suites share belongs to the first of them.
-
-    Each task also appears with its suite as prefix, as in ``signals/digits``.
-    """
+    """The suite of each task, by task name. A name that two suites share belongs to the first of them."""
     by_task: dict[str, Suite] = {}
     for suite in suites().values():
         for task in suite.tasks():
@@ -136,7 +133,7 @@ def check_task(task: str, where: str = "") -> None:
 
 
 def size_of(job: Job) -> Size:
-    """The size of a job. It is computed once for jobs that differ only in seed, learning rate and decay."""
+    """The size of a job. It is computed once for jobs that differ only in seed, learning rate and weight decay."""
     key = repr(replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0))
     if key not in _SIZES:
         _SIZES[key] = suite_of(job).size(job)
@@ -147,9 +144,9 @@ _SIZES: dict[str, Size] = {}
 
 
 def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
-    """The job that :meth:`Job.to_dict` turned into ``mapping``.
+    """The job that ``mapping`` describes: the inverse of :meth:`Job.to_dict`.
 
-    Raises ``ConfigError`` for other mappings; the message begins with ``where``.
+    Raises ``ConfigError`` if ``mapping`` describes no valid job; the message begins with ``where``.
     """
     suite = find_suite(str(mapping.get("suite"))[:99], f"{where}: ")
     configs = {"model": suite.Profile.Model, "training": suite.Profile.Training}
@@ -169,7 +166,7 @@ def _load(name: str, value: str) -> Suite:
 
 
 def _fault_of(suite: Any) -> str:
-    """The fault of a suite; empty if it is valid."""
+    """The reason why an object is not a valid suite. Empty if it is valid."""
     if not isinstance(suite, Suite):
         return "it is not an instance of a subclass"
     lacking = [name for name in ("name", "title", "Profile", "default", "trial") if not hasattr(suite, name)]
@@ -189,13 +186,13 @@ def _fault_of(suite: Any) -> str:
 
 
 def _built_in() -> dict[str, str]:
-    """The entry point of each suite of the core, by name: the folders here."""
+    """The entry point of each suite that is a folder of this package, by name."""
     folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/suite.py"))
     return {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
 
 
 def fault_of_name(name: str) -> str:
-    """The fault of a suite's name; empty if the name is valid."""
+    """The reason why a suite cannot have this name. Empty if it can."""
     return "" if re.fullmatch(r"[a-z][a-z0-9_]*", name) else "the name has to be of the form my_suite"
 
 

@@ -1,7 +1,8 @@
 """The suite of a task, a profile or an override, for commands that train several suites side by side.
 
-The first suite with a task leads. A profile or an override without a prefix belongs to it. Overrides of another suite
-begin with its name: ``language_model=mini`` names its profile, ``language_model.training.steps=600`` changes it.
+The first suite that has one of the requested tasks is the leading suite. A profile or an override without a prefix
+belongs to the leading suite. Overrides of another suite begin with that suite's address: ``language_model=mini`` names
+its profile, ``language_model.training.steps=600`` changes the profile.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from madbench.tasks import broken_tasks
 
 
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
-    """The tasks of each suite, in the order of its table. Without ``tasks``: the tasks of the main suite.
+    """The requested tasks by suite, in the order of the suite's table; the main suite's usual tasks if None.
 
-    A task may be prefixed by its suite: ``signals/digits``. The name of a suite means its usual tasks. Raises
+    A task may be prefixed by its suite: ``signals/digits``. The name of a suite stands for its usual tasks. Raises
     ``ConfigError`` for an unknown task or suite.
     """
     if tasks is None:
@@ -36,9 +37,9 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
 
 
 def task_names(tasks: Iterable[str]) -> tuple[str, ...]:
-    """The names of all tasks, read as :func:`tasks_by_suite` does.
+    """The tasks that :func:`tasks_by_suite` finds for the words ``tasks``, in one tuple.
 
-    A name that two suites share gets its suite as prefix.
+    If several suites have a task of the same name, the name has the suite as prefix in all but the first of them.
     """
     by_task = task_suites()
     return tuple(
@@ -49,7 +50,7 @@ def task_names(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
-    """The suite and the tasks that a word of ``--tasks`` means."""
+    """The suite and the tasks that one word of ``--tasks`` stands for."""
     name, slash, task = word.rpartition("/")
     if slash and name in suites() and task in suites()[name].tasks():
         return suites()[name], [task]
@@ -66,12 +67,12 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
 
 
 def leading_suite(tasks: Iterable[str] | None) -> Suite:
-    """The first suite that has one of the tasks."""
+    """The first suite that has one of the tasks; the main suite if ``tasks`` is None."""
     return suites()[next(iter(tasks_by_suite(tasks)), main_suite().name)]
 
 
 def suite_of_override(override: str, leading: Suite) -> Suite:
-    """The suite that an override concerns, or whose profile it names."""
+    """The suite whose profile an override changes or names: by the override's prefix, ``leading`` without a prefix."""
     named = (suite for suite in suites().values() if f"{key_of(override)}.".startswith(suite.prefix))
     return next(named, leading)
 
@@ -96,11 +97,11 @@ def without_prefix(override: str) -> str:
 
 
 def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profile: str | None, is_asked: bool) -> str:
-    """The name of the profile of ``suite``. Empty if the suite is not trained.
+    """The name of the profile with which ``suite`` is trained. Empty if the suite is not trained.
 
-    ``profile`` is the profile of the suite ``leading``. ``is_asked`` is true if a task of ``suite`` was requested.
-    Otherwise a suite that does not lead is trained only if an override names its profile, or the leading profile does
-    under ``beside``. Raises ``ConfigError`` if the leading suite has no profile of that name, but another suite has.
+    ``profile`` is the requested profile of the suite ``leading``. Any other suite is trained in three cases: an
+    override names its profile, the leading profile names it under ``beside``, or a task of the suite was requested
+    (``is_asked``). Raises ``ConfigError`` if the leading suite has no such profile, but another suite has.
     """
     named = [word.partition("=")[2] for word in overrides if f"{key_of(word)}." == suite.prefix]
     if suite is leading:
@@ -116,10 +117,9 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
 def load_profile(
     suite: Suite, name: str, overrides: Sequence[str], tasks: Iterable[str] | None
 ) -> tuple[Profile, list[str]]:
-    """The changed profile ``name`` of a suite, and the tasks in the order of their table, by default the suite's usual
-    tasks.
+    """The profile ``name`` of a suite, changed by the overrides, and the tasks in the order of their table.
 
-    Raises ``ConfigError`` for an override that concerns none of the tasks.
+    If ``tasks`` is None, these are the suite's usual tasks. Raises ``ConfigError`` for an override of another task.
     """
     profile = suite.Profile.load(name, overrides)
     chosen = set(suite.usual_tasks() if tasks is None else tasks)
@@ -129,7 +129,7 @@ def load_profile(
 
 
 def _refuse_profile_of_another(name: str, suite: Suite) -> None:
-    """Raise ``ConfigError`` for the name of a profile that other suites ship."""
+    """Raise ``ConfigError`` if other suites have a profile of this name."""
     others = [other.name for other in suites().values() if name in other.Profile.names()]
     if others:
         noun, names = suite.Profile.noun, ", ".join(suite.Profile.names())

@@ -1,4 +1,4 @@
-"""The base class of suites. A suite trains labels and scores them. Packages above use only this interface."""
+"""The base class of suites. A suite trains labels and scores them. Packages that import suites use this interface."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AnyProfile: TypeAlias = Profile
 MICRO_BATCH_TOKENS = 12_288
 """Default number of text tokens that go through a model at once: 12 windows of 1,024, as in nanoGPT."""
 MOST_CHANGES = 6
-"""The most changes with which a protocol is still named after a shipped profile."""
+"""The largest number of changes with which a protocol is still named after a shipped profile."""
 OWN_PROFILE = "of its own"
 """The profile name of a protocol with more than ``MOST_CHANGES`` changes."""
 
@@ -46,7 +46,7 @@ class Size:
 
     parameters: int  # trainable parameters of the whole model
     steps: int  # optimiser steps
-    seq_len: int  # tokens of an input
+    seq_len: int  # tokens per input
     sequences_per_step: int
     flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
     trained_tokens: int
@@ -61,13 +61,14 @@ class Size:
 
 
 class Suite(abc.ABC):
-    """A way to train and score labels. A suite is an instance of a subclass, which sets these values.
+    """A way to train and score labels. Each suite is an instance of a subclass that sets the attributes below.
 
     The defaults fit a suite whose tasks have one column each, an accuracy in percent.
     """
 
     name: ClassVar[str]
-    """The name in every job. It is also the prefix of its overrides if another suite leads, unless ``key`` is set."""
+    """The suite's name in jobs. If another suite leads, overrides of this suite begin with it, unless ``key`` is set.
+    """
     title: ClassVar[str]
     """The title in words, such as ``MAD tasks``."""
     Profile: ClassVar[type[AnyProfile]]
@@ -77,11 +78,13 @@ class Suite(abc.ABC):
     trial: ClassVar[str]
     """``module:class`` of its :class:`madbench.suites.trial.Trial`, loaded with torch when it is needed."""
     scoring: ClassVar[str] = "madbench.suites.scoring:Scoring"
-    """``module:class`` that reads its records, loaded with pandas when it is needed."""
+    """``module:class`` of its :class:`madbench.suites.scoring.Scoring`, loaded with pandas when it is needed."""
     reference: ClassVar[str] = ""
-    """Module with the reference code of its protocol, which ``madbench bench training --peer`` times beside ours."""
+    """Module with the reference code of its protocol, which ``madbench bench training --peer`` times for comparison."""
     key: ClassVar[str] = ""
+    """The suite's name in overrides, if it is not ``name``."""
     abbreviation: ClassVar[str] = ""
+    """The suite's short name in tables, if it is not ``name``."""
     sort_order: ClassVar[int] = 100
     """The sort key of the suite among all suites, ascending."""
     measure: ClassVar[str] = "accuracy in percent"
@@ -90,29 +93,30 @@ class Suite(abc.ABC):
     """Columns that are means over tasks, by name."""
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
     budgets: ClassVar[tuple[Budget, ...]] = tuple(name for name, rule in BUDGETS.items() if not rule.chooses_steps)
-    """The budgets under which it can train. A suite with one that chooses steps plans them by
-    :func:`madbench.suites.compute.with_steps`, and its schedule and size use ``job.steps``."""
+    """The budgets under which the suite can train. If a budget chooses the number of steps, :meth:`plan` has to call
+    :func:`madbench.suites.compute.with_steps`, and the schedule and the size have to use ``job.steps``."""
     logged: ClassVar[tuple[str, ...]] = ()
     """Columns that every row of a run's curve must have. A stored run without them is damaged."""
     data_package: ClassVar[str] = "madbench.tasks"
-    """The room of this package that makes the data of its jobs."""
+    """The subpackage that makes the data of its jobs."""
     keeps_weights: ClassVar[bool] = False
     """True if its runs keep their weights by default."""
     uses_all_cores: ClassVar[bool] = False
     """True if a run on the CPU uses all cores, False if it uses one core."""
     judged_by: ClassVar[tuple[str, str, str]] = ("accuracy", "acc {:.3f}", "{:.1%}")
-    """The metric that judges a run, its format with a name, and its format without a name."""
+    """The metric that is shown as a run's result, its format with the metric's name, and its format without."""
     profiles_note: ClassVar[str] = "runs: for one label and one seed"
     """The note below the list of its profiles."""
     not_inspected: ClassVar[str] = ""
     """The reason why madbench inspect cannot show its models; empty if it can."""
     file_key: ClassVar[str] = ""
-    """A key by which its profile files are recognised among those of later suites. If empty, a file names its suite."""
-    had_unequal_shares: ClassVar[bool] = False
-    """True if runs on several processes weighted the examples of a step unequally before ``equal_shares`` was stored.
+    """A YAML key by which a profile file is recognised as one of this suite. If empty, the file has to name its suite.
     """
+    had_unequal_shares: ClassVar[bool] = False
+    """True if runs on several processes weighted the examples of a step unequally in earlier versions, which did not
+    store ``equal_shares``."""
     claimed_columns: ClassVar[tuple[str, ...]] = ()
-    """Columns used by claims that a table may lack."""
+    """Columns that claims use, whether or not a table shows them."""
     figures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """The suite's own figures: ``module:value`` of a Drawing, by name."""
 
@@ -129,10 +133,10 @@ class Suite(abc.ABC):
 
     @abc.abstractmethod
     def canonical(self, job: Job) -> Job:
-        """The canonical form of a job. Two jobs train the same, apart from the seed, if their forms have one id.
+        """The canonical form of a job. Jobs whose canonical forms have the same id train the same, except for the seed.
 
-        The form is for comparison only: it may have values that no mixer takes, and its seed is 0. A job keeps the
-        values of its profile, even without effect, because they are part of its id. Most suites call
+        The form is for comparison only: it may have values that no mixer accepts, and its seed is 0. The job itself
+        keeps all values of its profile, even those without effect, because they are part of its id. Most suites call
         :func:`madbench.suites.overrides.canonical_job`.
         """
 
@@ -141,11 +145,11 @@ class Suite(abc.ABC):
         """The size of a job."""
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
-        """Examples per optimiser step, over all processes. Two numbers if the last batch of an epoch is smaller."""
+        """Examples per optimiser step, summed over processes. A second number is the smaller last batch of an epoch."""
         return (self.size(job).sequences_per_step,)
 
     def check_processes(self, job: Job, processes: int) -> None:
-        """Raise ``ConfigError`` for a job with a batch of fewer examples than ``processes`` that train together."""
+        """Raise ``ConfigError`` if a batch of the job has fewer examples than there are ``processes``."""
         fewest = min(self.batch_sizes(job))
         if fewest < processes:
             raise ConfigError(
@@ -156,7 +160,7 @@ class Suite(abc.ABC):
     def weighs_unequally(self, job: Job, details: Mapping[str, Any]) -> bool:
         """True if the examples of a batch had unequal weights in a stored run with these details.
 
-        Earlier versions averaged the means of processes, also if these had unequal numbers of examples.
+        Earlier versions averaged the mean losses of processes, even if these had unequal numbers of examples.
         """
         processes = details.get("world_size", 1)
         if not self.had_unequal_shares or details.get("equal_shares") or not processes > 1:
@@ -168,7 +172,7 @@ class Suite(abc.ABC):
         return self.averages[name].tasks if name in self.averages else (name,)
 
     def jobs(self, labels: Iterable[str], profile: AnyProfile, **options: Any) -> list[Job]:
-        """The jobs of :meth:`plan`. Raises ``ConfigError`` for an override without effect on all of them."""
+        """The jobs of :meth:`plan`. Raises ``ConfigError`` as :meth:`madbench.suites.overrides.Plan.checked` does."""
         return self.plan(labels, profile, **options).checked()
 
     def schedule(self, job: Job) -> Schedule | None:
@@ -176,9 +180,9 @@ class Suite(abc.ABC):
         return None
 
     def schedule_warning(self, job: Job) -> str:
-        """A warning about a job's learning-rate schedule, as a clause, such as an end that is not reached.
+        """A warning about a job's learning-rate schedule, as a clause. Empty if there is nothing to warn of.
 
-        Empty if it is normal.
+        An example is training that ends before the cosine does.
         """
         schedule = self.schedule(job)
         return schedule.warning if schedule else ""
@@ -192,7 +196,7 @@ class Suite(abc.ABC):
         return ()
 
     def about_task(self, task: str) -> str:
-        """A description of a task for lists."""
+        """The description of a task in lists of tasks."""
         column = self.column(task)
         return column.words if column else self.title
 
@@ -216,7 +220,7 @@ class Suite(abc.ABC):
 
     @property
     def short(self) -> str:
-        """The suite's short name before budgets and counts in a table of several suites."""
+        """The short name that precedes the suite's budgets and counts in a table of several suites."""
         return self.abbreviation or self.name
 
     @property
@@ -261,16 +265,16 @@ class Suite(abc.ABC):
         return {name: self.Profile.load(name) for name in self.Profile.names()}
 
     def nearest(self, job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[str, ...]]:
-        """The shipped profile nearest to the job, and the changes from it, without the precision.
+        """The name of the shipped profile nearest to the job, and the changes from it, without the precision.
 
-        The profile is ``of its own`` if there are more than ``most_changes`` changes.
+        The name is ``of its own``, without changes, if there are more than ``most_changes`` changes.
         """
         changes = {name: profile.changes(job) for name, profile in self.shipped().items()}
         nearest = min(changes, key=lambda name: len(changes[name]))
         return (OWN_PROFILE, ()) if len(changes[nearest]) > most_changes else (nearest, tuple(changes[nearest]))
 
     def has_profile(self, name: str) -> bool:
-        """True if a name, or a YAML file, is one of its profiles."""
+        """True if ``name`` is the name of one of its profiles, or the path of a YAML file with one."""
         try:
             return bool(self.Profile.load(name))
         except ConfigError:
@@ -305,9 +309,9 @@ class Suite(abc.ABC):
         return None
 
     def result(self, metrics: Mapping[str, float], in_list: bool = False) -> str:
-        """The number that judges a run, as text.
+        """The result of a run as text (``judged_by``). Empty if the metric is missing.
 
-        With ``in_list``, the text names the number. Empty if there is none.
+        With ``in_list``, the text includes the name of the metric.
         """
         name, named, alone = self.judged_by
         return (named if in_list else alone).format(metrics[name]) if metrics.get(name) is not None else ""
@@ -323,7 +327,7 @@ class Suite(abc.ABC):
     def corpus_for(self, profile: AnyProfile, source: CorpusSource) -> Corpus | None:
         """The corpus that jobs of the profile are trained on. None if the tasks of the suite need none.
 
-        Raises ``ConfigError`` for a corpus on which the profile cannot be trained, and if one is needed and not named.
+        Raises ``ConfigError`` if the profile cannot be trained on the corpus, or if a corpus is needed and not named.
         """
         return None
 
@@ -338,6 +342,9 @@ class Suite(abc.ABC):
         """
 
     def check_profile(self, profile: AnyProfile) -> tuple[str, set[int]]:
-        """A description of the runs of a profile, and their lengths. Raises ``ConfigError`` if it has no runs."""
+        """A description of a profile's runs, and the lengths of their inputs in tokens.
+
+        Raises ``ConfigError`` if the profile has no runs.
+        """
         jobs = self.plan(["S"], profile, seeds=(0,)).jobs
         return f"{len(jobs)} runs per label", {self.size(job).seq_len for job in jobs}

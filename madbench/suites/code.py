@@ -1,15 +1,17 @@
-"""The code that affects a job's numbers: lists of files for plugins and users, digests for this package.
+"""The code that affects a job's numbers, as stored in its record and as installed now.
+
+Code of plugins and of users' modules is stored as lists of files, code of this package as digests.
 
 Digests of the package's own code are of whole files, without comments and docstrings. The code of a package in
 ``madbench/papers`` belongs to the part that uses it:
 
 - ``family``: the families of the label's mixers, and the module that builds the mixers of a model, with their imports
   from ``madbench.mixers``, without modules that only check or explain;
-- ``task``: the task's generator, and what the suite's trial and the generator import of ``madbench.tasks``; of a suite
-  that reads text, what the trial imports of ``madbench.text``;
-- ``suite``: the suite's trial and its imports from ``madbench.suites`` itself, or from a paper's package, and the
-  imports of the trials' base class there;
-- ``model``: the trial's imports from ``madbench.models``, with their own imports there;
+- ``task``: the task's generator, and the modules of ``madbench.tasks`` that the generator or the suite's trial imports.
+  For a suite that reads text: the modules of ``madbench.text`` that the trial imports;
+- ``suite``: the suite's trial, and the modules of ``madbench.suites`` or of a paper's package that the trial or the
+  base class of trials imports;
+- ``model``: the modules of ``madbench.models`` that the trial imports, with their own imports there;
 - ``training``: the loop and its imports from ``madbench.training``, without modules that only measure costs.
 """
 
@@ -75,7 +77,8 @@ class RunCode:
     """The code of a stored run, compared with the installed code."""
 
     state: Literal["same", "changed", "absent", "unknown", "other"] = "same"
-    """``other``: code of this package differs. The other states concern code outside of it (:class:`CodeState`)."""
+    """``other`` if code of this package differs. ``changed``, ``absent`` and ``unknown`` describe code outside of this
+    package (:class:`CodeState`)."""
     what: str = ""
     """The changed file, the absent file or package, or the parts of this package that differ."""
     is_recorded: bool = True
@@ -151,9 +154,9 @@ def _package_code(suite: str, task: str, families: tuple[str, ...]) -> dict[str,
 def package_modules(
     suite: str, task: str, families: Sequence[str]
 ) -> dict[str, tuple[list[str], list[str], tuple[str, ...]]]:
-    """The arguments of :func:`madbench.identity.package.package_digest` for each part of a label of some families.
+    """The arguments of :func:`madbench.identity.package.package_digest` for each of ``PARTS``, by part.
 
-    These are the starting modules, the subpackages in which imports are followed, and the names of excluded modules.
+    They are the starting modules, the subpackages in which imports are followed, and the names of excluded modules.
     """
     found = find_suite(suite)
     trial = found.trial.partition(":")[0]

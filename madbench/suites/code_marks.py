@@ -10,19 +10,22 @@ from madbench.jobs import Job
 from madbench.suites.code import RunCode, run_code
 
 SIGN = "¶"
-"""The mark after the name of such a row."""
+"""The mark after the name of a row whose runs used other code."""
 MOST_NAMED = 5
 """The most rows that a sentence names."""
 UNRECORDED = "code that an earlier madbench did not record"
 
 
 def runs_of(count: int, subject: str, noun: str = "run") -> str:
-    """``4 runs of my:my_mixers.MyMixer``."""
+    """A phrase such as ``4 runs of my:my_mixers.MyMixer``."""
     return f"{count:,} {noun}{'s' if count > 1 else ''} of {subject}"
 
 
 def of_other_version(count: int, subject: str, what: str) -> str:
-    """``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``, earlier or later."""
+    """A clause such as ``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``.
+
+    The version may be earlier or later.
+    """
     return f"{runs_of(count, subject)} {'are' if count > 1 else 'is'} from another version of {what}"
 
 
@@ -31,7 +34,7 @@ class CodeMarks:
     """The runs of a table by the state of their code."""
 
     by_code: dict[RunCode, list[str]] = field(default_factory=dict)
-    """The row of every run, by the state of its code."""
+    """The rows of runs by the state of their code, with one entry per run."""
 
     @classmethod
     def from_runs(cls, runs: Iterable[tuple[str, Job, Mapping[str, Any]]]) -> CodeMarks:

@@ -12,7 +12,7 @@ LAST_EVALUATIONS = 5
 
 
 def loss_l5(train_losses: Sequence[float]) -> float:
-    """L5: the mean of the last five training-batch evaluations, or of all if there are fewer. NaN if there are none."""
+    """L5: the mean training loss of the last five evaluations, or of all if there are fewer. NaN if there are none."""
     last = train_losses[-LAST_EVALUATIONS:]
     return sum(last) / len(last) if last else math.nan
 
@@ -24,8 +24,8 @@ class Column:
     name: str
     heading: str
     _: KW_ONLY
-    digits: int  # decimal places that are printed; they decide nothing
-    better: Literal["higher", "lower", ""] = ""  # empty if it is not a result: no interval and no best
+    digits: int  # decimal places that are printed; comparisons do not use them
+    better: Literal["higher", "lower", ""] = ""  # empty if the column is not a result; it then has no interval or best
     limits: tuple[float, float] = (-math.inf, math.inf)  # smallest and largest possible value
     missing: str = ""  # text of a cell without a number
     resolution: float = 1e-6  # step of the values; values within one step are equal
@@ -42,7 +42,7 @@ class Column:
 
     @classmethod
     def percent(cls, name: str, heading: str, **fields: Any) -> Column:
-        """A column of percentages, of which more is better. ``fields`` are added or replace others."""
+        """A column of percentages, where higher is better. ``fields`` add to these defaults or replace them."""
         usual: dict[str, Any] = {
             "digits": 1,
             "better": "higher",
@@ -54,7 +54,7 @@ class Column:
 
     @classmethod
     def accuracy(cls, name: str, heading: str, **fields: Any) -> Column:
-        """A column of accuracies in percent. ``fields`` are added or replace others."""
+        """A column of accuracies in percent. ``fields`` add to these defaults or replace them."""
         usual = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
         return cls.percent(name, heading, **(usual | fields))
 

@@ -24,7 +24,10 @@ NEAR = 2
 
 
 def with_steps(jobs: Iterable[Job], size: Callable[[Job], Size]) -> list[Job]:
-    """The jobs, with the number of steps set if their budget chooses it. ``size`` is the function of their suite."""
+    """The jobs, with the number of steps set if their budget chooses it.
+
+    ``size`` is :meth:`madbench.suites.base.Suite.size` of their suite.
+    """
     found: dict[str, int] = {}
     matched = []
     for job in jobs:
@@ -69,9 +72,10 @@ def compute_details(job: Job, size: Callable[[Job], Size]) -> dict[str, Any]:
 
 
 def _stored_steps(job: Job) -> int:
-    """The steps of the stored runs of a label that is planned without its code; 0 for other labels.
+    """The number of steps of a stored run, for a label that is planned without its code; 0 for other labels.
 
-    The FLOPs of such a label are not known. A run that is not stored is planned with one step, and is never trained.
+    The FLOPs of a label without its code are not known. A run that is not stored is planned with one step, and is never
+    trained.
     """
     if code := stored_code(job.label):
         return code.steps.get(run_key(job), 1)

@@ -1,4 +1,4 @@
-"""The corpus of a job of a suite that reads text: where a plan gets it, and how a record describes it."""
+"""Corpora of suites that read text: the source of a plan's corpus, and the corpus that a record describes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class CorpusSource(Protocol):
         """The corpus that the user named, or else the default one."""
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
-        """A corpus without text, with which a profile is counted. None if the jobs of the plan are to be trained."""
+        """A corpus without text, for counting the jobs and costs of a profile. None if the jobs are to be trained."""
 
 
 @dataclass(frozen=True)
 class StoredCorpus:
-    """A corpus as a record describes it; its tokens need not be there."""
+    """A corpus as a record describes it. Its token files need not exist."""
 
     digest: str
     padded_vocab_size: int
@@ -58,7 +58,10 @@ class StoredCorpus:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options that a command needs beside the folder: for token files of another program, the meaning of ids."""
+        """Options that a command needs in addition to the folder: the tokenizer and the type of the ids.
+
+        Empty for a corpus that madbench prepared, whose manifest has both.
+        """
         description = self.description if self.description.get("split_rule") == AS_FOUND else {}
         return {f"--{name}": description[name] for name in ("tokenizer", "dtype") if name in description}
 

@@ -1,4 +1,4 @@
-"""The base class of trials on examples in memory, which are read in another order in every epoch."""
+"""The base class of trials on examples in memory, which are reshuffled every epoch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Examples = tuple[Tensor, Tensor]
 
 
 class EpochTrial(Trial):
-    """A trial whose batches are reshuffled every epoch. Each epoch adds a row to the curve. The last may be partial.
+    """A trial whose examples are reshuffled every epoch. Each epoch adds a row to the curve.
 
-    The model has a ``backbone``. A subclass calls :meth:`take` when it opens.
+    The last epoch may be partial. The model needs a ``backbone``. A subclass calls :meth:`take` in :meth:`open`.
     """
 
     streams = ("init", "data", "order")
@@ -28,7 +28,7 @@ class EpochTrial(Trial):
     data: Mapping[str, Examples]
 
     def take(self, data: Mapping[str, Examples], length: int, schedule: Schedule) -> None:
-        """Train on the split ``train`` of ``data``, in sequences of ``length`` tokens."""
+        """Set up training on the split ``train`` of ``data``, in sequences of ``length`` tokens."""
         config, examples = self.job.training, len(data["train"][0])
         self.data, self.schedule, self.steps = data, schedule, schedule.steps
         self.steps_per_epoch = config.steps_per_epoch(examples)
@@ -49,7 +49,7 @@ class EpochTrial(Trial):
             yield self._examples(part), share
 
     def terms(self, places: np.ndarray) -> int | Tensor:
-        """The number of terms of the mean loss at consecutive places in the order of the epoch."""
+        """The number of loss terms of the examples at ``places``, consecutive places in the order of the epoch."""
         return len(places)
 
     def has_row(self, step: int) -> bool:
@@ -66,7 +66,7 @@ class EpochTrial(Trial):
         return inputs[index], targets[index]
 
     def _index(self, places: np.ndarray) -> Tensor:
-        """The examples at consecutive places in the order of the epoch."""
+        """Indices of the examples at consecutive places in the order of the epoch."""
         return self._order[places[0] : places[-1] + 1]
 
 

@@ -1,4 +1,4 @@
-"""The effect of a profile's overrides on each job. A planned job never carries an override without effect on it."""
+"""The removal of overrides without effect: a planned job carries only the overrides that have an effect on it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Plan:
     without_effect: Mapping[
         str, Mapping[str, str]
     ]  # by label: overrides without effect on all its jobs, and the reason
-    canonical: Mapping[str, str]  # overrides that train the same as another value, and that value
+    canonical: Mapping[str, str]  # override with a value that is not canonical, to the equal override with one that is
 
     def checked(self) -> list[Job]:
         """The jobs.
 
-        Raises ``ConfigError`` for an override without effect on all of them, or with a value that is not canonical.
+        Raises ``ConfigError`` for an override that has no effect on any job, or whose value is not canonical.
         """
         for word in self.without_effect:
             check_effect(key_of(word), [self])
@@ -54,7 +54,7 @@ class Plan:
 
 
 def check_effect(key: str, plans: Sequence[Plan]) -> None:
-    """Raise ``ConfigError`` if all plans override a key and no override of it has an effect on any job."""
+    """Raise ``ConfigError`` if all plans override ``key`` without effect on any of their jobs."""
     why = [(label, plan.why_without_effect(key).get(label, "")) for plan in plans for label in plan.labels]
     if why and all(reason for _, reason in why):
         names = [repr(label) for label in dict.fromkeys(label for label, _ in why)]
@@ -85,7 +85,7 @@ def drop_ineffective_overrides(
         return {canonical(job).id: job for job in under if job.label == label}
 
     def without_overrides(job: Job) -> tuple[Job, tuple[str, ...], set[str]]:
-        """The job, the overrides with an effect on it, and the other overrides that would change its identity."""
+        """The job without ineffective overrides, the effective overrides, and ineffective ones that changed its id."""
         kept, changing = words, set[str]()
         canonical_id = canonical(job).id if words else ""
         for word in words:
@@ -129,7 +129,7 @@ def _why_unread(profile: Profile, word: str, label: str) -> str:
 
 
 def _canonical_overrides(words: Sequence[str], jobs: Iterable[Job], canonical: Callable[[Job], Job]) -> dict[str, str]:
-    """The overrides of training settings that are not canonical in any job, and their canonical form.
+    """The overrides of training settings whose value is canonical in no job, each with its canonical form.
 
     A canonical value of 0 stands for a value that depends on other settings. Both forms are then accepted.
     """
@@ -156,11 +156,11 @@ def _number(value: Any) -> float | None:
 def canonical_job(
     job: Job, width: int, max_len: int, *, redraws: bool = False, is_shorter: bool = True, **fields: Any
 ) -> Job:
-    """The canonical form of a job, given the ``fields`` of it that a suite made canonical.
+    """The canonical form of a job. ``fields`` are the fields that its suite has made canonical already.
 
-    The seed is 0. The mixer has its ranks in place of the settings that change nothing else, and no setting without
-    effect. ``width`` and ``max_len`` are the sizes of its mixers. ``redraws`` is True if the model initialises their
-    linear maps itself, and ``is_shorter`` if some inputs are shorter than ``max_len`` tokens.
+    The seed is 0. The settings of the mixer are its ranks, and the settings that change it other than through the
+    ranks. ``width`` and ``max_len`` are the sizes of the mixers. ``redraws`` is True if the model initialises the
+    linear maps of its mixers itself, and ``is_shorter`` if some inputs are shorter than ``max_len`` tokens.
     """
     job = replace(job, seed=0, **fields)
     if stored_code(job.label):

@@ -39,7 +39,7 @@ class StoredCode:
         return cls({job.task: job.family for job in jobs}, jobs[0].mixer, steps)
 
     def identity(self, task: str) -> str:
-        """``Job.family`` of a job on a task. If the task has no stored run, that of another task."""
+        """``Job.family`` of a job on a task. If no run of the task is stored, the value of another task."""
         return self.identities.get(task, next(iter(self.identities.values())))
 
 
@@ -63,7 +63,7 @@ _STORED_CODE: ContextVar[Mapping[str, StoredCode]] = ContextVar("stored_code", d
 
 @contextmanager
 def plan_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
-    """Plan these labels as their runs are stored while the block runs: no import of their code and no budget check."""
+    """Within the block, plan these labels from their stored runs, without importing their code or checking budgets."""
     token = _STORED_CODE.set(codes)
     try:
         yield
@@ -72,7 +72,7 @@ def plan_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
 
 
 def stored_code(label: str) -> StoredCode | None:
-    """The stored code that replaces the code of a label in the plan being made; None if the code itself is used."""
+    """The stored code from which a label is planned (:func:`plan_as_stored`); None if its own code is used."""
     return _STORED_CODE.get().get(label)
 
 
@@ -84,10 +84,10 @@ def plan_jobs(
     budget: Budget,
     fidelity: Fidelity = "corrected",
 ) -> list[Job]:
-    """The jobs of every label in ``runs``. A run is (task, setting, longest sequence, training, source of the task).
+    """One job per label and run. A run is (task, setting, longest sequence, training, source of the task).
 
-    Each run is given once. The jobs have seed 0. Raises ``BudgetError``, which names the task, if a label has no ranks
-    at this size and length.
+    ``runs`` has no duplicates. The jobs have seed 0. Raises ``BudgetError``, which names the task, if no ranks of a
+    label meet the budget at this size and length.
     """
     parsed: list[str | Label] = [label if stored_code(label) else parse(label) for label in labels]
     check_count(len(parsed) * len(runs))
@@ -142,10 +142,10 @@ def check_count(count: int) -> None:
 
 
 def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
-    """The field ``family`` of a job: the family's identity, and the parameters that the published fidelity does not
-    redraw.
+    """The field ``family`` of a job: the identity of the label's family.
 
-    Runs in which these parameters were redrawn therefore have other ids.
+    In the published fidelity it also names the parameters that keep the initial values of their mixer. Runs that redrew
+    these parameters therefore have other ids.
     """
     identity = label_identity(label)
     if fidelity == "published" and settings_class(task).model == "language_model":
@@ -160,13 +160,13 @@ def unique(jobs: Iterable[Job]) -> list[Job]:
 
 
 def choosing_note(seeds: int) -> str:
-    """A note on labels with several learning rates or decays: the first of their ``seeds`` seeds is not reported."""
+    """The note that the first of ``seeds`` seeds is not reported if a label has several learning rates or decays."""
     what = "The first seed of a label chooses among several learning rates or decays, and is not reported"
     return f"{what}: {seeds} seeds give n = {seeds - 1}."
 
 
 def choosing_advice(seeds: int) -> str:
-    """The number of seeds to train if a seed that chooses leaves too few for a test. Empty if there are enough."""
+    """Advice to train more seeds, if too few are left for a test after the seed that chooses. Empty if enough are."""
     if seeds > LEAST_SEEDS:
         return ""
     return f"Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds."

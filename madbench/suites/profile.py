@@ -20,7 +20,7 @@ from madbench.mixers import LoadedFamily, own_settings, used_settings
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
 """Keys that describe the file itself. They cannot be overridden."""
 LIKE = "like"
-"""Key of a file: the name of the shipped profile whose settings hold where the file has none."""
+"""Key of a profile file that names a shipped profile. The file inherits every setting that it does not have itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +30,10 @@ class Profile:
     folder: ClassVar[Path]
     """The folder of the shipped profiles."""
     suite_name: ClassVar[str] = ""
-    """The suite's name. Papers bring profiles in ``profiles/SUITE_NAME/``. A subclass does not inherit it."""
+    """The suite's name. Papers add profiles to the suite in ``profiles/SUITE_NAME/``. A subclass does not inherit it.
+    """
     noun: ClassVar[str]
-    """The word for it in messages."""
+    """The word for a profile of the suite in messages."""
     Model: ClassVar[type]
     """The configuration class of the model around the mixer."""
     Training: ClassVar[type]
@@ -68,7 +69,7 @@ class Profile:
     def __post_init__(self) -> None:
         kinds = [self.Model]
         families = loadable_families() if set(self.model) - set(field_names(self.Model)) else ()
-        for family in families:  # as many as have the settings: the others need not be loaded to read a profile
+        for family in families:  # ends as soon as all settings are known, so that no further family is loaded
             if self.can_train(family):
                 kinds.append(family.Settings)
             if set(self.model) <= {name for kind in kinds for name in field_names(kind)}:
@@ -86,7 +87,7 @@ class Profile:
             raise ConfigError(f"chosen_on: {error}") from error
 
     def chosen_labels(self) -> frozenset[str]:
-        """The labels on whose results its settings were chosen. They give no unbiased result under it."""
+        """The labels on whose results its settings were chosen. Their results under this profile are biased."""
         return frozenset(map(str, expand([f"@{self.chosen_on}"]))) if self.chosen_on else frozenset()
 
     def check_training(self, training: Mapping[str, Any], where: str) -> None:
@@ -97,7 +98,9 @@ class Profile:
         from_mapping(self.Training, training, where)
 
     def check_spelling(self, where: str) -> None:
-        """Raise ``ConfigError`` if a setting trains the same as its canonical value. The message begins with ``where``.
+        """Raise ``ConfigError`` if a value is not canonical: if it trains the same as the canonical value.
+
+        The message begins with ``where``.
 
         This checks a file. Overrides are checked by a plan of jobs (:class:`madbench.suites.overrides.Plan`).
         """
@@ -113,7 +116,7 @@ class Profile:
     def mixer_settings(self, label: str) -> dict[str, Any]:
         """The family settings that identify the label's jobs.
 
-        A setting added later is included only if it is not at its default.
+        A setting that the family got later is included only if it is not at its default.
 
         Raises ``ConfigError`` for an override that has no effect on the label.
         """
@@ -129,7 +132,7 @@ class Profile:
         return {name: value for name, value in identifying_fields(settings).items() if name in own}
 
     def changes(self, job: Job) -> list[str]:
-        """The overrides with which this profile trains the job, without a precision that depends on the machine."""
+        """The overrides with which this profile trains the job, except the precision, which depends on the machine."""
         setting, mixer = mapping_text(job.setting), mapping_text(job.mixer)
         own, shared = (job.label, mixer), (job.task, setting, job.model, job.training)
         if own not in self._changes:
@@ -173,7 +176,7 @@ class Profile:
         return []
 
     def job_words(self, job: Job) -> list[str]:
-        """The overrides under which this profile trains, for the job's label and task, only this job."""
+        """The overrides that restrict this profile to this one job, among the jobs of its label, task and seed."""
         return []
 
     def trains_job(self, job: Job) -> bool:
@@ -189,7 +192,10 @@ class Profile:
         return not self.overrides and not self.source.endswith((".yaml", ".yml"))
 
     def why_unread(self, override: str, label: str) -> str:
-        """The reason why an override of a mixer setting has no effect on the label; empty for any other override."""
+        """The reason why an override of a mixer setting has no effect on the label.
+
+        Empty if it has an effect, and for an override of another setting.
+        """
         section, _, name = key_of(override).partition(".")
         read = used_settings(label)
         if section != "model" or name in (*field_names(self.Model), *read):
@@ -197,7 +203,7 @@ class Profile:
         return f"settings of its mixer: {', '.join(f'model.{setting}' for setting in read) or 'none'}"
 
     def under(self, overrides: Sequence[str]) -> Self:
-        """The profile with these overrides only."""
+        """This profile with ``overrides`` in place of its own overrides."""
         key = tuple(overrides)
         if key not in self._under:
             self._under[key] = type(self).load(self.source, overrides)
@@ -214,7 +220,7 @@ class Profile:
 
     @classmethod
     def files(cls) -> dict[str, Path]:
-        """The profiles that have a name: shipped ones, and those that papers bring."""
+        """The files of the profiles that have a name, by name: profiles of the suite's folder and of papers."""
         own = vars(cls).get("suite_name", "")
         brought = files_of_papers(f"profiles/{own}") if own else {}
         return dict(sorted((brought | {path.stem: path for path in cls.folder.glob("*.yaml")}).items()))
@@ -262,7 +268,7 @@ class Profile:
     def read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """The content of a profile's file, merged over the content of the profile that its key ``like`` names.
 
-        Raises ``ConfigError`` if that profile is not shipped, or is like this one.
+        Raises ``ConfigError`` if that profile is not shipped, or if two profiles are like each other.
         """
         mapping = dict(read_yaml(path))
         if LIKE not in mapping:
@@ -315,7 +321,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 
 def changed_overrides(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """The overrides that make the settings ``theirs`` of a section ``ours``."""
+    """The overrides that turn the settings ``theirs`` of a section into ``ours``."""
     return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
 
 
@@ -337,7 +343,7 @@ def usual_settings(label: str) -> dict[str, Any]:
 
 
 def _apply_override(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-    """Return ``mapping`` with one override. Values of single tasks for the same key are removed."""
+    """Return ``mapping`` with one override, and without the values that single tasks have for the same key."""
     changed_overrides, key = apply_override(mapping, override), key_of(override)
     is_rate = key in ("learning_rates", "training.learning_rate")
     if is_rate or key.startswith("training."):

@@ -73,9 +73,8 @@ class Protocol:
 def recognise_protocol(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
     """The protocol of stored jobs, named after the nearest shipped profile.
 
-    Each job comes with the details of its record.
-
-    It has the settings of the job whose label uses most of the changed settings, and the rates of all jobs.
+    ``stored`` has each job with the details of its record. The protocol has the settings of the job with the most
+    changed mixer settings, and the rates of all jobs.
     """
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)
@@ -106,9 +105,9 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
     """Group stored items of one suite by the id of their protocol, in order. ``job_of`` returns the job of an item.
 
     A run follows every protocol that differs from its own only in settings that its label does not use. If a profile
-    tries several rates and decays, runs that differ only in these follow one protocol; their label must be trained at
-    all its rates. A protocol is left out if all its runs follow another protocol. Of protocols with equal runs, the one
-    with the most changed settings is kept, so that labels which use these settings can join later.
+    tries several rates and decays, runs that differ only in these follow one protocol, provided that their label was
+    trained at all of its rates. A protocol is left out if another protocol has all its runs and more. Of protocols with
+    equal runs, the one with the most changed settings is kept, so that labels which use these settings can join later.
     """
     stored = list(stored)
     first: dict[str, Job] = {}
@@ -205,8 +204,9 @@ def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[str, ...]:
 
 
 def _follows(suite: Suite, job: Job, other: Job) -> bool:
-    """True if ``job`` differs from ``other``, a job of another label, only in mixer settings that its own label does
-    not use.
+    """True if ``job`` and ``other`` differ only in mixer settings that the label of ``job`` does not use.
+
+    Their labels may differ too.
     """
     if suite.shared_settings(job) != suite.shared_settings(other):
         return False

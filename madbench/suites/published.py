@@ -45,14 +45,17 @@ class Published:
 
     tables: tuple[PublishedTable, ...]
     margin_share: float = 0.0
-    """The share of a published gain that a claim of no difference may hide, if it states no ``within``."""
+    """The margin of a claim of no difference that states no ``within``, as a share of a published gain."""
     margin_labels: tuple[str, ...] = ()
-    """The label with that gain, and the label without it."""
+    """The two labels whose difference is that gain, the better one first."""
     heuristics: dict[str, float] = field(default_factory=dict)
     """Task to the score of its heuristic at the size of the published numbers, in the column's units."""
 
     def rows(self, folder: Path) -> Iterator[tuple[str, dict[str, str], dict[str, float]]]:
-        """Each row's label, its texts and its numbers by our column. Empty cells are left out."""
+        """Yield the label, the cells as text, and the numbers of each row by column of our tables.
+
+        Numbers of empty cells are left out.
+        """
         for table in self.tables:
             with open(folder / table.file, newline="", encoding="utf-8") as file:
                 for row in csv.DictReader(file):
@@ -87,9 +90,9 @@ def read_published(folder: Path) -> Published:
 
 @functools.cache
 def published_by_paper() -> Mapping[str, tuple[Path, Published]]:
-    """The folder and the published numbers of every paper that has some.
+    """The folder and the published numbers of every paper that has published numbers, by paper.
 
-    An installed paper whose file is wrong is left out; ``madbench ls papers`` says what is wrong.
+    An installed paper with an invalid file is left out; ``madbench ls papers`` says what is wrong.
     """
     found = {}
     for name, folder in paper_folders().items():
@@ -106,14 +109,14 @@ def published_by_paper() -> Mapping[str, tuple[Path, Published]]:
 
 @functools.cache
 def paper_scores(paper: str) -> Scores:
-    """The published numbers of a paper that belong to no profile of their own."""
+    """The published numbers of a paper, from the rows that name no profile."""
     folder, published = published_by_paper()[paper]
     return _merged((label, numbers) for label, row, numbers in published.rows(folder) if not row.get("profile"))
 
 
 @functools.cache
 def published_scores() -> Scores:
-    """The published numbers of all papers that belong to no profile of their own."""
+    """The published numbers of all papers, from the rows that name no profile."""
     return _merged(item for paper in published_by_paper() for item in paper_scores(paper).items())
 
 
@@ -145,7 +148,8 @@ def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[str, ...]) -> 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
     """The published numbers of the row ``name`` by column.
 
-    Only numbers of the protocol's size, or all with ``shows_always``.
+    Numbers that name no profile are included if the protocol's profile is comparable with the paper, or with
+    ``shows_always``.
     """
     is_shown = protocol.profile.comparable_with_paper or shows_always
     own = profile_scores(protocol.profile_name, protocol.overrides)

@@ -70,9 +70,9 @@ class JobOutcome:
 
 
 class Scoring:
-    """The reader of a suite's records.
+    """The computation of scores from a suite's records.
 
-    By default: one metric per task, the best of several rates, the mean over settings.
+    By default a task has one metric, at the best of several rates, averaged over the settings of the task.
 
     Of runs that differ only in learning rate and decay, one counts. The first seed of a label chooses the rate with the
     best ``selection`` for the other seeds, separately per setting, and is not reported. If each seed chose for itself,
@@ -113,9 +113,7 @@ class Scoring:
         return math.nan
 
     def solved_share(self, task: str) -> float:
-        """The fraction between chance and ceiling above which a seed has solved the task; NaN if no value counts as
-        solved.
-        """
+        """The fraction of the way from chance to ceiling above which a seed has solved the task. NaN if undefined."""
         return math.nan
 
     def sources(self, tasks: Sequence[str]) -> list[str]:
@@ -123,7 +121,7 @@ class Scoring:
         return list(dict.fromkeys((type(self.suite).__module__, type(self).__module__)))
 
     def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
-        """One key per row's protocol. Only rows with equal keys are compared; by default all keys are equal."""
+        """The key of each row's protocol. Only rows with equal keys are compared; by default all keys are equal."""
         return [None] * len(protocols)
 
     def collect(self, outcomes: Iterable[JobOutcome]) -> pd.DataFrame:
@@ -265,7 +263,7 @@ class Scoring:
         return {*self.chosen_rows(collected).id, *collected[self.choosing_rows(collected)].id}
 
     def costs(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
-        """suite, label, column, budget_ratio and mixer_parameters of every job; NaN if they are not known."""
+        """A frame with suite, label, column, budget_ratio and mixer_parameters of every job; NaN if unknown."""
         return self.collect(outcomes)[["suite", "label", "column", "budget_ratio", "mixer_parameters"]]
 
     def timing_differences(self, outcomes: Sequence[JobOutcome]) -> list[str]:
@@ -304,7 +302,10 @@ class Scoring:
     def about(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
     ) -> str:
-        """Sentences on the numbers of a table and its missing runs. ``first`` names the row with these settings."""
+        """Sentences on the numbers of a table and its missing runs.
+
+        ``first`` names the row whose settings the sentences describe; empty if all rows have equal settings.
+        """
         meaning = self.meaning(protocol)
         where, *diverged = outcome_sentences(outcomes)
         notes = [f"{meaning[:1].upper()}{meaning[1:]}; mean over n seeds.", *self.sentences(protocol), where]
@@ -326,7 +327,7 @@ RATES_NOTE = (
 
 @functools.cache
 def scoring_of(suite: Suite) -> Scoring:
-    """The reader of a suite's records."""
+    """The :class:`Scoring` of a suite."""
     return pkgutil.resolve_name(suite.scoring)(suite)
 
 
@@ -373,7 +374,7 @@ def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
 
 
 def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:
-    """Scores of a column ``name``: the mean of ``columns`` for every label and seed with all their jobs."""
+    """Scores of a column ``name``: the mean of ``columns`` for every label and seed whose jobs are all done."""
     rows = scores[scores.column.isin(columns)]
     seeds = rows.assign(is_whole=rows.done == rows.expected).groupby(["suite", "label", "seed"], sort=False)
     numbers = seeds[["value", "budget_ratio", *SCALE]]

@@ -1,7 +1,7 @@
 """Scores of token tasks: accuracy at the best rate by validation, averaged over settings.
 
-Rates are chosen by ``selection_accuracy``, the validation accuracy of a seed that is not reported. Only in the
-published fidelity it is each seed's reported number itself.
+Rates are chosen by ``selection_accuracy``, the validation accuracy of a seed that is not reported. In the published
+fidelity it is instead the reported accuracy of each seed.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ def evaluate(
     predicted but never a target counts as zero. ``batch_perplexity`` is the mean over batches of exp(loss of the
     batch).
 
-    With ``batch_size``, batches are weighted by their examples, as in the reference implementation. Without it, there
-    is no perplexity and batches of 128 have equal weights.
+    With ``batch_size``, batches are weighted by their numbers of examples, as in the reference implementation. Without
+    it, ``batch_perplexity`` is left out, and batches of 128 examples have equal weights.
     """
     model.eval()
     loss, right_by_class, target_by_class, batch_macros, perplexities, weights = 0.0, 0, 0, [], [], []
@@ -114,7 +114,7 @@ class TokenTrial(EpochTrial):
         return self.progress_columns(interval) | scores | self._growth()
 
     def accuracy(self, row: Mapping[str, float]) -> float:
-        """The accuracy in a curve row that the fidelity uses."""
+        """The accuracy in a row of the curve: on validation, or on test (macro) in the published fidelity."""
         return row[f"{self.judge}_{'batch_macro' if self.is_published else 'token'}_accuracy"]
 
     def is_done(self, row: Mapping[str, float]) -> bool:
@@ -164,7 +164,7 @@ class TokenTrial(EpochTrial):
         return {LARGEST_COEFFICIENT: float(torch.stack(largest).amax())}
 
     def terms(self, places: np.ndarray) -> Tensor:
-        """The number of targets that count in the examples at ``places`` of the order of the epoch."""
+        """The number of targets that count in the examples at ``places``, places in the order of the epoch."""
         return (self.data["train"][1][self._index(places)] != IGNORE).sum()
 
 

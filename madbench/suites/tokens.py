@@ -1,4 +1,4 @@
-"""The base of suites of token tasks: each setting is trained for epochs until it is solved, as MAD's are."""
+"""The base of suites of token tasks. A setting is trained for a number of epochs, or until it is solved, as in MAD."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TrainingConfig(EpochTraining):
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """A profile's changes of one task."""
+    """The changes that a profile makes to one task."""
 
     setting: dict[str, Any] = field(default_factory=dict)
     """Parameters of the task that differ from its baseline."""
@@ -261,9 +261,10 @@ def size(job: Job) -> Size:
 
 
 class TokenSuite(Suite):
-    """A suite of token tasks (:class:`madbench.tasks.TaskSetting`). Each setting is trained for epochs, as MAD's are.
+    """A suite of token tasks (:class:`madbench.tasks.TaskSetting`). Each setting is trained for epochs, as in MAD.
 
-    A subclass sets its name, title, profile, default profile and averages. Its tasks are the tasks that name it.
+    A subclass sets the name, title, profile class, default profile and averages. By default, its tasks are those whose
+    ``suite`` is its name.
     """
 
     Profile = TokenProfile

@@ -37,7 +37,7 @@ class Schedule:
         return self.end + (self.peak - self.end) * (0.5 * (1 + math.cos(angle)))
 
     def equals(self, other: Schedule) -> bool:
-        """True if both have the same rates at every step. They are compared at the steps that tell schedules apart."""
+        """True if both have the same rates at every step. Only steps at which schedules can differ are compared."""
         last = self.steps - 1
         starts = self.warmup_steps, other.warmup_steps
         steps = {0, 1, last, *(step for start in starts for step in (start, start + 1, (start + last) // 2))}
@@ -106,7 +106,8 @@ class Training:
     def schedule(self, steps: int, divides_last: bool = False, matched: int = 0) -> Schedule:
         """The schedule of a run of ``steps`` steps, or of ``matched`` steps if that is not 0.
 
-        A cosine with an end of its own then ends after the same share of the run. The warm-up keeps its steps.
+        With ``matched``, a cosine that ends at ``lr_decay_steps`` ends after the same share of the run as without, and
+        the warm-up keeps its number of steps.
         """
         rates, decay_end = (self.learning_rate, self.min_learning_rate), self.lr_decay_steps or steps
         if matched:
@@ -114,7 +115,7 @@ class Training:
         return Schedule(steps, *rates, self.warmup_steps, decay_end, divides_last)
 
     def canonical(self, schedule_of: Callable[[Self], Schedule]) -> Self:
-        """The settings with one value for all values that give the same schedule, the default if it is one of them."""
+        """The settings in canonical form: schedule settings have their defaults if that gives the same schedule."""
         decay_end = self.lr_decay_steps and max(self.lr_decay_steps, self.warmup_steps)
         training = dataclasses.replace(self, lr_decay_steps=decay_end)
         for each in dataclasses.fields(self):
@@ -147,9 +148,9 @@ class EpochTraining(Training):
         return math.ceil(examples / self.batch_size)
 
     def seen(self, examples: int, matched: int = 0) -> tuple[int, int]:
-        """Return the examples of a run, counted in every epoch, and its epochs, of which the last may be partial.
+        """Return the number of examples of a run, counted once per epoch, and the number of epochs.
 
-        ``matched`` is the number of its steps if that is not 0.
+        The last epoch may be partial. ``matched`` is the number of steps of the run; 0 for a run of ``epochs`` epochs.
         """
         if not matched:
             return self.epochs * examples, self.epochs

@@ -27,10 +27,10 @@ class LogWindow:
     """The measured steps since a curve's last row."""
 
     step: int  # steps taken so far
-    steps: int  # steps of the interval
+    steps: int  # steps since the last row
     seconds: float  # training time so far, without evaluations and checkpoints
-    interval_seconds: float
-    mean_loss: float  # mean loss of the interval's steps
+    interval_seconds: float  # training time since the last row
+    mean_loss: float  # mean loss of the steps since the last row
     learning_rate: float  # rate of the last step
     grad_norm: float | None  # norm in the last step, before clipping; None if not measured
     memory_bytes: int  # peak memory so far
@@ -48,10 +48,10 @@ class Trial:
     autocast: torch.autocast  # autocast of the forward pass
     steps: int  # most optimiser steps
     schedule: Schedule  # learning rates; not needed by a trial with a :meth:`learning_rate` of its own
-    clip: float | None  # largest norm of the gradient; ``inf``: only measure; None: neither
+    clip: float | None  # largest norm of the gradient; ``inf``: measure the norm only; None: neither clip nor measure
     batch_shape: tuple[int, int]  # (B, T) of a micro-batch
     Loss: type[nn.Module] = TokenLoss  # ``Loss(model)`` is ``loss``
-    streams: Sequence[str]  # its sources of randomness, for :meth:`madbench.jobs.Job.derived_seed`
+    streams: Sequence[str]  # names of its sources of randomness, for :meth:`madbench.jobs.Job.derived_seed`
     state: dict[str, Any]  # further state of a resumed run; saved with every checkpoint
     is_kept: bool  # True if a finished run keeps its weights by default
 
@@ -141,7 +141,7 @@ class Trial:
         return False
 
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
-        """The values of the last row that a screen shows."""
+        """The values of the curve's last row that are shown on the screen."""
         raise NotImplementedError
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -39,7 +39,7 @@ _RESERVED = ("language_model", "mad_average", "task_mean")
 def _built_in() -> dict[str, str]:
     """The class of each built-in task, by name; no class is imported.
 
-    A task has a file in the folder ``tasks`` and a class of its name in a module of this folder: that of
+    A task has a file in the folder ``tasks``, and a class of its name in a module of this folder: the class of
     ``noisy_in_context_recall`` is ``NoisyInContextRecall``.
     """
     classes = {}
@@ -56,7 +56,7 @@ def task_names() -> tuple[str, ...]:
 
 
 def tasks_of(suite: str) -> tuple[str, ...]:
-    """The tasks that name ``suite``. For the empty name: the tasks that name no suite or cannot be loaded."""
+    """The tasks whose class names ``suite``. For an empty name: tasks that name no suite or cannot be loaded."""
 
     def suite_of(task: str) -> str:
         try:
@@ -79,14 +79,14 @@ def broken_tasks() -> dict[str, str]:
 
 
 def task_problem(task: str) -> str:
-    """The reason why a task cannot be used. Empty if it can be used, and for a name that is no task here."""
+    """The reason why a task cannot be used. Empty if it can be used, and for an unknown name."""
     if task not in task_names():
         return REGISTRY.refused.get(task, "")
     return str(error) if isinstance(error := _try_to_load(task), ConfigError) else ""
 
 
 def is_built_in(task: str) -> bool:
-    """True if the task is one of this folder."""
+    """True if the task is built in, not from an installed package."""
     return task in REGISTRY.built_in
 
 
@@ -111,7 +111,7 @@ class TaskFile:
 
     @property
     def baseline(self) -> TaskSetting:
-        """The setting that all other settings are changes of."""
+        """The first setting, from which every other setting differs in one field."""
         return self.settings[0]
 
     def change_of(self, setting: TaskSetting) -> dict[str, Any]:
@@ -147,15 +147,13 @@ def task_path(task: str) -> Path:
 
 
 def task_source(task: str) -> str:
-    """The identity of an installed task's source, so that an edited generator gives new runs; empty for a built-in
-    task.
-    """
+    """The identity of an installed task's source. It makes an edited generator give new runs. Empty if built in."""
     check_task(task)
     return REGISTRY.identity(task)
 
 
 def task_code(task: str) -> dict[str, Any] | None:
-    """The list of code of an installed task (:mod:`madbench.identity.listing`); None for a built-in task."""
+    """The files of an installed task's code (:mod:`madbench.identity.listing`); None for a built-in task."""
     return REGISTRY.code(task)
 
 
@@ -213,7 +211,7 @@ def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetti
 
 
 def fault_of_name(name: str) -> str:
-    """The fault of a task's name; empty if the name is valid."""
+    """The reason why a task cannot have this name. Empty if it can."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
         return ""
     return f"the name has to be of the form my_task, and none of {', '.join(_RESERVED)}"
@@ -225,8 +223,9 @@ REGISTRY: Registry[type[TaskSetting]] = Registry(
 
 
 def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:
-    """Generate the examples of ``split``, equal on every machine. "train" has training targets, other splits evaluation
-    targets.
+    """Generate the examples of ``split``, equal on every machine.
+
+    The split ``train`` has training targets, the other splits have evaluation targets.
 
     Raises ``ConfigError`` for an unknown task or split, and ``TypeError`` if ``setting`` belongs to another task.
     """

@@ -47,9 +47,11 @@ class CheckedExample:
 class TaskSetting(abc.ABC):
     """One task at one difficulty. A task is a subclass that adds fields, a heading, a title and roles.
 
-    ``heading`` is the heading of its column in tables, and ``title`` the title of its plots. ``roles`` maps
-    each role of an input position to a letter. ``model`` is the model that answers: from the answer's own position, or
-    from the vector of the last position. ``suite`` is the name of the suite that trains it; the main suite if empty.
+    ``heading`` is the heading of its column in tables, and ``title`` the title of its plots. ``roles`` maps each role
+    of an input position to a letter. With the model ``language_model``, an answer is read at its own position; with
+    ``autoencoder``, all answers come from the vector of the last position. ``solved_share`` is the fraction of the way
+    from chance to ceiling above which a seed has solved the task. ``suite`` is the name of the suite that trains the
+    task; the main suite if empty.
     """
 
     heading: ClassVar[str]
@@ -107,7 +109,7 @@ class TaskSetting(abc.ABC):
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         """Compute the correct answers of one example again, in plain Python and without the code of :meth:`draw`.
 
-        Only the last entry of ``targets`` may be used, and only if it is the token that the shift by one cut off the
+        Of ``targets``, only the last entry may be used, and only if the shift by one has cut off that token from the
         inputs.
         """
 

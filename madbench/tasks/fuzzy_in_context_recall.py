@@ -21,8 +21,8 @@ class FuzzyInContextRecall(TaskSetting):
 
     The probe, of key size k and value size v, is drawn first, and an insertion point uniform on 0..T-2(k+v)-1. Pairs
     are appended while the length is below T - (k + v) - (largest pair); the first append at or past the insertion point
-    is the probe. A drawn key that equals the probe's takes the probe's value and counts as the insertion; any other
-    keeps the first value it had in the sequence. The probe ends the sequence, which is padded on the left to T + 1.
+    is the probe. A drawn key that equals the probe's key takes the probe's value and counts as the insertion. Any other
+    repeated key keeps its first value. The probe ends the sequence, which is padded on the left to T + 1 tokens.
     Training targets are all next tokens, including padding. Evaluation targets are the value tokens after a key shown
     before, including the probe's value at the end. The shift by one leaves T positions.
 
@@ -143,11 +143,10 @@ class FuzzyInContextRecall(TaskSetting):
 
 
 def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarray) -> np.ndarray:
-    """Columns of the pairs in the order in which they are appended, (N, M + 1). The probe (0) is inserted, and added at
-    the end.
+    """The columns (N, M + 1) of the pairs in the order in which they are appended. The probe, column 0, is the last.
 
-    The probe goes before the first drawn pair that would start at or past ``insertion`` (N, 1), unless a pair
-    before that place has the probe's key already.
+    The probe is also inserted before the first drawn pair that would start at or past ``insertion`` (N, 1), unless a
+    pair before that place has the probe's key already.
     """
     num_pairs = pair_len.shape[1]
     drawn_len = pair_len[:, 1:]

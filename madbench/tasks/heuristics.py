@@ -1,4 +1,4 @@
-"""The accuracy of the best answer without context: based on how often each answer was seen, ignoring order.
+"""The accuracy of the best answer that ignores the context, except how often each answer was seen, in any order.
 
 On MAD's tasks no other answer based on these counts is right more often. A model with this accuracy has not learned
 what the task tests.
@@ -54,11 +54,11 @@ class _Rules:
 
     setting: TaskSetting
     answers: np.ndarray
-    """Possible target ids, ascending; only of positions without a usual answer."""
+    """The ids that are targets at positions without a fixed answer, ascending."""
     usual: np.ndarray
     """The fixed answer of each position; ``IGNORE`` if the most common id is better."""
     is_another: bool = False
-    """True if the most common id is chosen without the id just read."""
+    """True if the id just read is left out of the choice of the most common id."""
 
     @classmethod
     def from_batches(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:
@@ -102,9 +102,7 @@ class _Rules:
 
 
 def _hits(counts: np.ndarray, wanted: np.ndarray) -> float:
-    """The number of ``wanted`` answers (n,) that are the most common by ``counts`` (n, answers). A tie of k counts 1 /
-    k.
-    """
+    """The number of ``wanted`` answers (n,) that have the highest of ``counts`` (n, answers). A tie of k counts 1/k."""
     is_commonest = counts == counts.max(axis=1, keepdims=True)
     is_right = is_commonest[np.arange(len(wanted)), wanted] & (wanted >= 0)
     return float((is_right / is_commonest.sum(axis=1)).sum())

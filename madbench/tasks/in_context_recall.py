@@ -1,7 +1,7 @@
-"""In-context recall: pairs of a key and a value, fixed within a sequence. The target is the value of a key shown
-before.
+"""In-context recall: the target is the value of a key that was shown before with this value.
 
-Noisy in-context recall has noise in place of some pairs.
+A sequence has pairs of a key and a value. Within a sequence, the value of a key is fixed. Noisy in-context recall has
+noise in place of some pairs.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class InContextRecall(TaskSetting):
         return self.vocab_size - self.num_noise_ids - self.num_keys
 
     def draw_noise(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """bool (count, T / 2): the pairs that are noise."""
+        """Draw the pairs that are noise: a mask, bool (count, T / 2)."""
         return np.zeros((count, self.seq_len // 2), bool)
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:

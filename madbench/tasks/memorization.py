@@ -14,7 +14,7 @@ MAP_SEED = 12345
 
 @dataclass(frozen=True)
 class Memorization(TaskSetting):
-    """T / 2 times a uniform key and the insert id V-1, whose target is the key's value.
+    """T / 2 pairs of a uniform key and the insert id V-1. The target at the insert id is the key's value.
 
     With n = (V - 1) // 2, keys are 0..n-1 and values n..V-2. The one-to-one map between them is equal in every split
     and for every seed. A key that is not in the training data cannot be answered, so the ceiling may be below 1.

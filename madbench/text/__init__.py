@@ -1,1 +1,1 @@
-"""Text for the language models: sources of documents, tokenisers, prepared corpora. Without torch."""
+"""Text for the language models: sources of documents, tokenizers and prepared corpora. Nothing here imports torch."""

@@ -70,7 +70,7 @@ def read_file(path: Path, where: Path | str) -> bytes:
         raise ConfigError(f"{where}: cannot be read: {error.strerror.lower()}") from error
 
 
-# GPT-2's way to write bytes as text: a printable Latin-1 character is its byte, U+0100 and on are the others.
+# GPT-2 writes bytes as characters: a printable Latin-1 character for its own byte, U+0100 and on for the other bytes.
 _PRINTABLE = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
 _CHARACTERS = {chr(byte): byte for byte in _PRINTABLE}
 _CHARACTERS |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)).difference(_PRINTABLE)))}

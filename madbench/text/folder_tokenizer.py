@@ -148,7 +148,7 @@ def load_folder(spec: str, copies: Path | None = None) -> FolderTokenizer:
 
 
 def _end_of_text(folder: Path, content: bytes) -> str:
-    """The end-of-text token named by the folder's files, or the only usual one among its special tokens."""
+    """The end-of-text token named by the folder's files, or the only special token that is one of ``ENDS``."""
     for name in (CONFIG, "special_tokens_map.json"):
         if (folder / name).is_file():
             try:
@@ -198,7 +198,7 @@ def _ids_of(parsed: dict[str, Any], where: str) -> tuple[dict[str, int], list[st
 
 
 def _kind(parsed: dict[str, Any], where: str) -> Any:
-    """The function from a token to its bytes: a token is written in letters for bytes, or in characters."""
+    """The function from a token to its bytes. Tokens are written in GPT-2's letters for bytes, or in characters."""
     names = [step.get("type") for part in ("pre_tokenizer", "decoder") for step in _steps(parsed.get(part))]
     if "ByteLevel" in names:
         return _byte_level(where)

@@ -23,7 +23,7 @@ _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 _CHUNK = 1 << 20  # bytes
-_LONGEST_SIGN = 16  # characters at the end that may begin a number, a word or an escape
+_LONGEST_SIGN = 16  # characters at the end of the read text that may be a cut-off number, word or escape
 _WHITE = re.compile(r"[ \t\r\n]*")  # JSON's
 _CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # bytes that are rare in text
 
@@ -56,7 +56,8 @@ _WIDE = {
     (False, True, True, True): "UTF-32LE",
     (True, True, True, False): "UTF-32BE",
 }
-"""Encodings without a mark, by the positions (of four) whose bytes are mostly zero in a text of Latin letters."""
+"""Encodings of files without a byte order mark, by whether each of four consecutive bytes is mostly zero in a text of
+Latin letters."""
 
 
 def format_of(path: Path, name: str) -> tuple[Format, Packing]:
@@ -166,7 +167,7 @@ class _Window:
         self._decode, self._parse = codecs.getincrementaldecoder("utf-8-sig")().decode, json.JSONDecoder().raw_decode
 
     def read_more(self) -> None:
-        """Read more: at least as much as is kept. Text before ``at`` is dropped."""
+        """Read on, at least as much as is kept. Drop the text before ``at``."""
         rest = self.text[self.at :]
         self.line()
         content = self._stream.read(max(_CHUNK, len(rest)))
@@ -181,7 +182,7 @@ class _Window:
         return self._line
 
     def sign(self) -> str:
-        """Moves ``at`` to the next character that is not white space, and returns it. Empty at the end."""
+        """Move ``at`` to the next character that is not white space, and return the character. Empty at the end."""
         self.at = _WHITE.match(self.text, self.at).end()
         while self.at == len(self.text) and not self.is_last:
             self.read_more()

@@ -26,7 +26,7 @@ AS_FOUND = "as the files came"  # the split rule of token files of another progr
 
 @dataclass(frozen=True)
 class Recipe:
-    """The request of a command, without the sources.
+    """The settings that were requested for a corpus, without its sources.
 
     Raises ``ConfigError`` for a name that cannot be part of a path.
     """

@@ -157,7 +157,7 @@ def _default_folder(results: Path | str) -> Path:
 def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
     """The finished corpus of this request in ``folder``; None if there is none.
 
-    Raises ``ConfigError`` for another corpus.
+    Raises ``ConfigError`` if the folder holds another corpus.
     """
     manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:

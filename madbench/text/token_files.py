@@ -58,7 +58,7 @@ def check_header(path: Path) -> None:
 
 
 def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
-    """The type of the ids, all below ``vocab_size``, in all of the files.
+    """The type of the ids in all of the files, given that every id is below ``vocab_size``.
 
     It is the widest type that fits, since ids of a narrower type fit a wider type only by chance; uint16 if no type
     fits. Raises ``ConfigError`` if a file is text, big-endian or floats, if two files differ, or if all files are too

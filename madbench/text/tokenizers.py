@@ -69,9 +69,9 @@ class BytePairTokenizer(Tokenizer):
 
 
 def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
-    """The tokenizer of a name: ``bytes``, ``gpt2``, ``hf-tokenizer:FOLDER``, or a path to a ``tokenizer.json`` of
-    madbench.
+    """Load the tokenizer with the name ``spec``. Raises ``ConfigError`` if it does not exist or cannot be used.
 
+    ``spec`` is ``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``, or a path to a ``tokenizer.json`` of madbench.
     ``folder`` has the saved tokenizer of a ``bpe:N``, or a copy of the tokenizer in FOLDER.
     """
     if folder_of(spec):
@@ -156,7 +156,7 @@ def _gpt2_tokens() -> list[bytes]:
 
 
 def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
-    """The BPE in a ``tokenizer.json``, after a check that our encoding equals its own library's encoding."""
+    """The BPE in a ``tokenizer.json``. Raises ``ConfigError`` unless our encoding equals that of its own library."""
     try:
         parsed = parse_json(content)
         model, cut = parsed["model"], parsed["pre_tokenizer"]

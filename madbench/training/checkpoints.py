@@ -46,8 +46,8 @@ class TrainingState:
         self.curve: list[dict[str, float]] = []
         self.diverged = False
         self.threads = torch.get_num_threads()  # rounding depends on this number
-        self.places: list[dict[str, Any]] = []  # torch, device and first step of each part of the run that differs
-        self.groups: list[dict[str, Any]] = []  # ids of the jobs that share a step, and the first of these steps
+        self.places: list[dict[str, Any]] = []  # torch's version, device and first step of each part of the run
+        self.groups: list[dict[str, Any]] = []  # ids of the jobs that share steps, and the first of these steps
 
     def restore(self, saved: Any, steps: int) -> None:
         """Restore the saved values of a run of ``steps`` steps. Raises ``ValueError`` for impossible values."""
@@ -153,7 +153,10 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
 
 
 def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
-    """The saved state of a trial, checked to have the right types. Model weights may be saved that the trial lacks."""
+    """The saved state of a trial. Raises ``ValueError`` if its types or shapes do not fit the trial.
+
+    A value may be model weights where the new trial has None.
+    """
     if not isinstance(saved, dict) or not saved.keys() >= trial.state.keys():
         raise ValueError("its trial has another state")
     shapes = {name: tensor.shape for name, tensor in trial.model.state_dict().items()}
@@ -286,7 +289,7 @@ def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:
 
 
 def check_checkpoint(path: Path) -> None:
-    """Raise ``TrainingError`` if a checkpoint is not, to the bit, the file that was written."""
+    """Raise ``TrainingError`` if a checkpoint differs from the file that was written."""
     try:
         with explain_os_errors(path), _sound_checkpoint(path):
             pass
@@ -296,7 +299,7 @@ def check_checkpoint(path: Path) -> None:
 
 @contextmanager
 def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
-    """An open checkpoint whose digest is right, at its beginning."""
+    """Open a checkpoint, verify its digest, and yield the file at its beginning. Raises ``_DamagedError``."""
     if not path.is_file():
         raise _DamagedError("not a file")
     with open(path, "rb") as file:

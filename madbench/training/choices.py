@@ -38,7 +38,7 @@ class Questions:
 
 
 def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """A text. The choices are its continuation and as many tokens from other places of the split."""
+    """Questions with a text as context. The choices are its continuation, and passages from elsewhere in the split."""
     length = seq_len // 8
     rows = np.lib.stride_tricks.sliding_window_view(tokens, seq_len)[starts].astype(np.int64)
     elsewhere = rng.integers(len(tokens) - length, size=(len(starts), CHOICES - 1))
@@ -47,7 +47,10 @@ def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.r
 
 
 def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """A passage and then its beginning again. The choices are its continuation and other parts of the passage."""
+    """Questions with a passage and then its beginning again as context.
+
+    The choices are the part of the passage that follows this beginning, and other parts of the passage.
+    """
     length = seq_len // 8
     passage = 2 * (seq_len - length) // 3
     begun = seq_len - length - passage  # repeated tokens
@@ -72,7 +75,7 @@ def _mix_choices(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng
 
 
 def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -> Questions:
-    """``count`` questions of ``task``, each of ``seq_len`` tokens with its answer, from places evenly spread.
+    """``count`` questions of ``task``, each of ``seq_len`` tokens with its answer, from evenly spread places.
 
     Raises ``ConfigError`` if the text or ``seq_len`` is too short.
     """
@@ -86,7 +89,7 @@ def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -
 def score(
     model: nn.Module, asked: Questions, bytes_of_token: np.ndarray | None, device: str, autocast: Any
 ) -> dict[str, float]:
-    """``acc`` from 0 to 1 with its standard error, and ``acc_norm`` if the bytes of tokens (V,) are known.
+    """Compute ``acc`` (0 to 1) with its standard error, and also ``acc_norm`` if the bytes of tokens (V,) are known.
 
     ``model`` is a :class:`madbench.models.gpt.GPT`, on ``device``.
     """

@@ -1,9 +1,9 @@
 """The predicted cost of training: FLOPs as torch counts them, memory, and seconds on a device.
 
-The suite has parameters and FLOPs by formula (:class:`madbench.suites.base.Size`). The formula counts causal pairs
-only, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's counter counts the matrix
-products of the dense path: all T pairs per token. In the lag layout it counts T + 1, because products have one extra
-column of zeros.
+The suite computes parameters and FLOPs by formula (:class:`madbench.suites.base.Size`). The formula counts only causal
+pairs of tokens, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's counter counts the
+matrix products of the dense path: all T pairs per token. In the lag layout it counts T + 1 pairs per token, because
+products have one extra column of zeros.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
 """The most FLOPs of a calibration pass on the CPU, about 0.1 seconds. A larger batch is cut down."""
 LONG_PASS = 0.5
-"""Seconds of a pass from which on one pass after the warm-up is enough: noise is then a small part of it."""
+"""The seconds of a pass above which one pass after the warm-up is enough, because noise is a small part of it."""
 LARGE_FLOPS = 2e11
 """FLOPs of one sequence (some seconds on a CPU) above which one block on fewer tokens is timed instead of the model."""
 LARGE_TOKENS = 256
@@ -96,7 +96,7 @@ def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
 
 
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
-    """Seconds per FLOP by task, from forward and backward passes of its smallest job on ``device``."""
+    """Seconds per FLOP by task, from forward and backward passes of the task's smallest job on ``device``."""
     samples: dict[str, Job] = {}
     for job in sorted(jobs, key=lambda job: (job.task, size_of(job).flops / size_of(job).steps)):
         samples.setdefault(job.task, job)
@@ -126,7 +126,7 @@ def why_untimed(job: Job, device: str) -> str:
 
 
 def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
-    """The shortest of a few forward and backward passes on a random batch, after a warm-up, per FLOP.
+    """Seconds per FLOP of a forward and backward pass on a random batch: the shortest of a few, after a warm-up.
 
     The optimiser is left out: it takes a few percent of a step, and importing it takes as long as everything else.
     """

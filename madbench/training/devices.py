@@ -1,4 +1,4 @@
-"""The hardware and software of this machine, and which of it to use."""
+"""The hardware and software of this machine, and the choice of a device and a precision."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from madbench.jobs import Precision
 
 
 def resolve_device(device: str, is_here: bool = True) -> str:
-    """Replace ``auto`` by ``cuda`` if this machine has a GPU, else by ``cpu``. Raises ``ConfigError`` for a missing
-    device.
+    """Replace ``auto`` by ``cuda`` if this machine has a GPU, else by ``cpu``.
 
-    With ``is_here`` False the device belongs to another machine, where a job sees only its own GPU. It is then ``cpu``
-    or ``cuda`` and is not checked.
+    Raises ``ConfigError`` for an unknown or missing device. If ``is_here`` is False, the device belongs to another
+    machine, where a job sees only its own GPU. It then has to be ``cpu`` or ``cuda``, and may be missing here.
     """
     if not is_here:
         if device not in ("cpu", "cuda"):
@@ -112,8 +111,8 @@ def cpu_name() -> str:
 def cpu_kind() -> str:
     """The kind of a CPU, which affects rounding besides versions and threads: ``AuthenticAMD 25/17, AVX512``.
 
-    It has vendor, family and model, if Linux reports them, and the instructions that PyTorch uses. Processors with the
-    same :func:`cpu_name` can differ in both.
+    The text has vendor, family and model, if Linux reports them, and the instructions that PyTorch uses. Processors
+    with the same :func:`cpu_name` can differ in both.
     """
     import torch
 
@@ -177,9 +176,7 @@ def free_cores(busy: float) -> int:
 
 
 def load_average() -> float:
-    """The average number of running or waiting processes over the last minute; infinite if the system does not report
-    it.
-    """
+    """The average number of running or waiting processes over the last minute; infinite if it is not reported."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -247,7 +244,7 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def git_state() -> dict[str, Any] | None:
-    """Commit and cleanliness of the checkout this package runs from; ``None`` when it is not in one."""
+    """The commit of the git checkout that this package runs from, and whether it is dirty. None without a checkout."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return None

@@ -38,7 +38,7 @@ def is_distributed() -> bool:
 def process_group(device: str) -> Iterator[str]:
     """Join torchrun's processes and yield this process's own device, ``cpu`` or ``cuda:N``.
 
-    Processes talk over gloo on the CPU and over NCCL on GPUs. The group is closed only if the block ends without an
+    Processes communicate by gloo on the CPU and by NCCL on GPUs. The group is closed only if the block ends without an
     error. After an error the other processes may be waiting for an answer, and torchrun ends them. Raises
     ``ConfigError`` if this machine has fewer GPUs than processes.
     """
@@ -58,9 +58,7 @@ _groups = itertools.count()
 
 @contextmanager
 def _told_waiting() -> Iterator[None]:
-    """Print on stderr what the block waits for, if it takes long. Raises ``ConfigError`` if other processes do not
-    come.
-    """
+    """Print a message on stderr if the other processes take long to join. Raises ``ConfigError`` if they do not."""
     place = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
     process = f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
     left_over = f"without torchrun, unset {', '.join(sorted(_FROM_TORCHRUN))}, which another program left"

@@ -22,7 +22,7 @@ WARM_UP = 3  # steps of a shape on a side stream, operation by operation, before
 
 
 def has_graphs(device: str) -> bool:
-    """True if steps on the device are captured: on a GPU, in a run with one process."""
+    """True if steps on the device are captured as CUDA graphs: on a GPU, in a run with one process."""
     return torch.device(device).type == "cuda" and world.size() == 1
 
 

@@ -49,9 +49,9 @@ def train(
 ) -> list[Record]:
     """Train and evaluate a group of jobs, each resumed from the checkpoint in its work folder if that is intact.
 
-    They train one after another, or jobs of equal shapes in one step with a leading axis (stacked). A stacked job sees
-    the same data in the same order as alone, and its numbers differ by rounding only. Its checkpoint has the same
-    format as alone.
+    Jobs train one after another. With ``stacking``, jobs of equal shapes can share their steps, whose tensors have a
+    leading axis over jobs. A stacked job sees the same data in the same order as alone, and its numbers differ by
+    rounding only. Its checkpoint has the same format as alone.
 
     Args:
         jobs: what to train.
@@ -164,7 +164,7 @@ def _at_lowest_step(members: Sequence[GroupMember]) -> list[GroupMember]:
 
 
 def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
-    """The step of members at the same step number: one CUDA graph on a GPU, replayed on a CPU, if possible."""
+    """The step of members at the same step number: if possible, one CUDA graph on a GPU, or a replay on a CPU."""
     if cuda_graph and has_graphs(members[0].device):
         if not (problem := why_not(members, graph_step)):
             return graph_step(members, compile)
@@ -187,8 +187,8 @@ def train_together(
 ) -> None:
     """Train members. ``finish`` gets each member and its step details once it is over.
 
-    ``make_step`` makes the step of the remaining members, whenever these change. If a member raises an error in its own
-    evaluation or end, the others go on. The error is raised once they are over.
+    ``make_step`` makes the step of the remaining members whenever these change. If the evaluation or the end of one
+    member raises an error, the other members go on. The error is raised once they are over.
     """
     group, step, first_step = list(members), None, None
     stacked: list[GroupMember] = []
@@ -199,7 +199,7 @@ def train_together(
     save_every = CHECKPOINT_SECONDS
 
     def raises(act: Callable[..., None], *arguments: Any) -> bool:
-        """True if ``act`` raised an error. It concerns one member of several, so the others go on."""
+        """Call ``act``. True if it raised an error, which concerns one of several members, so that the others go on."""
         try:
             act(*arguments)
         except StoreError:

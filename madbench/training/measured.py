@@ -1,8 +1,8 @@
-"""Measurements that decide whether jobs train faster in one step, and whether they train faster compiled.
+"""Measurements that decide whether jobs train faster in a common step, and whether they train faster compiled.
 
-A few steps are timed, and each measurement is stored in a sealed file of its own. A damaged or missing measurement is
-repeated. The compiler keeps its graphs on disk (``TORCHINDUCTOR_CACHE_DIR``, by default in the temporary folder), so
-jobs of equal shapes compile once, also across processes.
+A few steps are timed. Each measurement is stored in a file of its own, with a checksum. A damaged or missing
+measurement is repeated. The compiler keeps its graphs on disk (``TORCHINDUCTOR_CACHE_DIR``, by default in the temporary
+folder), so jobs of equal shapes compile once, also across processes.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ MakeStep = Callable[..., Step]  # ``make_step(members, compile=...)``; ``compile
 
 
 def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path | None = None) -> bool:
-    """True if one step of all members takes less time than a step of each.
+    """True if a common step of all members takes less time than separate steps of all members.
 
-    Nothing is measured, and the answer is False, if all members together train for less than ten seconds, or for long
-    steps on the CPU, which are never faster. ``folder`` has earlier measurements, by device, versions, shapes and
-    number of members.
+    False if all members together train for less than ten seconds, or if their steps on the CPU are long, where a common
+    step is never faster. ``folder`` has earlier measurements, by device, versions, shapes and number of members.
     """
 
     def measure() -> dict[str, Any] | None:
@@ -92,7 +91,7 @@ def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder:
 def is_measured_faster(
     members: Sequence[GroupMember], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
 ) -> bool:
-    """``is_faster`` of a measurement, read from ``folder`` if it is there. False if ``measure`` returns None."""
+    """``is_faster`` of the result of ``measure``, or of an earlier result in ``folder``. False without a result."""
     first = members[0]
     question = {
         "device": device_name(first.device),
@@ -117,7 +116,7 @@ def is_measured_faster(
 
 
 def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
-    """The reason why members cannot take such a step, in a sentence; empty if they can. Copies take the trial step."""
+    """The reason why members cannot take a step of ``make_step``, found by a step of copies. Empty if they can."""
     try:
         make_step([member.copy() for member in members])([member.rate for member in members])
     except Exception as error:  # many kinds of errors

@@ -97,11 +97,11 @@ class GroupMember:
 
     @property
     def group(self) -> list[str]:
-        """Ids of the jobs that shared its last step, in order. Only its own id if it trained alone."""
+        """Ids of the jobs that shared this job's last step, in order. Only its own id if it trained alone."""
         return self.state.groups[-1]["ids"] if self.state.groups else [self.job.id]
 
     def note_group(self, ids: list[str]) -> None:
-        """Note the ids of the jobs that share its steps from now on."""
+        """Note the ids of the jobs that share this job's steps from now on."""
         groups = self.state.groups
         if groups and groups[-1]["from_step"] == self.state.step:  # no step was taken in that group
             groups.pop()
@@ -141,7 +141,7 @@ class GroupMember:
     def add_row(self, seconds: float, rate: float, norm: Tensor | None) -> None:
         """Evaluate and add a row to the curve.
 
-        ``seconds`` of training have passed; rate and norm are those of the last step.
+        ``seconds`` is the training time since the time was last added up. ``rate`` and ``norm`` are of the last step.
         """
         row = self.trial.row(self._log_window(seconds, rate, norm))
         if self._peak is not None and "tokens_per_second" in row:
@@ -214,7 +214,7 @@ class GroupMember:
     def _provenance(self, is_compiled: bool) -> dict[str, Any]:
         """The provenance of a run: budget, path, versions, device, code.
 
-        Parameters and budget of a mixer are means over the blocks. The ratio is that of their sums.
+        ``mixer_parameters`` and ``budget`` are means over the blocks. ``budget_ratio`` is the ratio of their sums.
         """
         mixers = self.trial.mixers
         details: dict[str, Any] = {

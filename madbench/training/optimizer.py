@@ -119,7 +119,7 @@ def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> d
 
 
 def optimizer_details(model: nn.Module, config: Any) -> dict[str, Any]:
-    """The names of the parameters of each part, for the record of a run. Empty if AdamW trains all of them."""
+    """The names of the parameters that Muon and AdamW train, for a run's record. Empty if AdamW trains all of them."""
     if config.optimizer == "adamw":
         return {}
     matrices = muon_parameters(model)

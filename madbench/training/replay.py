@@ -47,7 +47,9 @@ def layer_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gai
     bias = gain  # only its shape counts
     return torch.ops.aten.native_layer_norm_backward(grad, x, gain.shape, mean, rstd, gain, bias, [True, True, True])
 """
-"""The operator with all its outputs. The tracer accepts neither its list of booleans nor a missing output."""
+"""The backward operator of LayerNorm with all its outputs, in TorchScript.
+
+The tracer accepts neither the operator's list of booleans nor a missing output."""
 
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GELU, nn.Sequential, nn.ModuleList)
 """Torch modules used in models whose output depends only on their input and parameters."""
@@ -79,6 +81,8 @@ def is_known(loss: nn.Module) -> bool:
 class Replayed:
     """A pass that runs plainly for the first inputs of a kind and is then replayed, if its program proves right.
 
+    Inputs of one kind have equal shapes and dtypes, and call the same operators.
+
     Args:
         plain: the pass.
         key: equal for passes that may share programs.
@@ -93,8 +97,9 @@ class Replayed:
         self.has_replayed = False
 
     def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
-        """Return ``plain(*inputs)``. ``branch`` and the shapes determine which operators it calls; None if it may call
-        any.
+        """Return ``plain(*inputs)``.
+
+        ``branch`` and the shapes of the inputs determine the operators that the pass calls. None if they do not.
         """
         kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs[self.fixed :]))
         if branch is None or (kind not in self.seconds and len(self.seconds) == MOST_KINDS):

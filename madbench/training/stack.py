@@ -22,7 +22,7 @@ from madbench.training.optimizer import decaying_parameters
 from madbench.training.step import Taken
 
 MOST = 8  # default size of a group
-GROUPS_PER_SLOT = 8  # at least by default, so that no slot is idle for long at the end
+GROUPS_PER_SLOT = 8  # fewest groups per slot by default, so that no slot is idle for long at the end
 MAY_DIFFER = ("learning_rate", "min_learning_rate", "weight_decay")
 """Training settings that may differ within a group. Besides them, only the seed may differ."""
 CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
@@ -32,8 +32,9 @@ Batches = list[tuple[list[Tensor], Tensor | float]]
 
 
 def shape_of(job: Job) -> str:
-    """A key that is equal for all jobs of a group. It covers all settings that determine the operations of a step and
-    their shapes.
+    """A key that is equal for all jobs of a group.
+
+    It covers all settings that determine the operations of a step and their shapes.
     """
     content: dict[str, Any] = job.to_dict() | {"seed": 0}
     content["training"] = {name: value for name, value in content["training"].items() if name not in MAY_DIFFER}
@@ -100,7 +101,7 @@ class Stack:
         self.leaves, self.forward = self._alone() if len(members) == 1 else self._together()
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Takes the next step of each member at its learning rate."""
+        """Take the next step of each member at its learning rate."""
         self.rates.copy_(torch.tensor(rates, dtype=self.rates.dtype))
         return self.per_member(*self.compute(self.batches()))
 
@@ -124,8 +125,9 @@ class Stack:
         return stacked
 
     def compute(self, batches: Batches) -> tuple[Tensor, Tensor | None]:
-        """Run forward, backward, clip and optimiser. Return the losses (N,) and the gradient norms before clipping
-        (N,).
+        """Run forward, backward, clip and optimiser.
+
+        Return the losses (N,), and the gradient norms before clipping (N,) or None if they are not needed.
         """
         total = 0
         for i, (batch, shares) in enumerate(batches):
@@ -149,7 +151,7 @@ class Stack:
         return self.pass_of(self.leaves, batch, shares)
 
     def pass_of(self, leaves: Sequence[Tensor], batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """Do the same as :meth:`losses_and_gradients` for any leaves."""
+        """Return the same as :meth:`losses_and_gradients`, for given leaves."""
         with self.trials[0].autocast:
             losses = self.forward(leaves, *batch) * shares
         return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)]
@@ -181,7 +183,7 @@ class Stack:
         return optimizer
 
     def _together(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
-        """Leaves (N, ...) that share memory with the weights, and the losses (N,) of their models."""
+        """Leaves (N, ...) that share memory with the weights, and a function from leaves and a batch to losses (N,)."""
         trial = self.trials[0]
         network = copy.deepcopy(trial.loss)
         heads = self.members[0].job.model.n_head
@@ -194,9 +196,7 @@ class Stack:
         return leaves, self._with_separate_outputs(network) or vmap(self._function(network, nn.Module.__call__))
 
     def _function(self, network: nn.Module, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return ``call(network, *arguments)`` as a function of parameters (in the order of ``names``) and the
-        arguments.
-        """
+        """Return ``call(network, *arguments)`` as a function of parameters, ordered as ``names``, and arguments."""
         module = _Call(network, call)
         of_module = {id(parameter): name for name, parameter in module.named_parameters()}
         own = dict(network.model.named_parameters())
@@ -209,7 +209,9 @@ class Stack:
         return function
 
     def _with_separate_outputs(self, network: nn.Module) -> Callable[..., Tensor] | None:
-        """The losses (N,) with the output layer of each model outside of the vmap; None if that saves nothing.
+        """A function from leaves and a batch to losses (N,), with the output layers outside of the vmap.
+
+        None if that saves nothing.
 
         On a CPU the token loss computes logits only for tokens that count. It cannot do so under vmap.
         """
@@ -229,7 +231,7 @@ class Stack:
         return losses
 
     def _alone(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
-        """The parameters of the only model, and its loss with a leading axis."""
+        """The parameters of the only model, and a function from a batch to its loss with a leading axis, (1,)."""
         trial, parameters = self.trials[0], dict(self.trials[0].model.named_parameters())
 
         def loss(_: Sequence[Tensor], *batch: Tensor) -> Tensor:
@@ -252,7 +254,7 @@ def _move(parameter: nn.Parameter, state: dict[str, Tensor], weight: Tensor, mom
 
 
 def _check_equal(models: Sequence[nn.Module]) -> None:
-    """Raises ``TrainingError`` for models that differ in more than the values of their parameters."""
+    """Raise ``TrainingError`` for models that differ in more than the values of their parameters."""
     first, *rest = ({name: (p.shape, p.dtype) for name, p in model.named_parameters()} for model in models)
     buffers, *others = (dict(model.named_buffers()) for model in models)
     if not all(parameter.requires_grad for parameter in models[0].parameters()):

@@ -15,7 +15,7 @@ from madbench.training import distributed as world
 from madbench.training.member import GroupMember
 
 Taken = tuple[list[Tensor], list[Tensor | None]]
-"""The loss of each member in a step, over all processes, and the norms of their gradients before clipping."""
+"""For each member of a step: its mean loss over all processes, and the norm of its gradient before clipping."""
 
 
 class Step(Protocol):

@@ -63,9 +63,9 @@ def steps_to(evaluated: Sequence[Mapping[str, float]], threshold: float) -> floa
 
 
 def thresholds_above(lowest: float) -> tuple[float, ...]:
-    """Four consecutive multiples of 0.1, falling to the smallest one above ``lowest``, the lowest loss of all runs.
+    """Four consecutive multiples of 0.1 in descending order. The last is the smallest above ``lowest``.
 
-    Empty if ``lowest`` is not below ``MOST_THRESHOLD`` or not finite.
+    ``lowest`` is the lowest loss of all runs. Empty if ``lowest`` is not below ``MOST_THRESHOLD`` or not finite.
 
     >>> thresholds_above(2.9865)
     (3.3, 3.2, 3.1, 3.0)
@@ -80,14 +80,14 @@ _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_los
 
 
 def evaluations(run: JobOutcome) -> list[dict[str, float]]:
-    """The rows of the run's curve that are evaluations. A row that lacks a number of an evaluation does not count."""
+    """The rows of the run's curve that are evaluations: the rows that have every number of an evaluation."""
     return [row for row in run.record.curve if row.keys() >= _OF_EVALUATION]
 
 
 def common_seconds(runs: Iterable[JobOutcome]) -> float:
-    """The longest training time that the evaluations of all runs reached, without diverged runs.
+    """The longest training time in seconds that the evaluations of all finished runs reached.
 
-    NaN if there is none.
+    NaN if no finished run has an evaluation.
     """
     evaluated = [evaluations(run) for run in runs if run.record.status == "finished"]
     return min((rows[-1]["seconds"] for rows in evaluated if rows), default=math.nan)

@@ -74,7 +74,7 @@ class LanguageScoring(Scoring):
         return PAPER_THRESHOLDS if all(protocol.profile.comparable_with_paper for protocol in protocols) else ()
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The paper's thresholds if all protocols have its size, else values just above the lowest training loss."""
+        """The paper's thresholds if all profiles are comparable with it, else values above the lowest training loss."""
         if all(protocol.profile.comparable_with_paper for protocol in protocols):
             return PAPER_THRESHOLDS
         runs = [run for group in groups for run in group if run.record]
@@ -83,10 +83,7 @@ class LanguageScoring(Scoring):
     def columns(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """The columns with information.
-
-        Columns of bytes, perplexities and times are left out if the runs do not have them.
-        """
+        """The columns of a table. Bits per byte, perplexities and times are left out if the runs do not have them."""
         for threshold in thresholds:
             if not 0 < threshold < math.inf:
                 raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
@@ -176,7 +173,7 @@ class LanguageScoring(Scoring):
 
 
 def _bits_a_nat(losses: Sequence[Mapping[str, float]]) -> float:
-    """Bits per byte at a loss of one nat per token, averaged over the runs that have both losses. NaN if no run has."""
+    """Bits per byte at a loss of one nat per token: the mean over runs with both losses. NaN if there are none."""
     ratios = [x["validation_bits_per_byte"] / x["validation_loss"] for x in losses if x["validation_loss"]]
     return float(pd.Series(ratios, dtype=float).mean())
 

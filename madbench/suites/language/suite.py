@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 NAME = "language"
 LOSS = "loss_l5"
-"""The column of the language model's L5."""
+"""The column of the language model's L5 (:func:`madbench.suites.columns.loss_l5`)."""
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
 """The numbers that are missing for a diverged language model."""
 STEPS = "steps_to_"
 """The prefix of the columns of steps to a loss."""
 PERPLEXITIES = ("perplexity", "perplexity_l5")
-"""The columns of exponentials: of the last validation loss, and of the mean of the last five."""
+"""The perplexity columns: exponentials of the last validation loss, and of the mean of the last five."""
 SPEED = "tokens_per_second"
 PUBLISHED_VOCABULARY = 50304
 """The size of GPT-2's vocabulary, padded as in the paper's runs."""
@@ -122,7 +122,10 @@ def plan(
     budget: Budget = "strict",
     precision: Precision = "float32",
 ) -> Plan:
-    """Plan jobs in the order label, seed, without duplicates. Raises ``BudgetError`` if a label has no ranks."""
+    """Plan jobs in the order label, seed, without duplicates.
+
+    Raises ``BudgetError`` if no ranks of a label meet the budget.
+    """
     setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
 
     def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[Job]:
@@ -181,7 +184,7 @@ def size(job: Job) -> Size:
 
 
 def check_processes(job: Job, processes: int) -> None:
-    """Raise ``ConfigError`` for a number of processes that does not divide the windows of a step."""
+    """Raise ``ConfigError`` if the number of processes does not divide the number of windows of a step."""
     if (count := sequences_per_step(job)) % processes:
         raise ConfigError(
             f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "

@@ -117,7 +117,7 @@ class LanguageTrial(Trial):
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """Return the metrics.
 
-        ``loss_l5`` is the paper's number: the mean of the last five evaluations on training batches.
+        ``loss_l5`` is the paper's number: the mean training loss of the last five evaluations.
         """
         rows = [row for row in curve if "evaluation" in row]
         names = ("train_loss", "validation_loss", "validation_bits_per_byte")
@@ -176,9 +176,7 @@ class Batches:
         self.tokens = {split: corpus.tokens(split) for split in SPLITS}
 
     def micro_batches(self, split: Split, starts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and targets, int64 (B, T) on the device, of the windows at ``starts`` (N,), in parts of similar
-        size.
-        """
+        """Yield the windows at ``starts`` (N,) in parts of similar size: inputs and targets, int64 (B, T)."""
         for part in np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else ():
             batches = map(torch.from_numpy, windows(self.tokens[split], part, self.seq_len))
             if self.device.type == "cuda":
@@ -196,7 +194,7 @@ class Evaluation:
         self.batches, self.config, self.autocast, self.world = batches, config, autocast, world
         self.validation_starts = self._starts("val", 0)
         self.validation_bytes: int | None = None
-        """UTF-8 bytes of the targets of all validation windows; None if the corpus is ids without text."""
+        """UTF-8 bytes of the targets of all validation windows; None if the text of the ids is not known."""
         if (bytes_of_token := batches.corpus.token_bytes()) is not None:
             _, targets = windows(batches.tokens["val"], self.validation_starts, batches.seq_len)
             self.validation_bytes = int(bytes_of_token[targets].sum(dtype=np.int64))

@@ -1,4 +1,4 @@
-"""The reference code of MAD from a checkout, as a bare training step, for a timing comparison."""
+"""A training step of MAD's reference code, loaded from a checkout, for a timing comparison."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size
 
 @contextmanager
 def _imported(checkout: Path) -> Iterator[None]:
-    """Make the reference's modules importable one by one, without the rest of their packages.
+    """Make the reference's modules importable one by one, without running the ``__init__`` of their packages.
 
-    Stand-ins replace its RMSNorm, which needs Triton, and flash-attn: MAD's benchmark uses LayerNorm.
+    Stand-ins replace its RMSNorm, which needs Triton and which MAD's benchmark does not use, and a missing flash-attn.
     """
     stand_ins = {name: ModuleType(name) for name in _PACKAGES}
     for name, module in stand_ins.items():

@@ -1,4 +1,4 @@
-"""The MAD suite: six synthetic tasks (Poli et al. 2024), each setting trained for epochs until it is solved."""
+"""The MAD suite: six synthetic tasks (Poli et al. 2024). Training of a setting ends early once it is solved."""
 
 from __future__ import annotations
 

@@ -61,7 +61,9 @@ class SignalTrial(EpochTrial):
         return {"accuracy": row["validation_score"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return ``score``: the accuracy on digits, or the share of the next steps' variance that the forecast
+        """Return the metrics.
+
+        ``score`` is the accuracy on digits, or the share of the variance of the next time steps that the forecast
         explains.
         """
         metrics = self._scores("test")

@@ -19,8 +19,8 @@ BURN_IN = 4  # multiples of the longest lag before a window begins
 class Series:
     """Windows of x_t[c] = a_c x_{t - l_c}[p(c)] + noise, a vector autoregression with one coupling per channel.
 
-    The permutation p, the lags l_c, from ``horizon`` to ``longest_lag`` and all different, and the signs of a_c are
-    drawn once, by ``world``. No lag is shorter than the horizon, so the best forecast is a_c times one number of the
+    The permutation p, the lags l_c (distinct, from ``horizon`` to ``longest_lag``) and the signs of a_c are drawn once,
+    with the seed ``world``. No lag is shorter than the horizon, so the best forecast is a_c times one number of the
     window, and its error is the noise. A token is a time step: the channels in units of their standard deviation, and a
     flag. The flag is 1, and the channels 0, at the last ``horizon`` time steps, which are to be predicted.
     """
