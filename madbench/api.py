@@ -1,18 +1,18 @@
 """The Python functions. ``run``, ``sweep`` and ``run_language_model`` train; the others show stored runs.
 
-Jobs run in processes of their own. These import no script, except one that defines a class that they train. Such a
-script calls the functions that train under ``if __name__ == "__main__":``. The functions that show return a figure, or
-a frame with one row per cell, which a notebook shows as a table. All of them choose the stored runs by the same
-arguments, like the options of the verbs of the same names:
+Jobs run in worker processes. A worker imports the user's script only if it trains a class that the script defines. Such
+a script must call the functions that train under ``if __name__ == "__main__":``. The other functions return a figure,
+or a frame with one row per cell, which a notebook shows as a table. They choose the stored runs by the same arguments,
+which are like the options of the command line's verbs of the same names:
 
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``). By default all stored labels.
 - profile, overrides, tasks, fidelity, budget, results: as in :func:`run`. By default ``tasks`` are the six of MAD, and
   the language model if runs of one protocol are stored.
-- protocol, corpus: those of the language model's runs, if several are stored.
+- protocol, corpus: the protocol and the corpus of the language model's runs, needed if several are stored.
 - rename: display names of labels in figures and frames, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``. A frame has the
   canonical label of every other label.
 
-They raise ``StoreError`` if nothing of that protocol is stored. They warn (``UserWarning``) of damaged runs and of
+They raise ``StoreError`` if the store has no run of that protocol. They warn (``UserWarning``) of damaged runs and of
 labels that are left out.
 """
 
@@ -73,11 +73,11 @@ _LABELLED = ("label", "row", "baseline")
 
 
 def _public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Adds to ``verb`` what every public function does for its caller.
+    """Wraps ``verb`` with the steps that all public functions share.
 
-    Arguments of the types of NumPy, torch and pandas become Python's. Figures and frames show labels by the names of
-    ``rename``, whose keys are labels in any spelling. The caller's random state stays as it is. The code of the labels
-    that ``verb`` is called with may be imported (:mod:`madbench.labels.trust`).
+    Arguments of NumPy, torch and pandas are converted to Python's types. Figures and frames show labels by the names in
+    ``rename``, whose keys are labels in any spelling. The caller's random state does not change. The code of the labels
+    in the arguments may be imported (:mod:`madbench.labels.trust`).
     """
     signature = inspect.signature(verb)
 
@@ -88,7 +88,7 @@ def _public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         rename: Any = settings.get("rename")
         plain, plain_settings = plain_values(arguments), plain_values(settings)
         labels: Any = ()
-        with suppress(TypeError):  # of a wrong call, which the verb itself raises
+        with suppress(TypeError):  # a wrong call: the verb itself raises the error
             labels = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
         names = names_of(labels, DisplayNames().with_names(rename or {}))
@@ -130,13 +130,15 @@ def run(
         tasks: names of tasks; the six of MAD by default.
         seeds: seeds of initialisation, data and order.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
-        budget: what mixers have in common: parameters (``strict``, ``paper``), ``flops``, ``state`` or ``compute``.
+        budget: quantity matched to softmax attention: parameters (``strict``, ``paper``), ``flops``, ``state`` or
+            ``compute``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
         slots: jobs at a time. By default one per core on the CPU, and one on a GPU.
         threads: threads of each job on a CPU. By default the number in OMP_NUM_THREADS, or else one; a language model
-            that trains alone uses the free cores. Another number changes the last digits of results.
-        group: jobs of equal shapes that share a step. By default jobs share steps if a timing test shows a speed-up.
+            that trains alone uses the free cores. The number of threads affects the last digits of results.
+        group: number of jobs of equal shapes that are trained together in one step. By default jobs train together if a
+            timing test shows a speed-up.
         force: True to train stored runs again.
         keep_weights: True to store the weights of new runs.
         rename: display names of labels in the frame, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
@@ -202,16 +204,17 @@ def run_language_model(
         tokenizer: tokenizer of the ids in nanoGPT's files, ``gpt2`` by default.
         dtype: type of nanoGPT's ids, such as ``uint32``. By default the smallest that fits.
         seeds: seeds of initialisation and batches.
-        budget: what mixers have in common: parameters (``strict``, ``paper``), ``flops``, ``state`` or ``compute``.
+        budget: quantity matched to softmax attention: parameters (``strict``, ``paper``), ``flops``, ``state`` or
+            ``compute``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store. Default corpora are below it.
-        precision: replaces the ``auto`` of a profile, which depends on the device.
-        slots: runs at a time. They share the cores.
+        precision: precision of a profile with ``auto``, which by default depends on the device.
+        slots: number of runs at a time. They share the cores.
         threads: threads of each job on a CPU. By default the number in OMP_NUM_THREADS, or else one; a language model
-            that trains alone uses the free cores. Another number changes the last digits of results.
+            that trains alone uses the free cores. The number of threads affects the last digits of results.
         force: True to train stored runs again.
-        micro_batch: windows in memory at a time.
-        compile: whether ``torch.compile`` compiles the models; ``auto``: if it saves time.
+        micro_batch: number of windows in memory at a time.
+        compile: use of ``torch.compile`` for the models. With ``auto`` it is used if it saves time.
         rename: display names of labels in the frame, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
@@ -269,10 +272,11 @@ def sweep(
         seeds: ``[0, 1]`` or ``"0-4"``; 0 by default.
         profile: as for :func:`run`.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
-        budget: what mixers have in common: parameters (``strict``, ``paper``), ``flops``, ``state`` or ``compute``.
+        budget: quantity matched to softmax attention: parameters (``strict``, ``paper``), ``flops``, ``state`` or
+            ``compute``.
         set: settings that all rows share, by key.
         mode: ``product``, ``one_at_a_time`` or ``list``.
-        baseline: the row with which others are compared, by default the first.
+        baseline: the row that all other rows are compared with; the first by default.
         rows: the rows of mode ``list``, each a label and its own settings.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
@@ -282,8 +286,9 @@ def sweep(
         overrides: changes that all rows share, as for :func:`run`.
         slots: jobs at a time.
         threads: threads of each job on a CPU. By default the number in OMP_NUM_THREADS, or else one; a language model
-            that trains alone uses the free cores. Another number changes the last digits of results.
-        group: jobs of equal shapes that share a step. By default jobs share steps if a timing test shows a speed-up.
+            that trains alone uses the free cores. The number of threads affects the last digits of results.
+        group: number of jobs of equal shapes that are trained together in one step. By default jobs train together if a
+            timing test shows a speed-up.
         retry: True to train failed runs again, like ``madbench sweep --retry``.
         force: True to train stored runs again.
         keep_weights: True to store the weights of new MAD runs.
@@ -376,9 +381,9 @@ def table(
 ) -> pd.DataFrame:
     """The table of the stored runs, one row per label and column.
 
-    It has the mean, its interval, the standard deviation (``spread``), the solved seeds, the published number, and the
-    scores of a guess (``chance``) and of the best answer without context (``heuristic``). With ``ranks`` it also has
-    ``rank``, ``rank_low`` and ``rank_high``: an interval of 95% for all labels of a column at once.
+    The columns are the mean, its interval, the standard deviation (``spread``), the solved seeds, the published number,
+    and the scores of a guess (``chance``) and of the best answer without context (``heuristic``). With ``ranks`` there
+    are also ``rank``, ``rank_low`` and ``rank_high``: a simultaneous 95% interval for all labels of a column.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return ShownFrame.of(selection.table(shows="rank" if ranks else "interval"))
@@ -446,10 +451,11 @@ def audit(
     against: str | None = None,
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """The audit of a profile: how far seeds agree, how many labels a column cannot separate, and what it predicts.
+    """The audit of a profile: one row per column.
 
-    ``against`` is another profile. If it is given, the frame says which orders of labels and which differences also
-    hold under that profile.
+    It has the agreement of seeds about the labels, the shares of labels that the column cannot separate, and the rank
+    correlations with other columns. ``against`` is another profile. If it is given, the frame compares the two
+    profiles: it says which orders of labels and which differences also hold under the other profile.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     if against is None:
@@ -474,11 +480,12 @@ def findings(
     claims: Path | str | None = None,
     unscaled: bool = False,
 ) -> pd.DataFrame:
-    """Claims against the stored runs: one row per claim and quantity.
+    """The verdicts of the stored runs on claims: one row per claim and quantity.
 
     Args:
         claims: a file of claims or the name of a paper. Default: every paper with claims on the stored labels.
-        unscaled: True keeps lines that are shares of published accuracies in the paper's points.
+        unscaled: True to keep thresholds that are shares of published accuracies in the paper's points. By default
+            these thresholds are scaled to the profile.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return ShownFrame.of(selection.findings(claims, unscaled))
@@ -517,7 +524,7 @@ def plot(
 
 @_public
 def verify(labels: str | Sequence[str], *, rename: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """The checks of ``labels``, on a small mixer in float64: one row per check, as in ``madbench verify -f json``.
+    """The checks of the mixers of ``labels``: one row per check, as in ``madbench verify -f json``.
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``. ``residual`` is missing if nothing could be measured.
     """
@@ -564,7 +571,7 @@ def _selection(
 def _trained(experiment: Experiment, policy: Policy, **options: Any) -> Results:
     """Trains the jobs of an experiment and returns their results. Raises ``TrainingError`` if some of them failed.
 
-    Meanwhile a terminal shows a bar, and a notebook also shows the jobs that are in training.
+    During training a terminal shows a progress bar. A notebook also shows the running jobs.
     """
     console = Console(stderr=True)
     if options.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
@@ -595,7 +602,7 @@ def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:
 
 
 def _changes(overrides: Changes) -> tuple[str, ...]:
-    """Changes as KEY=VALUE."""
+    """The changes as texts ``KEY=VALUE``."""
     if isinstance(overrides, Mapping):
         return tuple(override_of(key, value, "overrides") for key, value in overrides.items())
     return _words(overrides)

@@ -40,7 +40,7 @@ EXAMPLES = _ROOT / "examples"
 
 MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}
 MOST |= {"vocab_size": 10_000_000} | {f"num_{split}_examples": 10_000_000 for split in ("train", "validation", "test")}
-"""The largest size of a field, by its name."""
+"""The largest allowed value of a field of this name."""
 MOST_OTHERWISE = 1_000_000_000
 
 
@@ -123,7 +123,7 @@ _WITH_COLONS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9_]+)+(\.[0-9_]*)?")
 
 
 def cached_by_class(function: F) -> F:
-    """``functools.cache`` for a function of a class. mypy thinks that some dataclasses have no hash."""
+    """``functools.cache`` for a function of a class, with the type of ``function``: mypy rejects some dataclasses."""
     return typing.cast(F, functools.cache(function))
 
 
@@ -161,7 +161,7 @@ def _dumper() -> type:
 
 
 def _unclear_number(text: str) -> str:
-    """The reason why people may misread a number. Empty if the number is clear, or if the text is no number."""
+    """The reason why YAML reads a number differently from most people. Empty for other numbers and other texts."""
     if _LEADING_ZERO.fullmatch(text):
         plain = re.sub(r"^([-+]?)0[0_]*(?=[0-9])", r"\1", text)
         return f"the number {text} begins with a zero; write {plain}, or '{text}' if it is text"
@@ -341,7 +341,7 @@ def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
 
 
 def _shown(value: Any) -> str:
-    """``value`` in an error message: at most one line, and None as "nothing", its meaning in YAML."""
+    """The text of ``value`` for an error message, in at most one line. None is "nothing", as an empty value in YAML."""
     return "nothing" if value is None else _SHORT.repr(value)
 
 

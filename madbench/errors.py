@@ -24,7 +24,7 @@ class LabelError(MadbenchError):
 
 
 class UntrustedCodeError(LabelError):
-    """A label that names code and comes from a file, so that its code is not imported."""
+    """A label that names code but was read from a file. Code named in a file is not imported."""
 
     def __init__(self, label: str, remedy: str):
         super().__init__(label, remedy)  # the plain arguments, so that the error can be pickled
@@ -43,7 +43,7 @@ class BudgetError(MadbenchError):
 
 
 class UnknownStateError(BudgetError):
-    """The numbers that decoding carries are needed, and a label's family or module does not state them."""
+    """The size of the decoding state is needed, but the label's family or module does not give it."""
 
 
 class ConfigError(MadbenchError):

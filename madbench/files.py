@@ -25,7 +25,7 @@ MOST_DEPTH = 64
 _TOO_DEEP = f"lists and objects nest deeper than {MOST_DEPTH} levels"
 MOST_BYTES = 64 * 2**20
 """Most bytes that :func:`read_file` reads. Parsed JSON takes about twenty times its size in memory."""
-MOST_NAME_BYTES = 200  # file systems allow 255, and names of temporary files are a little longer
+MOST_NAME_BYTES = 200  # file systems allow 255; the name of a temporary file is slightly longer
 
 
 def is_name(text: str) -> bool:
@@ -58,9 +58,9 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
     """Replaces the file ``path`` with ``content`` in one step that survives a power cut.
 
     ``content`` may be a function that writes to the open binary file. It is called a second time if another process
-    deletes the temporary file. A driver does so when it claims the folder of a job that it does not know to be running.
-    After a failure the previous file is unchanged and no temporary file remains. Raises ``StoreError`` for an
-    ``OSError``, such as a full disk.
+    deletes the temporary file: a driver that claims the folder of a job removes temporary files in it, even if the job
+    is still running elsewhere. After a failure the previous file is unchanged and no temporary file remains. Raises
+    ``StoreError`` for an ``OSError``, such as a full disk.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")

@@ -1,4 +1,4 @@
-"""Grids: labels times settings, as rows of a table. A YAML file or the words of a command become checked rows.
+"""Grids: the combinations of labels and settings, as rows of a table, from a YAML file or the words of a command.
 
 This module does not know the settings. :mod:`madbench.experiment` checks that each key exists and that each label fits
 its budget.
@@ -103,7 +103,7 @@ class Grid:
     axes: tuple[str, ...] = ()  # keys in which rows differ
     description: str = ""
     where: str = ""  # the file, with which error messages begin
-    names: DisplayNames = field(default_factory=DisplayNames, compare=False)  # names from its sets and its spellings
+    names: DisplayNames = field(default_factory=DisplayNames, compare=False)  # display names of its labels
 
     @property
     def leading(self) -> Suite:
@@ -149,8 +149,8 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
     """Expands ``grid`` to its rows, according to its mode.
 
     - ``product``: every label with every combination of values. The label varies slowest.
-    - ``one_at_a_time``: the baseline, then every other label with the baseline's values, then every other value of each
-      key with the baseline's label.
+    - ``one_at_a_time``: the baseline; then each other label with the baseline's values; then, for each key, each other
+      value with the baseline's label.
     - ``list``: the rows as given.
 
     The baseline comes first. By default it is the first label with the first values. Raises ``ConfigError`` or

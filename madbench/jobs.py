@@ -21,16 +21,16 @@ KEEP = "keep"  # folder in a job's work folder for files that are stored with th
 WEIGHTS = "weights.safetensors"  # file of the weights in that folder
 
 NOT_AT_DEFAULT = {"in_id_at_default": False}
-"""Metadata of a field that leaves the id unchanged while it has its default, so that ids survive new settings."""
+"""Metadata of a field that enters the id only if it differs from its default, so that a new field keeps the ids."""
 
 Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper", "flops", "state", "compute"]
 LEAST_MATCHED = 0.9
 """Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
 MOST_MATCHED = 1.01
-"""Largest ratio at which it does, and with which a label competes."""
+"""Largest ratio at which a mixer counts as matched. A label above it is over budget, and has no rank in tables."""
 LEAST_SEEDS = 3
-"""Seeds per label that a test, or a mark in a table, requires."""
+"""Smallest number of seeds per label for a significance test, or for a mark of significance in a table."""
 Precision = Literal["float32", "bfloat16"]
 Status = Literal["finished", "diverged", "failed"]
 
@@ -50,7 +50,7 @@ class Job:
     training: Any  # settings of the optimizer: the suite's ``Training``
     seed: int = 0  # seed of initialization, data and order, each with its own random stream
     fidelity: Fidelity = "corrected"  # protocol: ours, or the reference implementation's with its quirks
-    budget: Budget = "strict"  # the quantity in which mixers are matched, and its counting
+    budget: Budget = "strict"  # the quantity in which mixers are matched, and the way it is counted
     task_source: str = ""  # hash of the task's source if an installed package defines the task
     steps: int = 0  # optimizer steps that the budget chose; 0 if the training settings say how many
 
@@ -59,7 +59,7 @@ class Job:
         """16 hexadecimal digits, the same on every machine."""
         own: tuple[Any, ...]
         own = (self.suite, self.task, self.label, self.family, self.seed, self.fidelity, self.budget, self.task_source)
-        own = (*own, self.steps) if self.steps else own  # an id stays as it was before there was the field
+        own = (*own, self.steps) if self.steps else own  # jobs without steps keep their ids of earlier versions
         shared = (mapping_text(self.setting), _config_text(self.model), mapping_text(self.mixer))
         return _id_of("\n".join([f"{SCHEMA} {own}", *shared, _config_text(self.training)]))
 
@@ -84,10 +84,10 @@ def identifying_fields(config: Any) -> dict[str, Any]:
 
 
 def recorded_fields(config: Any) -> dict[str, Any]:
-    """The fields of a configuration as records spell them.
+    """The fields of a configuration that a record contains.
 
-    A class may name in ``recorded`` the fields that every record has, in order. Its other fields are recorded only if
-    they are not at their default, so that a record stays the same when the class gets a field.
+    A class may list in ``recorded`` the fields that every record contains, in order. Its other fields are recorded only
+    if they differ from their defaults, so that a new field does not change the records.
     """
     values = dataclasses.asdict(config)
     usual = {field.name: field.default for field in dataclasses.fields(config)}
@@ -145,9 +145,9 @@ class Record:
 
 
 class StopTraining(BaseException):
-    """Raised by a progress callback to stop a run without a result. The run saves its state and re-raises this.
+    """Raised by a progress callback to stop a run without a result. The run saves its state and re-raises it.
 
-    It is no ``Exception``, like ``KeyboardInterrupt``, so that no handler of failures catches it.
+    Like ``KeyboardInterrupt`` it is not an ``Exception``, so ``except Exception`` does not catch it.
     """
 
 
@@ -156,7 +156,7 @@ class Report:
     """Callbacks of a training run. Called with a job and its progress, and may raise ``StopTraining``."""
 
     progress: Callable[[Job, dict[str, Any]], None]
-    ended: Callable[[Job, Record], None]  # called with the record of a job that ends before the rest of its group
+    ended: Callable[[Job, Record], None]  # called with a job and its record if it ends before the rest of its group
 
     def __call__(self, job: Job, progress: dict[str, Any]) -> None:
         self.progress(job, progress)

@@ -1,12 +1,12 @@
-"""Training stored runs again, to see if they give the same numbers: what ``madbench again`` does.
+"""Repeated training of stored runs, to test if they give the same numbers, for ``madbench again``.
 
-Runs are drawn at random and trained on the CPU, with the number of threads in their records. Language models are among
-them if their corpus is given. Runs that shared a step are drawn together and share a step again. Earlier records have
-the number of runs in a group but not their ids. Groups are then formed from consecutive seeds, and a label whose seeds
-do not fill its groups is left out.
+Runs are drawn at random and trained on the CPU, with the number of threads in their records. Language models are
+included if their corpus is given. Runs that were trained together in one step are drawn together and trained together
+again. Records of earlier versions have the number of runs in a group but not their ids. Groups are then formed from
+consecutive seeds, and a label whose seeds do not fill its groups is left out.
 
-Records have digests of the code that trained them (:mod:`madbench.suites.code`). A pair has the digest of a stored
-run's code and of the installed code. It is proven if all runs with the pair are equal to the last bit.
+Records have digests of the code that trained them (:mod:`madbench.suites.code`). A pair consists of the digest of a
+stored run's code and the digest of the installed code. A pair is proven if all runs with it are equal to the last bit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Repeat:
 
     @property
     def change(self) -> str:
-        """The first difference in words, such as ``accuracy 0.5, again 0.25``. Empty if there is none."""
+        """The first difference as text, such as ``accuracy 0.5, again 0.25``. Empty if both records are equal."""
         if self.difference == 0:
             return ""
         before, after = self.run.record, self.record
@@ -81,7 +81,7 @@ class Repeatable:
     def from_store(cls, store: Store, alone: bool = False, corpora: Collection[str] = ()) -> Self:
         """The repeatable runs of a store. With ``alone``, runs that shared a step are left out.
 
-        ``corpora`` has the digests of the corpora that are at hand.
+        ``corpora`` has the digests of the available corpora.
         """
         by_step: dict[str, list[Run]] = defaultdict(list)
         left_out: Counter[str] = Counter()
@@ -123,7 +123,7 @@ class Repeatable:
 
     @property
     def text(self) -> str:
-        """``Drawn from 440 of 480 stored runs. Left out: 40 (failed).``"""
+        """The counts in words: ``Drawn from 440 of 480 stored runs. Left out: 40 (failed).``"""
         others = "; ".join(f"{count} ({why})" for why, count in sorted(self.left_out.items()))
         drawn = f"Drawn from {self.count:,} of {self.count + self.left_out.total():,} stored runs."
         return drawn + (f" Left out: {others}." if others else "")
@@ -138,7 +138,7 @@ class Repeatable:
 
 
 def _problem_of(job: Job, known: dict[str, str]) -> str:
-    """The reason why jobs of this label cannot be trained here. Empty if they can. ``known`` keeps it by label."""
+    """The reason why jobs of this label cannot be trained here. Empty if they can. ``known`` caches it by label."""
     if job.label not in known:
         try:
             size_of(job)
@@ -204,7 +204,7 @@ def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
 
 
 def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
-    """By part of the code: pairs of unequal digests for which all runs are equal to the last bit."""
+    """The proven pairs of unequal digests, by part of the code: all runs with such a pair are equal to the last bit."""
     are_equal: dict[tuple[str, str, str], bool] = {}
     for each in repeats:
         stored, here = (record.details.get("package_code", {}) for record in (each.run.record, each.record))

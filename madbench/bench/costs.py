@@ -43,7 +43,7 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
             layers = Layers(label, shape.d_model, shape.length, n_head=n_head).to(setup.device)
             own = {"step": pass_of(layers, x, setup, backward=True)}
             own |= _decoding(layers.eval(), x.detach(), setup) if layers.decodes else {}
-        except Exception as error:  # of many kinds: no ranks fit, or a kernel fails
+        except Exception as error:  # many kinds of errors: no ranks fit, or a kernel fails
             problems[label] = reason(error)
             continue
         built[label] = layers

@@ -1,4 +1,4 @@
-"""The mixers of the layers of a label, one after another, as one module. A hybrid has those of one pattern."""
+"""A module of the mixers of a label's layers, one after another. For a hybrid: the layers of one pattern."""
 
 from __future__ import annotations
 

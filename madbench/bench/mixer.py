@@ -63,11 +63,12 @@ def paths_of(mixer: nn.Module) -> list[str]:
 
 
 def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> nn.Module:
-    """Make the mixer of a label on the device, with fixed weights and the paper's ranks, which do not depend on the
-    length. Of a hybrid, make the mixers of one pattern.
+    """Make the mixer of a label on the device, or the mixers of one pattern of a hybrid, with fixed weights.
+
+    The ranks are the paper's, because these do not depend on the length.
     """
     torch.manual_seed(0)
-    path = "auto" if "," in path else path  # the paths that the mixers of a hybrid take by themselves
+    path = "auto" if "," in path else path  # a list of the paths that the mixers of a hybrid choose themselves
     size, options = (shape.d_model, shape.length), {"n_head": n_head, "budget": "paper", "path": path}
     module = Layers(label, *size, **options) if block_period(label) > 1 else build(parse(label), *size, **options)
     return module.to(setup.device)
@@ -129,7 +130,7 @@ def _outcome(module: nn.Module, x: Tensor, device: str, precision: str) -> tuple
 
 
 def check_path(label: str, shape: Shape, setup: Setup, path: str, n_head: int = HEADS) -> None:
-    """Raise ``WrongResultError`` for a path whose error exceeds rounding.
+    """Raise ``WrongResultError`` for a path whose error is larger than rounding explains.
 
     In 16 bits, scores near zero can change their sign under ReLU, so twice the dense path's own error is allowed.
     """
@@ -165,7 +166,7 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
         except TrainingError as error:
             if paths:
                 cases.append(Case(label, path, problem=reason(error)))
-        except Exception as error:  # of a kernel, of many kinds
+        except Exception as error:  # many kinds of errors of a kernel
             cases.append(Case(label, path, problem=reason(error)))
     return cases
 
@@ -187,8 +188,9 @@ def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
 def core_passes(
     mixer: nn.Module, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
-    """Functions for the operator without linear maps, and for torch's softmax attention in heads of 64: forward, and
-    with backward.
+    """Functions that run only the operator, without linear maps, and torch's softmax attention with heads of 64.
+
+    Each is a forward pass, or a forward and a backward pass.
     """
     dtype = getattr(torch, setup.precision)
     sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)

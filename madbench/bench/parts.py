@@ -28,7 +28,7 @@ class Setup:
     precision: Precision
     limits: Limits
     profile: str  # profile of MAD training
-    lengths: Sequence[int] = ()  # as for batch and d_model, each part has its own default
+    lengths: Sequence[int] = ()  # if empty, the part's default; batch and d_model: if None
     batch: int | None = None
     d_model: int | None = None
     peer: Path | None = None  # a checkout of the reference code
@@ -40,7 +40,7 @@ class Setup:
         return self.device == "cpu"
 
     def in_time(self, groups: Iterable[Any]) -> Iterator[Any]:
-        """The groups that begin before the time is over, and always the first group."""
+        """Yields groups until the time is over. The first group is always included."""
         for i, group in enumerate(groups):
             if i and self.limits.is_over:
                 return
@@ -63,7 +63,7 @@ class Column:
 
 @dataclass(frozen=True)
 class RatioColumn(Column):
-    """A column of a number with ``NAME_ratio``, its ratio to that of another row, in parentheses if there is one."""
+    """A column of numbers. If a row has the key ``NAME_ratio``, a ratio to another row, it follows in parentheses."""
 
     def text(self, row: Row) -> str:
         ratio = row.get(f"{self.name}_ratio")
@@ -92,7 +92,7 @@ class Part:
     columns: Sequence[Column]
     curve: Curve
     measure: Callable[[Setup], Iterator[Row]]
-    group: Sequence[str]  # keys of a row that are equal in rows timed in turns
+    group: Sequence[str]  # keys of a row; rows that are timed in turns have equal values
     count: Callable[[Setup], int]  # number of such groups
 
 

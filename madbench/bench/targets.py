@@ -73,7 +73,7 @@ TARGETS = (
     Target("cpu", "memorization and compression, least speed over the reference's softmax", "at least 1.0",
            _least_speed_over_peer),
 )  # fmt: skip
-"""The targets. Without a named label, they concern HyperGLU."""
+"""The targets. A target that names no label is about HyperGLU."""
 
 
 def lines(rows: Rows, device: str) -> list[str]:

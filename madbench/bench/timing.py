@@ -52,7 +52,7 @@ class Limits:
 def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str) -> dict[Any, Timing | str]:
     """Time all cases, one pass of each in every round, so that a noisy machine slows all of them equally.
 
-    A case that runs out of memory, or that cannot be computed here, has the reason instead.
+    For a case that runs out of memory, or that cannot be computed here, the value is the reason.
     """
     seconds: dict[Any, list[float]] = {name: [] for name in cases}
     times: dict[Any, Timing | str] = {}

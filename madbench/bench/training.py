@@ -108,7 +108,7 @@ def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
 
 
 def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
-    """The seconds of all jobs, including evaluations, if seconds per FLOP are equal to those of the first job."""
+    """An estimate of the seconds of all jobs, including evaluations, from the seconds per FLOP of the first job."""
     return sum(size_of(job).flops for job in jobs) * step_seconds / _flops_of_step(jobs[0])
 
 

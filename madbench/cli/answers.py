@@ -1,4 +1,4 @@
-"""The answers of trained language models to tasks of text, of madbench and of lm-evaluation-harness."""
+"""Evaluation of trained language models on text tasks, of madbench and of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from madbench.store.format import Measurement
 
 CACHE = "lm_eval"
-"""The folder of answers in the results folder."""
+"""The subfolder of the results folder in which lm-evaluation-harness caches answers."""
 
 
 def ask(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from madbench.bench.parts import BenchTable, Part, Setup
 
 LABELS = ("G-cg-q-12o", "S", "R-cg-q-12o", "R-cg-q")
-SHARES = {"mixers": 2, "length": 1, "training": 1, "table5": 3, "decode": 1, "costs": 1}  # of the minutes
+SHARES = {"mixers": 2, "length": 1, "training": 1, "table5": 3, "decode": 1, "costs": 1}  # shares of the time
 PARTS = tuple(SHARES)
 OWNERS = {
     "--peer": ["training"],

@@ -1,4 +1,4 @@
-"""A claim of one's own from a sentence, for ``madbench new claim``."""
+"""Writing a user's claim from a sentence, for ``madbench new claim``."""
 
 from __future__ import annotations
 

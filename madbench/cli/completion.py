@@ -1,6 +1,6 @@
 """Shell completion of labels, sets, tasks, profiles, figures, stored runs and other names.
 
-The metavar of an argument or option selects its completion. An error gives neither a completion nor a message.
+The metavar of an argument or option selects its completion. Errors are ignored: they give no completion.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All problems of the content of a YAML file, for ``madbench validate``."""
+"""Search for all problems in the content of a YAML file, for ``madbench validate``."""
 
 from __future__ import annotations
 

@@ -165,14 +165,14 @@ def findings(
 
 
 def asked_columns(selection: Selection) -> list[str]:
-    """The columns of the requested tasks, and the steps to losses of which claims speak."""
+    """The columns of the requested tasks, and the other columns that claims use, such as the steps to a loss."""
     tasks_by_suite = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
     names = [column.name for suite, tasks in tasks_by_suite if tasks for column in suite.columns(tasks)]
     return names + [name for suite, tasks in tasks_by_suite if tasks for name in suite.claimed_columns]
 
 
 def _is_detail(selection: Selection, name: str) -> bool:
-    """True if a column of a suite with requested tasks is neither a task nor an average."""
+    """True if the column belongs to a suite with requested tasks, but is neither a task nor an average."""
     from madbench.analysis.quantities import is_average, suite_of_column
 
     suite = suite_of_column(name)
@@ -198,7 +198,7 @@ def _command_options(selection: Selection, results: Results | None) -> dict[str,
     """The options with which ``madbench run`` trains under the protocol of each suite, by the suite's name."""
     profile = selection.profile or selection.leading.default
     overrides = own_overrides(selection.overrides, selection.leading, selection.leading)
-    selection.leading.Profile.load(profile, overrides)  # which has to be one, with runs or without
+    selection.leading.Profile.load(profile, overrides)  # raises for an invalid profile, even if there are no runs
     values = {"--profile": selection.profile, "--fidelity": selection.fidelity}
     values |= {"--budget": selection.budget, "--results": str(selection.results)}
     words = {suite.name: [*overrides, *option_words(values)] for suite in [selection.leading]}
@@ -208,7 +208,7 @@ def _command_options(selection: Selection, results: Results | None) -> dict[str,
 
 
 def _print_explanations(rows: list[Finding], sources: list[str]) -> None:
-    """Print each claim, and what the papers or files ``sources`` claim and no two labels isolate."""
+    """Print each claim. Then print the claims of ``sources``, papers or files, that no two labels isolate."""
     from madbench.analysis.claims import load_claims_file
     from madbench.analysis.findings_table import explanation
 

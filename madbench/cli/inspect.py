@@ -107,7 +107,7 @@ def inspect(
     device = resolve_device(device)
     jobs: list[Job] = []
     models: list[Inspection] = []
-    sizes: list[list[int]] = []  # of the inputs
+    sizes: list[list[int]] = []  # sizes of the inputs
     for name in [run] if other is None else [run, other]:
         trained = TrainedModel(name, results, is_of_text=False, tasks=asked, trust=trust)
         job = trained.job

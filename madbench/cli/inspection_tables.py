@@ -25,7 +25,10 @@ def _number(value: float | None) -> str:
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
-    """A number, a share in percent, or ``-1: 63 [4]*``: place, share, share of random tables, and * if above."""
+    """The text of a cell: a number, a share in percent, or ``-1: 63 [4]*``.
+
+    The last form has a place, its share, the share of random tables, and * if the share is above it.
+    """
     value, random = row.get(name), row.get(f"{name}_random")
     if random is None or value is None:
         return (_number if name in _NUMBERS else _percent)(value)
@@ -80,7 +83,7 @@ def _columns() -> dict[str, tuple[str, dict[str, str]]]:
 _NUMBERS = ("slots", "keys", "mean", "sd", "over_time", "norm", "rank")
 """The measures that are not shares. All others are printed in percent."""
 _PLACES = {"best_shift": "{shift:+d}: ", "best_window": "{window}: "}
-"""The formats of the place of the largest value of a head."""
+"""The format of the shift or window with the largest share in a head, by measure."""
 
 _COMPARED = {
     "active": {"share": "active slots, %", "same_lags": "overlap at the same lags, %", "flips": "flips at 1% noise, %"},

@@ -29,7 +29,7 @@ class StoredModel(HarnessModel):
         max_batch_size: int | None = None,
         trust: str | None = None,
     ):
-        if not isinstance(run, str):  # its parser converts digits to numbers
+        if not isinstance(run, str):  # lm-evaluation-harness converts digits to numbers
             raise ConfigError(f"run={run}: read as a number; give another digit of the run's id, or its label")
         trained = TrainedModel(run, Path(results), trust=[trust] if trust else None)
         vocabulary = trained.corpus(None if corpus is None else Path(corpus)).tokenizer()

@@ -139,7 +139,7 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def _compare(path: str, device: str) -> dict[str, Any]:
-    """The largest error of ``path`` relative to the largest output, over its labels, or the reason of a failure."""
+    """The largest error of a path over its labels, relative to the largest output, or the reason of a failure."""
     import torch
 
     errors: dict[str, float] = {}
@@ -173,7 +173,7 @@ def _compare(path: str, device: str) -> dict[str, Any]:
 
 
 def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
-    """The first label whose kernels give wrong outputs or gradients in bfloat16, with the error. Empty if none."""
+    """The first label whose kernels give wrong outputs or gradients in bfloat16, with the error. Empty if all pass."""
     import torch
 
     from madbench.mixers.srg.kernels import proof
@@ -259,7 +259,7 @@ def _print(content: dict[str, Any]) -> None:
 
 
 def _with_unfit_version(package: dict[str, Any]) -> str:
-    """The name of a package; with its version and what is needed if another version is installed."""
+    """The name of a package. If the installed version does not fit, also this version and the required one."""
     if package["version"] and not package["fits"]:
         return f"{package['name']} {package['version']} (needs {package['needs']})"
     return package["name"]

@@ -29,4 +29,4 @@ MOVED_OPTIONS = {
     "--shared": "shared in the file of --on",
     "--wall-time": "minutes in the file of --on",
 }
-"""Former options, and what does the same now."""
+"""Former options, and the options, commands or keys of files that do the same now."""

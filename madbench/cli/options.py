@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the stored runs that they select."""
+"""Options that several verbs share, and the selection of stored runs by these options."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FidelityOption = option(
 
 
 def budget_option(type_: Any, **settings: Any) -> Any:
-    """The type of the option of a budget, which has two names. ``--match parameters`` is ``--budget strict``."""
+    """The type of the option ``--budget``, also named ``--match``. ``--match parameters`` is ``--budget strict``."""
 
     def canonical(name: str | None) -> str | None:
         return "strict" if name == "parameters" else name
@@ -239,7 +239,7 @@ class TrainingOptions:
     def policy(self, retries: bool) -> Policy:
         """The policy for stored, failed and long jobs. ``retries`` is the default of ``--retry``.
 
-        Raises ``ConfigError`` for a wrong time.
+        Raises ``ConfigError`` for an invalid time limit.
         """
         from madbench.cli.machines import seconds_of  # needed only by verbs that train
         from madbench.execute.base import Policy

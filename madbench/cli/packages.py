@@ -1,4 +1,4 @@
-"""The kinds of extensions that packages can add: installed ones, broken ones, and taken names."""
+"""The kinds of extensions that packages can add. Each has its installed and broken extensions, and the taken names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from madbench.mixers.my import sources
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of extension. It may be broken by its entry point or otherwise, for example by the file of a task."""
+    """One kind of extension. An extension may be broken by its entry point, or for example by the file of a task."""
 
     registry: Registry[Any]
     broken: Callable[[], Mapping[str, str]]

@@ -239,7 +239,7 @@ def _check_operators(
 
 
 def _note_on_weights(measure: Measure, request: Request, experiment: Experiment) -> str:
-    """Advice on stored runs that the item cannot measure; empty if there are none."""
+    """Advice on stored runs that the item cannot measure, such as runs without weights. Empty if there are none."""
     quantity = measure.quantity(request) if hasattr(measure, "quantity") else None
     if quantity is None or not (experiment.results / "runs").is_dir():
         return experiment.note_on_weights()
@@ -296,7 +296,7 @@ def call_verb(
     words: Sequence[str] = (),
     hidden: Sequence[str] = (),
 ) -> None:
-    """Run the verb that makes the item, followed by ``words``, and by ``hidden`` words that are not printed.
+    """Run the verb that makes the item with ``words``, and with ``hidden`` words that are left out when it is printed.
 
     A theorem is reproduced if its checks pass; otherwise it fails here.
     """

@@ -23,7 +23,7 @@ NOT_RUN, NOT_MADE = "not run", "not made here"
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
-    """The states of an item that was made on this machine, by size."""
+    """The states of an item that was made on this machine, by the size with which it was made."""
     return {size: entry["state"] for size, entry in remembered(Request(paper, item, results=results)).items()}
 
 
@@ -88,7 +88,7 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
 
 
 def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
-    """Print the items of a paper with states, stored jobs, cost and command, or the reason why one is not made."""
+    """Print the items of a paper: state, stored jobs, cost and command, or the reason why madbench cannot make it."""
     with Console(stderr=True).status("looking at what is stored"):  # plans the jobs of every item
         rows = [_row(paper, item, results) for item in paper.items]
     if printed.format == "json":

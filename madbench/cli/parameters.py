@@ -40,7 +40,7 @@ EVERY_VERB = "every verb"
 def option(type_: Any, help: str, *names: str, completes: str = "", rare: str = "", **settings: Any) -> Any:
     """The type of an option. A ``bool`` without ``names`` also has a ``--no-`` form.
 
-    ``rare``: names of the verbs whose ``--help`` does not show the option, or :data:`EVERY_VERB`.
+    ``rare`` has the names of the verbs whose ``--help`` does not show the option, or is :data:`EVERY_VERB`.
     """
     return Annotated[type_, typer.Option(*names, help=help, **settings), Completes(completes), Rare(rare)]
 

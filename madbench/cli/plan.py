@@ -74,7 +74,7 @@ def make_plan(
             together = {job.suite for job in shift.jobs}
             suites = [suite for suite in experiment.suites if suite.name in together]
             rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
-            seconds: dict[str, float] = {}  # of every job to do
+            seconds: dict[str, float] = {}  # by id, for every job that is left to train
             for suite in suites:
                 part = experiment.for_suite(suite)
                 timed = [job for job in part.jobs if states[job.id] == "todo" and job.label not in untimed]
@@ -125,7 +125,7 @@ _PLAN_OPTIONS = ("--threads", "--slots", "--format", "-f")
 
 
 def _training_words(words: Sequence[str]) -> list[str]:
-    """The words of a command without options of a plan, and with --yes for ``paper``, as torchrun cannot ask."""
+    """The words of a command without options of a plan, and with --yes for ``paper``: torchrun cannot ask the user."""
     left, skips = [], False
     for word in words:
         if not skips and word != "--dry-run" and word.partition("=")[0] not in _PLAN_OPTIONS:
@@ -278,7 +278,7 @@ def ask_before_long(experiment: Experiment, policy: Policy, *, slots: int | None
     plan = make_plan(
         experiment, policy, console, slots=slots, devices=None, micro_batch=None, threads=threads, details=False
     )
-    for reason in plan.get("untimed", {}).values():  # it would fail once its turn comes
+    for reason in plan.get("untimed", {}).values():  # this label would fail during the training
         raise TrainingError(reason)
     seconds = plan["estimated_seconds"]
     if seconds <= LONG:

@@ -175,7 +175,7 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
 
 
 def _suites_of(figures: Sequence[str]) -> list[Suite]:
-    """The suites of the figures. Empty if one of the figures is for any suite."""
+    """The suites of the figures. Empty if a figure can show every suite."""
     owners = [suites_of_figure(name) for name in figures]
     return list(dict.fromkeys(suite for of_figure in owners for suite in of_figure)) if all(owners) else []
 

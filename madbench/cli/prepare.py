@@ -108,7 +108,7 @@ def prepare(
 
 
 def default_name(sources: list[str], tokenizer: str) -> str:
-    """A name from the source, or from the folder of several sources, and the tokenizer."""
+    """The default name of a corpus, made from its source (or the folder of several sources) and the tokenizer."""
     from madbench.text.folder_tokenizer import folder_of
 
     first, folders = sources[0], {Path(word).resolve().parent for word in sources}

@@ -57,7 +57,7 @@ class PrintOptions(NameOptions):
 
 @dataclass(frozen=True)
 class CostsOptions:
-    """The options of verbs whose tables can have the costs of their rows below them."""
+    """The options of verbs that can print the costs of the rows of a table below it."""
 
     costs: option(
         bool,
@@ -77,7 +77,7 @@ class CostsOptions:
             raise ConfigError("--full-square has no effect without --costs")
 
     def tables(self, results: Results, rows: Sequence[str] = ()) -> dict[str, Listing]:
-        """The tables of costs by suite. Empty if they were not asked for. ``rows`` gives the order of rows."""
+        """The tables of costs by suite. Empty unless the user asked for costs. ``rows`` gives the order of rows."""
         from madbench.analysis.cost_table import cost_tables
 
         return cost_tables(results, self.full_square, rows) if self.costs else {}

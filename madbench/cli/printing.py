@@ -27,7 +27,7 @@ _LEAST_WIDTH = 20  # the smallest width of a folded column
 
 
 def duration(seconds: float) -> str:
-    """``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``. Days are used from 48 h on."""
+    """The text of a duration: ``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``. Days are used from 48 h on."""
     for unit, size, least in (("days", 86400, 47.95 * 3600), ("h", 3600, 59.95 * 60), ("min", 60, 59.5)):
         if seconds >= least:
             return f"{seconds / size:.1f} {unit}"
@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
 
 
 def quantity(value: float) -> str:
-    """``950``, ``68.4 k``, ``1.2 M``, ``3.0 G``, ``4.5 T``."""
+    """The text of a large number: ``950``, ``68.4 k``, ``1.2 M``, ``3.0 G``, ``4.5 T``."""
     if value < 999.5:
         return f"{value:.0f}"
     for prefix in "kMGTPE":
@@ -46,7 +46,7 @@ def quantity(value: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
+    """A count with its noun: ``1 job``, ``2 jobs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -73,7 +73,7 @@ def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
 
 
 def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
-    """``items``, with a progress bar on stderr if that is a terminal."""
+    """Returns ``items``, with a progress bar on stderr during the iteration if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:  # not `disable`, with which Rich before 14.3 ends in an empty line
         return items
@@ -115,7 +115,7 @@ def print_text_table(
 
 
 def with_costs(content: dict[str, Any], costs: Mapping[str, TextTable]) -> dict[str, Any]:
-    """The content of a table for programs, with those of tables of costs by suite if there are any."""
+    """The JSON content of a table. If there are tables of costs, their contents are added by suite."""
     return content | ({"costs": {suite: table.content() for suite, table in costs.items()}} if costs else {})
 
 

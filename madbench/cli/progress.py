@@ -49,7 +49,7 @@ def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
 
 
 def job_name(job: Mapping[str, Any]) -> str:
-    """``S-p compression lr 0.001 seed 0``. The detail is shown only if other jobs have the same name."""
+    """The name of a job, such as ``S-p compression lr 0.001 seed 0``, with the settings that tell it from others."""
     what = f"{typed_label(str(job.get('label')))} {job.get('task')}"
     return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
 
@@ -94,7 +94,7 @@ def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
 
 
 class RunScreen:
-    """The progress of jobs, from the events of any executor. Skipped jobs share a sentence.
+    """The progress screen of jobs, from the events of any executor. Skipped jobs are counted in one sentence.
 
     ``names`` are shown in place of labels, by id, such as ``R-c  model.mix_rank=4``.
     """

@@ -97,7 +97,7 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 def _report(
     kind: str, folder: Path, listed: Callable[[], Sequence[Any]], check: Callable[[Any], Iterable[str]]
 ) -> dict[str, Any]:
-    """A report on the problems that ``check`` finds in the items, as in ``madbench validate -f json``.
+    """A report on the problems that ``check`` finds in items such as runs, as in ``madbench validate -f json``.
 
     An item that cannot be read is a problem, and so is a list of items that cannot be read.
     """

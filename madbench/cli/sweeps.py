@@ -53,7 +53,7 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
 
 
 def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
-    """The parts of the screen. With a ``height`` running sweeps come first, and it has at most ``height`` lines."""
+    """The parts of the screen. If ``height`` is given, running sweeps come first and fill about ``height`` lines."""
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     room = None

@@ -16,7 +16,7 @@ LEAST_SIZES = {"COLUMNS": 20, "TERMINAL_WIDTH": 20, "LINES": 4}
 """The smallest plausible terminal sizes by variable. Docker and CI set 0 or 1."""
 MOST_DIGITS = 4
 _IN_ITS_PLACE = "madbench.in_its_place"
-"""The handler of characters that an encoding lacks: a hyphen for a minus, '?' for others. Widths do not change."""
+"""The name of the error handler for characters that an encoding lacks. It writes '-' for a minus sign, else '?'."""
 OUTPUT_ERRORS = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 

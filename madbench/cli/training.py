@@ -43,7 +43,7 @@ def train_labels(
     costs: CostsOptions,
     **choices: Any,
 ) -> None:
-    """Train labels, by default those of the profile of the tasks. ``choices`` are the other keys of a grid."""
+    """Train labels, by default the labels in the profile of the tasks. ``choices`` are the other keys of a grid."""
     choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
     grid = Grid(tuple(map(Row, expand(labels))), **choices)
     if not grid.rows:
@@ -168,7 +168,7 @@ def _print_rest(
 
 
 def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The failed jobs with their reasons, in the order of the rows: those of this command and stored ones."""
+    """The jobs that failed in this command or are stored as failed, with reasons, in the order of the rows."""
     stored = results.store.records({job.id for job in results.experiment.jobs})
     reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | failed_now
     failures: dict[str, dict[str, Any]] = {}

@@ -154,7 +154,7 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
 
 
 def _profile_folders(suite: Suite) -> set[Path]:
-    """The folders of the suite's profiles that have a name."""
+    """The folders that have the named profiles of a suite."""
     return {file.parent.resolve() for file in suite.Profile.files().values()}
 
 

@@ -21,7 +21,7 @@ from madbench.errors import ConfigError
 
 
 class Verb(TyperCommand):
-    """A command that refuses repeated options, empty values, inf and NaN. Its help has a short and a long form."""
+    """A command that rejects repeated options, empty values, inf and NaN. Its help has a short and a long form."""
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)

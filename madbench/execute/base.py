@@ -42,13 +42,13 @@ Groups = Sequence[Sequence[Job]]
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
 """``train(jobs, works, report)``: a picklable function that returns one record per job. ``works`` are their folders.
 
-If it raises an error, the jobs of the group are trained one by one, except jobs whose record it has reported with
-``report.ended``. A ``failed`` record concerns only its own job.
+If it raises an error, the jobs of the group are trained one by one, except the jobs that it has already ended by a call
+of ``report.ended``. A ``failed`` record concerns only its own job.
 """
 Send = Callable[[str, dict[str, Any]], None]  # a progress report by the id of its job; may raise ``StopTraining``
 Files = Mapping[str, bytes]  # files of a run, by path
 HandIn = Callable[[str, Record, Files], None]
-"""Receives a job's id, its record and its files (as in :class:`WorkerResult`) before the rest of its group has ended.
+"""A function that gets the id, record and files of a job that ended before its group (see :class:`WorkerResult`).
 """
 LONGEST_REASON = 200  # characters of the last line of a stored error
 Executor = Callable[..., "Summary"]
@@ -62,7 +62,7 @@ def ignore_event(event: Event) -> None:
 class Listener:
     """An ``on_event`` that also receives sentences for the user.
 
-    They give the number of jobs at a time, their threads, and the reason of delays.
+    The sentences tell the number of jobs at a time, their threads, and the reason of delays.
     """
 
     on_event: OnEvent
@@ -150,7 +150,7 @@ class Execution:
     summary: Summary = field(default_factory=Summary)
 
     def missing(self, groups: Groups) -> deque[list[Job]]:
-        """The groups without skipped and duplicate jobs. The store is read once."""
+        """The groups, from which skipped and repeated jobs are removed. The store is read once."""
         unique = {job.id: job for group in groups for job in group}
         statuses = {job_id: record.status for job_id, record in self.store.records(unique).items()}
 
@@ -201,7 +201,7 @@ def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
     this blocks the thread that they wait for.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    # By default glibc returns freed memory to the kernel in every step, which takes a quarter of a small model's time.
+    # By default glibc returns freed memory to the kernel in every step: a quarter of a small model's training time.
     keep_memory = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
     chosen = {name: os.environ.get(name, value) for name, value in keep_memory.items()}
     if passive and threads > 1 and not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
@@ -210,7 +210,7 @@ def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
 
 
 def failure_text(error: BaseException) -> str:
-    """The traceback of ``error``, with a short last line if its end says too little or too much."""
+    """The traceback of ``error``. Its last line is a short summary, which is added if necessary."""
     text = "".join(traceback.format_exception(error)).rstrip()
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     short = ": ".join([type(error).__name__, *said[:1]])
@@ -268,7 +268,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
     """Train a group. Raises ``StopTraining`` from ``send``.
 
     After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. If a job fails again
-    and the process may be unsound (out of memory, lost GPU), it has no record: another process has to try it.
+    and the process may be unsound (out of memory, lost GPU), the job gets no record: another process has to train it.
     ``hand_in`` gets the records of jobs that end before their group.
     """
     jobs, limit = assignment.jobs, assignment.policy.time_limit
@@ -363,9 +363,9 @@ def work_remotely(
     hand_in: HandIn | None = None,
     unpack: Callable[[Any], Assignment] = pickle.loads,
 ) -> WorkerResult:
-    """Unpack and train a group on a machine that may lack requirements. ``broken`` in the result names the machine.
+    """Unpack and train a group on another machine. If it cannot train, ``broken`` in the result has its name and why.
 
-    ``packed`` is the version of the driver, and the input of ``unpack``, which returns the assignment.
+    ``packed`` is a pair of the driver's version and the input of ``unpack``, which returns the assignment.
     """
     version, content = packed
     try:

@@ -89,14 +89,14 @@ class Backend:
     slots = 1
 
     def capacity(self) -> int:
-        """The number of tasks it takes now: tasks that can run, and some that wait."""
+        """The number of tasks that the backend takes now: tasks that can run, and some that wait."""
         return self.slots
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Start or queue tasks."""
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        """Yield new messages as soon as there are any, or none after ``seconds``."""
+        """Yield new messages as soon as there are any. Yield nothing if none arrive within ``seconds``."""
 
     def last_messages(self) -> Iterator[Message]:
         """Yield the last messages before the sweep ends early. Workers may get time to save their state."""
@@ -173,7 +173,7 @@ class _Driver(Execution):
                     self.release(task)
 
     def hand_over(self) -> None:
-        """Claim and submit as many groups as the backend takes; no more groups after too many failures."""
+        """Claim and submit as many groups as the backend takes. After too many failures, submit no more groups."""
         if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             waiting = [task for task in self.tasks if task.slot is None]
             self.backend.cancel(waiting)
@@ -272,9 +272,9 @@ class _Driver(Execution):
         self.finish(claim.job, claim.result[0], task.slot)
 
     def fail(self, task: Task, error: str, has_begun: bool = True) -> None:
-        """End a task whose worker stopped. A single job has failed; the jobs of a group are then trained alone.
+        """End a task whose worker stopped. A single job has failed. The jobs of a group are trained one by one instead.
 
-        If a group has not begun, no single job is the cause, and all have failed.
+        If the worker stopped before it trained (``has_begun`` is false), no job is the cause, and all have failed.
         """
         if len(task.jobs) > 1 and has_begun:
             self.apart += [Task([claim], is_told=task.is_told) for claim in task.claims]

@@ -129,9 +129,9 @@ class Journal:
                     hidden.unlink()
 
     def _warn(self) -> None:
-        """Warn once that nothing is written.
+        """Warn once if the journal cannot be written.
 
-        This happens at an event: a store that cannot be opened has already raised.
+        Called at events and at the end, but not at the start: a store that cannot be opened raises its own error.
         """
         if self._problem and not self._is_warned:
             self._is_warned = True
@@ -167,7 +167,7 @@ _ENDINGS = ("finished", "interrupted", "error")
 
 def _check(sweep: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` if a journal lacks a displayed field, or a field has the wrong type."""
-    check_json(sweep)  # printable text
+    check_json(sweep)  # also rejects text that cannot be printed
     _check_types(sweep, _TYPES, "")
     if sweep.get("ended") not in (None, *_ENDINGS):
         raise ValueError(f"ended: expected {', '.join(_ENDINGS)}")

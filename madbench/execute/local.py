@@ -30,7 +30,7 @@ from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
 _TRACKER = {"PYTHONWARNINGS": ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))}
-"""It silences the resource tracker, which removes semaphores of killed workers (made by libraries such as tqdm)."""
+"""The environment of a silent resource tracker. It would warn of semaphores that killed workers left behind."""
 GRACE = 5.0  # seconds for runs to stop and save their state when a sweep ends early
 
 
@@ -231,7 +231,7 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Start processes in the block so that they never receive Ctrl-C. It arrives here after the block.
+    """Processes started in the block never receive Ctrl-C. A Ctrl-C during the block is raised here after the block.
 
     The mask applies to the new process. Another thread of this process may take the signal meanwhile. Python would then
     raise it here, and the new process would read only half of its start data.

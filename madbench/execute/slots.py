@@ -1,4 +1,4 @@
-"""The number of jobs at a time on this machine, and of their threads: on a CPU one job per core if that is not slower.
+"""Choice of the number of jobs at a time and of their threads. On a CPU it is one job per core, if that is not slower.
 
 Threads of one job wait for each other, so one delayed thread delays all of them. A job therefore never has more threads
 than there are free cores, unless the user asks for it. Single-threaded jobs share busy cores without harm. Measured:
@@ -72,7 +72,7 @@ def choose_threads(jobs: Iterable[Job], asked: int | None = None) -> Threads:
     free = machine.free_cores(min(now, machine.load_average()))
     if free < cores:
         return Threads(free=free, reason=f"{cores - free} of {cores} cores busy")
-    met = cores - machine.free_cores(now)  # only briefly busy, but spinning threads would still wait for each other
+    met = cores - machine.free_cores(now)  # cores that are busy only for the moment also delay threads
     return Threads(free=free, reason=f"{met} of {cores} cores busy for the moment" if met else "")
 
 
@@ -87,13 +87,13 @@ def plan_batches(
 ) -> list[JobBatch]:
     """The batches of jobs that train together, in order.
 
-    They are chosen for the jobs that are ``left``, by default all.
+    Times and memory are estimated from the jobs that are ``left`` to train; by default all jobs are left.
 
-    On a CPU all suites share one pool of single-threaded jobs, longest first. The exception: suites take turns, and
-    jobs that can use all cores get them, if that is faster. This is so if one job is longer than all others together.
-    There are as many slots as cores, or fewer if memory is short, unless the user gives a number. With fewer slots than
-    cores, and on GPUs, the suites take turns. If ``threads`` has a number, each job has that many, and there are fewer
-    slots.
+    On a CPU the jobs of all suites share one batch of single-threaded jobs, longest first. There are as many slots as
+    cores, or fewer if memory is short, unless the user gives a number. The alternative is one batch per suite, in which
+    a job that can use all cores gets them. It is chosen if it is faster, as for one job that is longer than all others
+    together. It is always used on GPUs, and if the user gives fewer slots than cores. If ``threads`` has a number, each
+    job has that many threads, and there are fewer slots.
     """
     jobs = list(jobs)
     todo = {job.id for job in (jobs if left is None else left)}
@@ -167,7 +167,7 @@ def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = No
 def most_bytes(job: Job, micro_batch: int | None = None) -> float:
     """An upper bound on the bytes of a training step: weights, gradients, moments, and one byte per forward FLOP.
 
-    Each number kept for the backward pass comes from a sum of products, or from a few such numbers.
+    This suffices, because each number kept for the backward pass is a sum of products, or made from a few such sums.
     """
     size = size_of(job)
     at_once = min(micro_batch or size.sequences_per_step, size.sequences_per_step)

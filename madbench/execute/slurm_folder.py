@@ -6,7 +6,7 @@
   its own copy of the job's script, which has the SHA-256 of this file. A file that someone else changed is not run.
 - ``news.json``: progress, replaced every few seconds.
 - ``runs/<id of a job>/``: the record of a job that has ended, in the files of the store.
-- ``outcome.json``: written last. Empty of errors if every job has a record.
+- ``outcome.json``: the ids of the ended jobs and an error, which is empty if every job has a record. Written last.
 
 A driver reads these files as data only. It unpickles nothing and imports nothing that they name.
 """
@@ -76,7 +76,7 @@ class SlurmFolder:
         return read_object(self.news) or {}
 
     def write_record(self, job: Job, record: Record) -> None:
-        """Write the record of an ended job. The files of its run are in its work folder.
+        """Write the record of an ended job. Other files of its run, such as weights, stay in its work folder.
 
         Raises ``StoreError`` if the record cannot be written, and ``TypeError`` as :func:`encode` does.
         """

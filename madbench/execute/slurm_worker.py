@@ -24,7 +24,7 @@ from madbench.jobs import Job, Record, StopTraining
 from madbench.suites import job_from_dict
 
 REPORT_SECONDS = 5.0
-CALL_SECONDS = 120.0  # seconds that a job waits for its call; a killed driver may never write it
+CALL_SECONDS = 120.0  # seconds that a job waits for ``call.json``, which a killed driver never writes
 MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
 
 
@@ -66,7 +66,7 @@ class _SlurmRun:
         self.is_requeued = False
 
     def run(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGCONT):  # Slurm sends these first; the signal that counts comes later
+        for number in (signal.SIGTERM, signal.SIGCONT):  # Slurm sends these before the signal to requeue
             signal.signal(number, lambda number, _: print(f"going on after {signal.Signals(number).name}", flush=True))
         signal.signal(signal.SIGUSR2, self.requeue)
         self.tell(start=self.start)

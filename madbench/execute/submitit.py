@@ -260,7 +260,7 @@ class SlurmBackend(Backend):
         old.job.cancel()
 
     def _goes_on_with(self, old: LeftJob, state: str, task: Task) -> bool:
-        """True if a Slurm job trains, or will train, the task, and no other unfinished jobs."""
+        """True if a Slurm job trains, or will train, the jobs of the task, and has no other unfinished jobs."""
         is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.asked)
         others = set(old.ids) - {job.id for job in task.jobs}
         return is_alive and old.is_training(task) and all(map(self.store.status, others))

@@ -20,7 +20,7 @@ _HEADLINES = ("accuracy", "loss_l5", "mse")
 
 
 def flatten(event: Event) -> dict[str, Any]:
-    """An executor's event as one flat line. Of a record, it has only status, reason and headline."""
+    """An executor's event as a flat mapping. Of a record it has only the status, the reason and the main metrics."""
     line = {"event": event["event"], "slot": event.get("slot"), "job": event["job"].id, "reason": event.get("reason")}
     line |= event.get("progress", {})
     if record := event.get("record"):
@@ -35,15 +35,15 @@ def flatten(event: Event) -> dict[str, Any]:
 
 
 def weights(jobs: Iterable[Job]) -> dict[str, float]:
-    """The most tokens that each job trains on, by its id."""
+    """The largest number of tokens that each job can train on, by the id of the job."""
     return {job.id: float(size_of(job).trained_tokens) for job in jobs}
 
 
 def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """By id: the settings that distinguish a job from others with its name, task and seed, such as ``lr 0.001 wd 0.1``.
+    """The settings that distinguish jobs of equal name, task and seed, such as ``lr 0.001 wd 0.1``, by id of the job.
 
-    ``names`` by id replace labels. Empty for a job that is unique by name, task and seed. A setting that most jobs
-    share is left out, except rates and decays.
+    The name of a job is its entry in ``names``, by id, or else its label. The text is empty for a job that is unique by
+    name, task and seed. A setting with the value of most jobs is left out, except rates and decays.
     """
     groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
     for job in jobs:
@@ -105,7 +105,7 @@ class Running:
 class SweepState:
     """The state of a sweep after the lines it was given.
 
-    ``weights`` has a number for every job, by id. ``names`` by id replace labels.
+    ``weights`` has the number of tokens of every job, by id. ``names``, by id, are shown in place of labels.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The way from a grid to an experiment: rows become jobs of every suite.
+"""Preparation of an experiment from a grid: each row becomes jobs of every suite.
 
 The command line and the Python API share it.
 """
@@ -62,7 +62,7 @@ def prepare(
     precision: Precision | None = None,
     makes_corpus: bool = True,
 ) -> Experiment:
-    """Parse, budget and plan every row, and open the corpus.
+    """Plan the jobs of every row, which includes labels, ranks and protocols, and open the corpus.
 
     Args:
         grid: the rows (:func:`madbench.grid.expand_grid`).
@@ -102,7 +102,7 @@ def prepare(
 
 
 def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
-    """The labels that the profiles of a grid's suites name for its tasks. Empty if they name none.
+    """The labels that the suites' profiles list for the tasks of a grid. Empty if they list none.
 
     Raises ``ConfigError`` if the tasks have different labels, since one table cannot show them.
     """
@@ -223,7 +223,7 @@ class _Planner:
         return profiles
 
     def _must_have_effect(self, word: str) -> bool:
-        """True unless an override only leaves out a suite (``SUITE=``) and no tasks are given."""
+        """False for an override that only leaves out a suite (``SUITE=``), if no tasks are given. Otherwise true."""
         return bool(word.partition("=")[2]) or self.grid.tasks is not None
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:
@@ -235,7 +235,7 @@ class _Planner:
         return self.corpus is not None
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
-        """A corpus without text, for counting a profile. None if the jobs of the plan are to be trained."""
+        """A corpus without text, with which a plan counts a profile. None if the jobs will be trained."""
         from madbench.text.corpus import imagined_corpus
 
         if not self.is_plan:
@@ -262,7 +262,7 @@ class _Planner:
         ]
 
     def notes_on_corpus(self) -> list[str]:
-        """A sentence if the ids of another program's files do not have nanoGPT's type and no type was given."""
+        """A sentence if a corpus of another program was read with a type of ids that is not nanoGPT's default."""
         opened = self.opened if self.corpus is not None else None
         if opened is None or opened.manifest.recipe or self.dtype or opened.manifest.dtype == "uint16":
             return []

@@ -1,4 +1,4 @@
-"""Stored runs that another version of code outside of this package trained."""
+"""Stored runs that were trained by another version of code outside of this package."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class EarlierRuns:
 
     @property
     def text(self) -> str:
-        """``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``."""
+        """A clause such as ``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``."""
         return of_other_version(self.count, self.subject, self.file or "its code")
 
     @property
     def stored(self) -> str:
-        """``4 stored runs of my:my_mixers.MyMixer``."""
+        """The count in words, such as ``4 stored runs of my:my_mixers.MyMixer``."""
         return runs_of(self.count, self.subject, "stored run")
 
     @property
@@ -74,9 +74,7 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
 
 
 def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
-    """Sentences on jobs that train again because their code changed, and on stored runs with other code of this
-    package.
-    """
+    """Sentences on jobs that train again because users' code changed, and on stored runs of other madbench code."""
     by_id = {job.id: job for job in jobs}
     with suppress(StoreError, OSError):  # training itself reports a damaged store
         if (results / "runs").is_dir():

@@ -22,7 +22,7 @@ from madbench.suites.profile import field_names
 
 
 def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> list[str]:
-    """A sentence on rows of a suite that train the same model, because the label or its budget leaves no choice.
+    """A sentence on rows that train the same model, because their changes have no effect for the label or its budget.
 
     Raises ``ConfigError`` for other rows with the same jobs, and for a change without effect on all rows.
     """
@@ -85,7 +85,7 @@ def notes_on_rates(rows: Sequence[PlannedRow]) -> list[str]:
 
 
 def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:
-    """A sentence for each width that heads do not share evenly, and for each label with another number of heads."""
+    """A sentence for each width that is not divisible among the heads, and for each label with other heads."""
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
@@ -135,7 +135,7 @@ def notes_on_budget(rows: Sequence[PlannedRow]) -> list[str]:
 
 
 def notes_on_compute(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
-    """A sentence per row whose budget chose steps, unless they cost exactly what softmax attention's cost."""
+    """A sentence per row whose budget chose the steps, unless the training FLOPs are those of softmax attention."""
     notes: dict[str, None] = {}
     for row in rows:
         jobs = {run_key(job): job for job in row.jobs}.values()
@@ -152,7 +152,7 @@ def notes_on_compute(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
 
 
 def _uneven(label: str, job: Job, step: int) -> str:
-    """A sentence on the ranks of softmax attention in place of d_model, and the nearest multiples of ``step``."""
+    """A sentence on a ``d_model`` that ``step`` does not divide: the ranks of softmax attention, and better widths."""
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)
     ranks, below = attention.ranks, d_model // step * step
@@ -164,9 +164,9 @@ def _uneven(label: str, job: Job, step: int) -> str:
 
 
 def _canonical_ids(row: PlannedRow) -> Hashable:
-    """The ids of the canonical forms of the row's jobs, equal for rows that train the same.
+    """The ids of the canonical forms of the row's jobs. They are equal for rows that train the same models.
 
-    For a row without changes, its label.
+    For a row without changes, the result is its label.
     """
     if not row.row.changes:
         return row.row.label

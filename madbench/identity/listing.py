@@ -70,11 +70,11 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """The content of Python files on this machine that a record's list of code proves, by place.
+    """The content of the Python files on this machine that match the digests in a record's list of code, by place.
 
-    A record may come from a stranger and list any file, so only content that its writer had is returned. That is the
-    whole file if the list has the digest of its bytes, else the code of the definitions whose digest it has. None for a
-    file that changed, is missing, or has a place outside of the folder of the code.
+    A record may come from a stranger and list any file, so only content that its writer also had is returned. This is
+    the whole file if the list has the digest of its bytes, else only the code of the definitions with a listed digest.
+    None for a file that changed, is missing, or has a place outside of the folder of the code.
     """
     if not _is_listing(code):
         return {}

@@ -13,7 +13,7 @@ from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
 _HOME = Path(__file__).resolve().parents[1]
 DIGITS = 16
 KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
-"""The file of pairs of digests, by part of the code, whose code gave the same numbers to the last bit.
+"""A file with pairs of digests, by part of the code. The code of both digests gave the same numbers to the last bit.
 
 ``madbench again ARCHIVE --pairs FILE`` adds to it.
 """

@@ -22,9 +22,9 @@ _NO_DATA = (".py", ".pyc", ".pyi", ".md", ".rst")
 def plugin_code(point: EntryPoint) -> dict[str, Any]:
     """The list of code (:mod:`madbench.identity.listing`) that an entry point reaches, with its package's data files.
 
-    Names are followed in its own package and in modules outside of libraries. If the code loads modules by names made
-    at run time, the whole package belongs to it. Nothing is built or run, so all files of the package that are neither
-    code nor documentation count as its data.
+    Names are followed in the plugin's own package and in modules outside of libraries. The whole package is listed if
+    its code loads modules by names made at run time. No model is built or run, so it is unknown which data files are
+    read. Therefore all files of the package that are neither code nor documentation count as data.
     """
     origin, package = _package(point)
     own(package or origin)

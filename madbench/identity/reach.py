@@ -54,7 +54,7 @@ class Reach:
         self.files: dict[str, Reached] = {}
         self.data: dict[str, None] = {}
         self.is_dynamic = False  # True if a module loads modules or takes names made at run time
-        self.is_registry = False  # True if classes find their subclasses without names
+        self.is_registry = False  # True if a class may enumerate its subclasses, which then need no name
         self._waiting: list[tuple[Reached, Statement]] = []
         self._done: set[tuple[str, int]] = set()
         self._followed: set[tuple[str, str, Chain]] = set()
@@ -78,8 +78,8 @@ class Reach:
     def hear(self, events: Iterable[watch.Event], during: str) -> bool:
         """Reach the files that the reached code opened and loaded, at its import or ``during`` the watched action.
 
-        Returns True if events may be missing: a module was imported before the hook was installed, or another use of
-        the same code may have opened a file once for both.
+        Returns True if events may be missing. Either a module was imported before the hook was installed, or the same
+        code opened a file during another action, and may therefore not open it again during this one.
         """
         events = list(dict.fromkeys(events))
         before = -1

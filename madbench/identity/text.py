@@ -133,7 +133,7 @@ class SourceText:
         return None
 
     def digest(self, names: Collection[str]) -> str:
-        """32 hexadecimal digits of the statements from :meth:`statements_of`, or of the bytes if there are none."""
+        """A digest of the statements from :meth:`statements_of`, or of the file if there are none: 32 hex digits."""
         key = names if names == WHOLE else frozenset(names)
         if key not in self._digests:
             self._digests[key] = self._digest(key)
@@ -160,7 +160,7 @@ class SourceText:
 
 
 def short_digest(content: bytes) -> str:
-    """32 hexadecimal digits."""
+    """A digest of ``content`` in 32 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 

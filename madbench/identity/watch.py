@@ -18,10 +18,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 _LIBRARIES = ("site-packages", "dist-packages")
-_NEVER_OF_USERS = ("torch", "triton", "numpy")  # also if they are imported from a checkout
+_NEVER_OF_USERS = ("torch", "triton", "numpy")  # not even if they are imported from a checkout
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/run/")
 _READERS_OF_SOURCE = ("linecache.py", "inspect.py", "tokenize.py", "/_inductor/", "/_dynamo/", "/triton/")
-"""Parts of file names of libraries that read source code or their own caches."""
+"""Parts of the file names of libraries that read source code or their own caches. Their reads are not counted."""
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 

@@ -1,6 +1,6 @@
-"""Budgets as values: the quantity that mixers have in common, its limit, and the way it is counted.
+"""Budgets: for each, the quantity that mixers match, its limit, and the way it is counted.
 
-Jobs, files and the command line hold a budget's name. The solver and the families use its rule.
+Jobs, files and the command line contain the name of a budget. The solver and the families use its rule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Quantity = Literal["parameters", "flops", "state"]
 class Measure:
     """A quantity of a mixer. It must be affine in each rank while the others are fixed."""
 
-    name: str  # in a sentence about a mixer
+    name: str  # the quantity in a sentence about a mixer
     amount: Callable[[Allocation], float]
     target: Callable[[Allocation], float]  # the limit: the quantity of the reference
 
@@ -32,12 +32,12 @@ def softmax_flops(size: Size) -> float:
 
 
 def softmax_state(size: Size) -> int:
-    """The keys and values that softmax attention keeps of the longest input: 2 d L numbers."""
+    """The number of elements in the keys and values that softmax attention keeps of the longest input: 2 d L."""
     return 2 * size.d_model * size.max_len
 
 
 def _state(allocation: Allocation) -> int:
-    """The numbers that decoding carries at the longest input. A family without this count cannot match state."""
+    """The number of elements in the decoding state at the longest input. A family that lacks it cannot match state."""
     return allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
 
 
@@ -55,8 +55,9 @@ MEASURES: Mapping[Quantity, Measure] = {
 }
 """The quantities that a budget can limit.
 
-Parameters of softmax attention include the label's convolution taps. FLOPs are forward FLOPs, and state is all that
-decoding carries from token to token, both at the longest input and without a convolution of the reference."""
+Parameters of softmax attention include the label's convolution taps. FLOPs are forward FLOPs. State is the count of
+numbers that decoding carries from token to token. Both are for the longest input, and softmax attention then has no
+convolution."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class BudgetRule:
     """A budget: a quantity of a mixer that may not exceed the quantity of a reference."""
 
     quantity: Quantity
-    reference: Literal["softmax attention"]  # of the same width
+    reference: Literal["softmax attention"]  # with the same width
     counting: Literal["all", "paper"]
     """``all``: everything counts, and the budget chooses the ranks. ``paper``: the family's paper chooses the ranks and
     says what counts."""

@@ -14,7 +14,7 @@ from madbench.labels.registry import OF_NAMES, families, family_name, family_of,
 
 MODULE = "my:"
 """The prefix of labels whose parser imports code. A search for other labels never parses these."""
-_LONGEST_HYBRID = 300  # characters of a text that are searched for labels
+_LONGEST_HYBRID = 300  # number of characters at the start of a text that are searched for labels
 
 
 def problem_elsewhere(text: str) -> str | None:
@@ -24,7 +24,8 @@ def problem_elsewhere(text: str) -> str | None:
     if label_now(text) and family_name(text) not in families():
         return problem_of_former(text)
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
-    if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):  # their parsers point at it
+    # The parsers of the families OF_NAMES and OF_PATTERNS point at the error themselves.
+    if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):
         return None
     named, is_family = _mixers(), colon and prefix in families()
     own = {name_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
@@ -97,7 +98,7 @@ def _ends(body: str) -> list[int]:
 
 
 def _with_rest(label: str, rest: str) -> str:
-    """The label with the rest of a text as letters or as an argument. The label alone if that is no label."""
+    """The label followed by ``rest`` as letters or as an argument. The label alone if neither is a label."""
     return next((text for text in (f"{label}{rest}", f"{label}({rest[1:]})") if _is_label(text)), label)
 
 

@@ -208,24 +208,26 @@ class Family(Protocol[L, A]):
           A run warns of it and records it.
         """
 
-    # Optional: traits(label), the properties of its mixer for models, optimizers and suites. Default: Traits().
-    # Optional: effective(allocation, settings), the part of the mapping ``settings`` that changes this mixer other than
-    # through its ranks. Default: all settings that the label reads. It shows which settings train the same model.
-    # Optional: preset_spelling(label), a spelling of the label that begins with a preset's name; mixers, the labels of
-    # named mixers, by name. For madbench ls families: syntax, example, and description, a sentence on its mixers
-    # (default: from its module). needs, the required hardware, such as "a CUDA GPU", for messages that suggest its
-    # labels.
-    # Optional: text_of(value), the label text for a value such as a class, or None; identity(label), anything else that
-    # affects the label's numbers, such as a hash of one module's source; begins(text), True if some label of the family
-    # begins with the text, including name and colon (default: looks at labels()). If not, the text may be a label of
-    # another family.
-    # Optional: blocks(label, count), the labels of the mixers of a model's ``count`` blocks, for a family whose labels
-    # combine labels of others (:mod:`madbench.mixers.sequence`), and block_period(label), the number of blocks after
-    # which they repeat. Default: the label itself for every block.
-    # Optional: takes_layer(label), True if the mixer depends on its place in the model, which ``solve`` and ``build``
-    # then find in ``size.layer``. Default: False, and ``size.layer`` is the first of one.
-    # Optional: missing_package(), the name of a required package that cannot be imported here, or an empty text. The
-    # stored runs of its labels are then shown without their code.
+    # Optional members:
+    # - traits(label): the properties of the label's mixer for models, optimizers and suites. Default: Traits().
+    # - effective(allocation, settings): the part of the mapping ``settings`` that changes this mixer other than through
+    #   its ranks. It shows which settings train the same model. Default: all settings that the label reads.
+    # - preset_spelling(label): a spelling of the label that begins with the name of a preset.
+    # - mixers: the labels of named mixers, by name.
+    # - syntax, example, description: texts for madbench ls families. ``description`` is a sentence on the mixers,
+    #   by default the first paragraph of the docstring of the family's module.
+    # - needs: the required hardware, such as "a CUDA GPU", for messages that suggest labels of the family.
+    # - text_of(value): the label text for a value such as a class, or None.
+    # - identity(label): anything else that affects the label's numbers, such as a hash of one module's source.
+    # - begins(text): True if some label of the family begins with the text, which includes name and colon. If not, the
+    #   text may be a label of another family. Default: looks at labels().
+    # - blocks(label, count): the labels of the mixers of a model's ``count`` blocks, for a family whose labels combine
+    #   labels of others (:mod:`madbench.mixers.sequence`). Default: the label itself for every block.
+    # - block_period(label): the number of blocks after which the result of ``blocks`` repeats.
+    # - takes_layer(label): True if the mixer depends on its place in the model. ``solve`` and ``build`` then find the
+    #   place in ``size.layer``. Default: False, and ``size.layer`` is the only layer of a model with one layer.
+    # - missing_package(): the name of a required package that cannot be imported here, or an empty text. If a package
+    #   is missing, the stored runs of the family's labels are shown without their code.
 
     def checks(self, label: L) -> Iterable[Check]:
         """The checks of the label's mixer. :mod:`madbench.mixers.checks` has the checks that apply to every mixer."""
@@ -248,7 +250,10 @@ class ListedFamily(Generic[L]):
 
 
 def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[L, Mapping[str, str]]]) -> tuple[L, ...]:
-    """Returns those of ``others``, pairs of label and factors, that differ from ``mine`` in one factor; by factor."""
+    """Returns the labels whose factors differ from ``mine`` in one factor, ordered by that factor.
+
+    ``others`` are pairs of a label and its factors.
+    """
     neighbours_by_factor: dict[str, dict[L, None]] = {name: {} for name in mine}
     for other, theirs in others:
         differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]

@@ -6,7 +6,7 @@ from madbench.errors import did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at
 
 PREFIX = "fla:"
-"""The prefix that layers of flash-linear-attention had before they got labels by name."""
+"""The former prefix of the labels of layers of flash-linear-attention. Today these labels are names."""
 NAMES = {
     "deltanet": "DeltaNet",
     "gated-deltanet": "GDN",
@@ -22,11 +22,11 @@ NAMES = {
     "retnet": "RetNet",
     "rwkv7": "RWKV-7",
 }
-"""The label that a layer has now, by what stood behind the prefix."""
+"""The present label of each layer, by the text after the prefix in its former label."""
 
 
 def label_now(text: str) -> str:
-    """The label that replaces a label of a former version. Empty if the text never was a label, or still is one."""
+    """The label that replaces a label of a former version. Empty for any other text."""
     name, exclamation = (text[:-1], "!") if text.endswith("!") else (text, "")
     now = NAMES.get(name.removeprefix(PREFIX).lower(), "") if name.startswith(PREFIX) else ""
     return now and f"{now}{exclamation}"

@@ -1,8 +1,8 @@
 """Display names of labels. They affect output only: jobs, files and programs use the canonical label.
 
-A command, or a call from Python, makes its names once, from its words and options, with
-:func:`madbench.labels.sets.names_of`, and hands them to rendering with :func:`show` or :func:`shown`. They are a value
-that never changes, and parsing a label adds none.
+A command or a Python call makes its names once, from its words and options (:func:`madbench.labels.sets.names_of`). It
+passes them to the code that prints with :func:`show` or :func:`shown`. Names are immutable, and parsing a label adds no
+name.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class DisplayNames:
         return self.typed.get(label) or _with_preset(label)
 
     def with_spelling(self, label: str, text: str) -> DisplayNames:
-        """These names, with the typed spelling of a label."""
+        """Returns these names with the typed spelling of a label added."""
         return replace(self, typed={**self.typed, **typed_spelling(label, text, self.typed)})
 
     def with_names(self, names: Mapping[str, str], *, of_set: bool = False) -> DisplayNames:
-        """These names and others by label, in any spelling. Names of a set yield to names that the user asked for.
+        """Returns these names with ``names`` added, by label in any spelling. Names of a set yield to the user's names.
 
         Raises ``LabelError`` for a text that is no label. Raises ``ConfigError`` for a name that is empty, has control
         characters, belongs to two labels, or is itself another label.
@@ -80,7 +80,7 @@ class DisplayNames:
         return replace(self, by_user=by_user, of_sets=of_sets)
 
     def over(self, others: DisplayNames) -> DisplayNames:
-        """These names, and those of ``others`` for labels that have none here."""
+        """Returns these names, with the names in ``others`` for labels that have no name here."""
         by_user = {**others.by_user, **self.by_user}
         return DisplayNames(by_user, {**others.of_sets, **self.of_sets}, {**others.typed, **self.typed})
 
@@ -88,7 +88,7 @@ class DisplayNames:
 def typed_spelling(label: str, text: str, earlier: Mapping[str, str]) -> dict[str, str]:
     """The entry of a label in ``DisplayNames.typed``. A spelling that is not canonical takes precedence.
 
-    Empty for a label without a prefix: HyperGLU is G-cg-q-12o, the name that says what it is.
+    Empty for a label without a prefix: HyperGLU is shown as G-cg-q-12o, whose letters say what the mixer does.
     """
     if ":" not in label:
         return {}
@@ -104,7 +104,7 @@ def shown_names() -> DisplayNames:
 
 
 def show(names: DisplayNames) -> None:
-    """Shows labels by ``names`` from here on. A command calls this when it begins; its errors come after its end."""
+    """Shows labels by ``names`` from now on. A command calls this at its start; errors are printed after its end."""
     _SHOWN.set(names)
 
 

@@ -56,7 +56,7 @@ def paper_folders() -> dict[str, Path]:
 
 
 def files_of_papers(folder: str) -> dict[str, Path]:
-    """The YAML files in the subfolder ``folder`` of all papers, by name. The first paper with a name keeps it."""
+    """The YAML files in the subfolder ``folder`` of all papers, by name. The first file of a name is used."""
     files: dict[str, Path] = {}
     for paper in paper_folders().values():
         for path in sorted((paper / folder).glob("*.yaml")):

@@ -65,7 +65,7 @@ def reading_problem(label: str) -> str:
         factors(parsed), levels(parsed)
         if isinstance(
             family := family_of(parsed), Guarded
-        ):  # families of this package never fail, and some would measure
+        ):  # families of this package never fail, and traits can be slow to compute
             getattr(family, "traits", str)(parsed)
     except LabelError as error:
         return (str(error).splitlines() or [type(error).__name__])[-1].strip()  # a package's message may be empty
@@ -105,7 +105,7 @@ def factors(label: Label) -> Mapping[str, str]:
 
 
 def factors_in(family: LoadedFamily, label: Label) -> Mapping[str, str] | None:
-    """The factors of a label, also of another family, in the terms of ``family``. None if they cannot be expressed."""
+    """The factors of a label of any family as factors of ``family``. None if ``family`` cannot express them."""
     if family_of(label) is family:
         return family.factors(label)
     return getattr(family, "factors_of_other", lambda other: None)(label)
@@ -160,7 +160,7 @@ def label_identity(label: str | Label) -> str:
 
 
 def check_code(labels: Iterable[str | Label]) -> None:
-    """Raise ``LabelError`` for the first label whose code is not available here, before the others take time."""
+    """Raise ``LabelError`` for the first label whose code is not available here. Verbs call this before other work."""
     for label in labels:
         label_identity(label)
 

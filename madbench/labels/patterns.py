@@ -17,7 +17,7 @@ from madbench.labels.diagnosis import point_at
 
 OF_PATTERNS = "hybrid"  # family of patterns
 PREFIX = f"{OF_PATTERNS}:"
-"""The prefix of the family, which may stand before a whole pattern."""
+"""The optional prefix of a whole pattern, made from the name of the family."""
 SEPARATOR = "/"
 REST = "..."
 MOST_LAYERS = 1000
@@ -41,7 +41,7 @@ def is_pattern(text: str) -> bool:
 
 
 def split_pattern(text: str) -> tuple[list[Part], bool]:
-    """The parts of a pattern, and True if it ends in ``/...``. Raises ``LabelError`` for a part that is no part."""
+    """The parts of a pattern, and True if it ends in ``/...``. Raises ``LabelError`` for an invalid part."""
     parts, position = [], 0
     words = text.split(SEPARATOR)
     is_cut = len(words) > 1 and words[-1] == REST
@@ -63,7 +63,7 @@ def split_pattern(text: str) -> tuple[list[Part], bool]:
 
 
 def part_texts(text: str) -> list[str]:
-    """The labels in a text, each once: those of the parts of a pattern, or else the text itself."""
+    """The labels in a text, without duplicates: the labels of a pattern's parts, or else the text itself."""
     text = text.removeprefix(PREFIX)
     if not is_pattern(text):
         return [text]

@@ -1,6 +1,6 @@
-"""Extensions, found by entry point: those of installed packages, and those of the packages in ``madbench/papers``.
+"""Extensions of installed packages and of the packages in ``madbench/papers``, found by their entry points.
 
-A broken extension of an installed package fails alone, with its reason.
+A broken extension does not affect the others. The reason of its failure is kept for messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Registry(Generic[T]):
     """The extensions of one kind by name: families, tasks, suites, papers or modules.
 
     Built-in extensions come first, then those of installed packages. Nothing is imported before an extension is loaded.
-    A broken one fails alone, with its reason.
+    A broken extension does not affect the others.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Registry(Generic[T]):
         Args:
             group: the group of its entry points in packages.
             noun: the kind in messages, such as ``family``.
-            fault_of_name: what is wrong with a name; empty for a valid name.
+            fault_of_name: returns the fault of a name; empty for a valid name.
             load: loads the extension with a name and the value of its entry point. Raises ``error`` if it cannot.
-            built_in: the values of the extensions of the core, by name.
-            error: the class of errors.
+            built_in: the entry point values of the extensions of the core, by name.
+            error: the class of the errors that are raised.
         """
         self.group, self.noun, self.error = group, noun, error
         self._fault_of_name, self._load, self._find_built_in = fault_of_name, load, built_in
@@ -80,7 +80,7 @@ class Registry(Generic[T]):
         return (*self.built_in, *(name for name in self.points if name not in self.built_in))
 
     def where(self, name: str) -> str:
-        """The extension in messages: :func:`entry_point_name`."""
+        """The name of an extension in messages: :func:`entry_point_name`."""
         return entry_point_name(self.noun, name, self._value(name))
 
     def check(self, name: str, where: str = "") -> None:
@@ -109,7 +109,7 @@ class Registry(Generic[T]):
         return str(outcome) if isinstance(outcome := self._outcome(name), self.error) else ""
 
     def broken(self) -> dict[str, str]:
-        """The reasons why other extensions cannot be used, by name."""
+        """The broken and the refused extensions by name, each with the reason why it cannot be used."""
         failed = {name: problem for name in self.names if (problem := self.problem(name))}
         return dict(sorted((failed | self.refused).items()))
 
@@ -238,7 +238,7 @@ class Guarded:
         def call(*arguments: Any, **choices: Any) -> Any:
             try:
                 answer = answer_of(method(*arguments, **choices))
-            except BaseException as error:  # a context manager only after an exception: labels are parsed very often
+            except BaseException as error:  # not a context manager around every call, for speed
                 with self._errors_of(f"{name}({', '.join(map(_short_text, arguments[:1]))})"):
                     raise error
             return self._steps(name, answer) if isinstance(answer, Iterator) else answer

@@ -27,7 +27,7 @@ OPTIONAL_METHODS = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """One letter of a label. If ``letter`` is empty, a property that follows from letters that the label lacks."""
+    """One row of an explanation: a letter of a label, or if ``letter`` is empty, what follows from a missing letter."""
 
     letter: str
     name: str
@@ -71,7 +71,7 @@ def _explanations(answer: Any) -> tuple[Explanation, ...]:
 
 
 def _allocation(answer: Any) -> Any:
-    """Validates an allocation by computing its numbers here, since they are used far from where it was made."""
+    """Validates an allocation by computing its numbers now. A later error would not show which family caused it."""
     dict(answer.terms), dict(answer.ranks), str(answer.label)
     for number in (
         answer.total, answer.target, answer.ratio, answer.flops_per_token(answer.size.max_len),

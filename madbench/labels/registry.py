@@ -38,7 +38,7 @@ def loadable_families() -> Iterator[LoadedFamily]:
 
 
 def broken_families() -> dict[str, str]:
-    """The reasons why other families cannot be used, by name."""
+    """The families that cannot be used, by name, each with the reason."""
     return REGISTRY.broken()
 
 
@@ -116,7 +116,7 @@ def _load(name: str, value: str) -> LoadedFamily:
 
 
 def _fault_of_family(family: Any) -> str:
-    """The fault of a family or of its settings, which every profile builds, as a sentence. Empty if valid."""
+    """The fault of a family as a sentence. Empty if valid. Raises an error if its settings have no valid defaults."""
     if not (fault := fault_of(family)) and family.name not in REGISTRY.built_in:
         from_mapping(family.Settings, {}, "its Settings")
     return fault

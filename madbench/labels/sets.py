@@ -62,15 +62,15 @@ def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
 
 
 def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
-    """The names that ``specs`` give to their labels, besides ``names``: names of sets, and spellings of labels.
+    """Returns ``names`` with the names that ``specs`` give to their labels: names of sets, and spellings of labels.
 
     ``specs`` are those of :func:`expand`. They may contain words that are no labels, which give no names. Raises
     ``ConfigError`` for a set whose names cannot be used with the other names.
     """
     found = _Found(names or DisplayNames())
-    with suppress(LabelError):  # of a value that stands for no label
+    with suppress(LabelError):  # the value is not a label
         for spec in texts_of(specs):
-            if ":" in spec or "@" in spec:  # other labels have one spelling
+            if ":" in spec or "@" in spec:  # a label without a prefix has one spelling
                 with suppress(LabelError):
                     _labels_of(spec, Path(), found)
     return found.names
@@ -121,7 +121,7 @@ def _labels_of(spec: str, folder: Path, found: _Found, above: tuple[Path, ...] =
 
 
 def _with_sets_in_patterns(texts: Iterable[str], folder: Path, found: _Found, above: tuple[Path, ...]) -> Iterator[str]:
-    """The texts, with a pattern for each label of a set that stands in a pattern: ``3x@few/S-p``."""
+    """The texts. A text with a set, such as ``3x@few/S-p``, is replaced by one pattern per label of the set."""
     for text in texts:
         if not is_pattern(text) or "@" not in text or text.startswith("@"):
             yield text
@@ -192,7 +192,7 @@ def expand_braces(spec: str) -> list[str]:
             if len(before) * len(alternatives) > MOST_LABELS:
                 raise LabelError(f"'{_shorten(spec)}' stands for more than {MOST_LABELS:,} labels; ask for fewer")
             texts = [text + ending for text in before for ending in alternatives]
-        elif token[0] == "," and enclosing and texts[0].count("(") <= texts[0].count(")"):  # else between arguments
+        elif token[0] == "," and enclosing and texts[0].count("(") <= texts[0].count(")"):  # not within arguments
             enclosing[-1][1].extend(texts)
             texts = [""]
         else:

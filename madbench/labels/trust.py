@@ -1,4 +1,4 @@
-"""The labels whose code may be imported. A label read from a file is only text: the code it names is not imported.
+"""The labels whose code may be imported. A label from a file is only text: the code that it names is not imported.
 
 A label of a user's module, such as ``my:my_mixers.MyMixer``, names code. Its code is imported only for
 
@@ -52,7 +52,7 @@ def _with_parts(labels: Iterable[str]) -> list[str]:
 
 
 def is_allowed(label: str) -> bool:
-    """True if the label itself was allowed. The label's family decides about entries that name it."""
+    """True if the label itself was allowed. Labels that the user's entries name are up to the label's family."""
     return label in _OF_PROCESS.labels
 
 

@@ -2,9 +2,9 @@
 
 An archive is a results folder in a tar file, ``<name>/runs/<id>/``, so ``tar xf`` gives a folder that every verb can
 read. It has runs with a result and their measurements, the source code of users' modules as text
-(:mod:`madbench.store.sources`), and weights if requested. It has no owners and times, and only the last part of paths
-of the machine, unless ``with_folders``. The same runs give the same bytes under the same name. The id and the checksum
-of a run verify it.
+(:mod:`madbench.store.sources`), and weights if requested. It has no file owners and no file times. Paths of the machine
+are cut to their last part, unless ``with_folders``. The same runs give the same bytes under the same name. Each run is
+verified by its id and its checksum.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class Unpacked:
     known: list[str] = field(default_factory=list)
     """Runs that were already stored with the same numbers."""
     other: list[str] = field(default_factory=list)
-    """Runs that were already stored with other numbers, which are kept."""
+    """Runs that were already stored with other numbers. The stored numbers are kept."""
     problems: list[str] = field(default_factory=list)
     """One line per run that was left out, with the reason."""
 
 
 @dataclass
 class Packed:
-    """The source code of users' modules, tasks and suites in an archive, by the places that the runs list."""
+    """The source files of users' modules, tasks and suites, as the runs list them: in the archive, or absent."""
 
     sources: set[str] = field(default_factory=set)
     """The files that are in the archive as text."""
     absent: set[str] = field(default_factory=set)
-    """The files that are missing in the archive, because they changed after a run or do not exist here."""
+    """The listed files that are not in the archive, because they changed after a run or do not exist here."""
 
 
 def pack(
@@ -151,7 +151,7 @@ def _files_of(
             (packed.sources if name in kept else packed.absent).update(places_of([name]))
     record = run.record if with_folders else public_record(run.record)
     files |= encode(run.job, record, kept)
-    store.measurements(job_id)  # this verifies them
+    store.measurements(job_id)  # reading verifies the measurements
     for path in (run.folder / MEASUREMENTS).glob("[!.]*"):
         content = read_file(path)
         fields = load_json(path, content)
@@ -172,17 +172,18 @@ def public_record(record: Record) -> Record:
 
 
 _FOLDERS = re.compile(r"(?:file://[\w.-]*|(?<![\w.~/])~?)/(?!/)(?:[^\s/:'\"]+/)+")
-"""The folders of an absolute path, of a path below a home folder, or of a file URL, but not of other URLs."""
+"""Matches the folders of an absolute path, of a path below a home folder, or of a file URL. Other URLs do not match."""
 _PATH_START = re.compile(r"(?<![\w.~/-])/(?!/)")
 """The first character of an absolute path."""
 MOST_PARTS = 64
-"""The most parts of a path that are examined."""
+"""The largest number of path parts that are examined."""
 _HOME = r"(?:file://[\w.-]*|(?<![\w.~/-]))(?:/(?:home|Users)/[^\s/:'\"]+(?![\w./-])|{own}(?![\w.-]))"
-"""A home folder by itself, as its last part is the name of a person, or the user's ``own``, which may have spaces."""
+"""Matches a home folder with nothing below it, whose last part is the name of a person. ``own`` is the user's own home
+folder, which may have spaces."""
 
 
 def _without_folders(value: Any) -> Any:
-    """A JSON ``value`` with only the last part of absolute paths in its texts and keys."""
+    """A copy of a JSON ``value`` in whose texts and keys absolute paths are cut to their last part."""
     if isinstance(value, str):
         own = os.path.expanduser("~").rstrip("/")
         text = re.sub(_HOME.format(own=re.escape(own) if own else "(?!)"), "~", value)
@@ -224,7 +225,7 @@ def without_folder(spec: str) -> str:
 
 
 def _extract(path: Path, root: Path, limits: Limits) -> None:
-    """Write the runs of an archive below ``root``. Only files are written, and only below ``root``."""
+    """Write the files of the runs in an archive below ``root``, and nothing outside of it."""
     with explain_os_errors(root):
         (root / "runs").mkdir(parents=True)
     with read_tar(path, limits) as archive:  # a complete pass before the first file is written
@@ -249,10 +250,10 @@ def _extract(path: Path, root: Path, limits: Limits) -> None:
 
 
 def _files_in(path: Path, archive: TarReader) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The files of runs in an archive: the name in the archive, and the parts of the name below ``runs``."""
+    """Yields the files of runs in an archive: the name in the archive, and the parts of the name below ``runs``."""
     for member in archive.members():
         parts = PurePosixPath(member.name).parts
-        above = 1 if parts[1:2] == ("runs",) else 0  # a folder of any name
+        above = 1 if parts[1:2] == ("runs",) else 0  # below a folder of any name
         if parts[above : above + 1] != ("runs",) or member.isdir():
             continue
         name, inside = member.name[:200], parts[above + 1 :]

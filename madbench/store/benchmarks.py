@@ -44,13 +44,13 @@ def own_settings(task: str, seq_len: int, count: int = QUESTIONS) -> dict[str, A
 
 
 def value_of(measurements: Iterable[Measurement], settings: dict[str, Any], metric: str) -> float | None:
-    """The metric of a run with exactly these settings of the task. None if it was not measured."""
+    """The value of ``metric`` that was measured with exactly these settings. None if it was not measured."""
     matching = [each for each in measurements if each.name == MEASUREMENT and each.settings == settings]
     return matching[-1].values.get(metric) if matching else None
 
 
 def main_metric(measurement: Measurement) -> tuple[str, int]:
-    """The main metric of a task, and 1, or -1 if lower is better."""
+    """The name of the main metric of a task, and its sign: 1, or -1 if lower is better."""
     names = [name for name in measurement.values if not name.endswith("_stderr")]
     name = next((name for name in ("acc_norm", "acc", "exact_match") if name in names), names[0])
     is_more_better = measurement.details.get("higher_is_better", {}).get(name.partition(" (")[0], True)

@@ -21,7 +21,7 @@ from madbench.jobs import Record, Status
 NON_FINITE = ("nan", "inf", "-inf")
 """Floats that JSON does not have. They are stored as text."""
 MOST_LETTERS = 4000
-"""The most characters that are read of a text in details."""
+"""The largest number of characters of a text in details. Longer texts are cut when they are read."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 COUNTS = ("step", "epoch", "tokens", "evaluation")
 """Columns of a curve that are whole numbers from 0 to ``MOST_COUNT``."""
@@ -87,7 +87,7 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
 
 
 def _cut(value: Any) -> Any:
-    """Details with long texts cut, as captions and figures contain them."""
+    """Cuts long texts in details, because captions and figures contain these texts."""
     if isinstance(value, str):
         return value if len(value) <= MOST_LETTERS else f"{value[: MOST_LETTERS - 3]}..."
     if isinstance(value, dict):
@@ -96,9 +96,9 @@ def _cut(value: Any) -> Any:
 
 
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:
-    """The ``details`` of a record. The types of those that verbs read are checked.
+    """The ``details`` of a record. Details that verbs read are checked for their type.
 
-    Texts such as "nan" become the numbers that JSON lacks.
+    Texts such as "nan", which stand for numbers that JSON lacks, become these numbers.
     """
     check_type(details, dict, what)
     details = dict(details)
@@ -122,7 +122,7 @@ def read_numbers(values: Any, what: str) -> dict[str, int | float]:
 
 
 def _number(value: Any, what: str) -> int | float:
-    """A number of JSON: a float if the text says that it is not finite, or if it is too large for an integer."""
+    """A number from JSON. Texts such as "nan", and integers beyond 64 bits, become floats."""
     if isinstance(value, str) and value in NON_FINITE:
         return float(value)
     check_type(value, _NUMBER, what)

@@ -30,16 +30,16 @@ class RunColumns:
     label: str
     seed: int
     profile: str
-    """The shipped profiles that train the run, or else the nearest one. Empty if the label or the task is not here."""
+    """The shipped profiles that train the run, or else the nearest one. Empty if the label or task is not installed."""
     changes: str
-    """The changes to the nearest profile that train the run. Empty if a shipped profile does."""
+    """The changes with which the nearest profile trains the run. Empty if a shipped profile trains it unchanged."""
     protocol: str
-    """The id of the run's own protocol. Empty if the label or the task is not here."""
+    """The id of the run's own protocol. Empty if the label or the task is not installed."""
     fidelity: str
     budget: str
     precision: str
     corpus: str
-    """The digest of the corpus. Empty if the task needs none."""
+    """The digest of the corpus. Empty if the task needs no corpus."""
     source: str
     """The version of the operator's family and, for code outside of this package, the hash of its source."""
 
@@ -92,7 +92,7 @@ def _belongs_to(job: Job) -> tuple[str, str, str]:
     """The profile, its changes and the protocol of a job."""
     if has_settings(job.label):
         suite = suite_of(job)
-        with suppress(MadbenchError):  # of a task that is not here
+        with suppress(MadbenchError):  # the task is not installed
             exact = [name for name, profile in suite.shipped().items() if not profile.changes(job)]
             profile, changes = (" ".join(exact), ()) if exact else suite.nearest(job)
             return profile, " ".join(changes), protocol_id(suite, job)

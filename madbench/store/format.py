@@ -54,7 +54,7 @@ MEASUREMENTS = "measurements"
 _MEASUREMENT_NAME = re.compile("[0-9]{6,}-[0-9a-f]{64}[.]json")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
 _MOST_DETAIL_DEPTH = 32
-"""The most levels of details that are stored unchanged. A reader allows more: :func:`madbench.files.parse_json`."""
+"""The largest depth of details that is stored unchanged. :func:`madbench.files.parse_json` allows more."""
 
 
 class DamagedRunError(StoreError):
@@ -93,7 +93,7 @@ def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) ->
 
 
 def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
-    """Read and verify a run: its job, its record, and the digests of other files. Its id names the folder.
+    """Read and verify the run in ``folder``: its job, its record, and the digests of its other files.
 
     Without ``with_curve`` the curve is empty. Raises ``DamagedRunError`` if the content is damaged, and ``StoreError``
     if it cannot be read.
@@ -170,9 +170,9 @@ class Measurement:
 
     name: str  # what was measured, such as ``evaluation``
     values: dict[str, float]  # numbers by name
-    details: dict[str, Any] = field(default_factory=dict)  # where they come from: versions, device, command
+    details: dict[str, Any] = field(default_factory=dict)  # origin of the values: versions, device, command
     settings: dict[str, Any] = field(default_factory=dict)
-    """The settings of the measurement, such as ``{"seq_len": 2048}``. They distinguish those of the same name."""
+    """The settings of the measurement, such as ``{"seq_len": 2048}``. They tell apart measurements of one name."""
 
 
 def add_measurement(folder: Path, measurement: Measurement) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
-    """A ``table`` element with one column per key and a caption below.
+    """An HTML ``table`` element with one column per key of the rows, and a caption below.
 
     >>> html_table([{"label": "S", "jobs": 2000}]).partition("<tbody>")[2]
     '<tr><td>S</td><td>2,000</td></tr></tbody></table>'

@@ -3,8 +3,8 @@
 It also has the plain columns of a run, such as suite and profile (:mod:`madbench.store.columns`). They are written when
 a store of many runs is first read, and from then on whenever a run is stored.
 
-Only the folders of runs count. ``<root>/index/runs.sqlite`` can be deleted at any time. If it is missing, damaged,
-locked, foreign or of another version, the files of the runs are read, and it is written again if possible.
+The folders of the runs remain authoritative. ``<root>/index/runs.sqlite`` can be deleted at any time. If it is missing,
+damaged, locked, foreign or of another version, the files of the runs are read, and it is written again if possible.
 
 A row is made from the files of its run after their checksums were verified. It is valid as long as every file has the
 same inode, size, and times of change to the nanosecond. Times are compared for equality only, so the
@@ -32,7 +32,7 @@ from madbench.store.checks import read_record
 from madbench.store.columns import RunColumns
 from madbench.store.format import NAMES, make_job, plain_numbers
 
-WORTH_INDEXING = 200  # runs from which on looking them up here costs less than reading their files
+WORTH_INDEXING = 200  # number of runs from which a lookup in the index is faster than reading the files
 VERSION = f"6 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
@@ -56,12 +56,12 @@ class RunIndex:
         self.columns: dict[str, RunColumns] = {}
         """The columns of the runs that were looked up in the index, or added to it."""
         self._unsettled: list[str] = []
-        """Runs that this process stored, to be added once they cannot change unseen any more."""
+        """Runs that this process stored and that can still change without a new signature. They are added later."""
 
     def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
-        """The content of the folders ``names``: from the index if it is valid, otherwise from ``read``.
+        """The content of the folders ``names``: from valid rows of the index, otherwise from ``read``.
 
-        If many have to be read, ``track`` shows the progress.
+        If many folders have to be read, ``track`` shows the progress.
         """
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
@@ -75,7 +75,8 @@ class RunIndex:
     def add(self, name: str, read: Callable[[str], Found]) -> None:
         """Adds a run that was just stored. A store without an index gets one when it is first read.
 
-        A run that could still change unseen, within the present tick of the clock, is added with the next one.
+        A run written within the present tick of the file system's clock could change without a new signature. It is
+        added together with the next run.
         """
         if self.path.is_file():
             names = [*self._unsettled, name]
@@ -88,7 +89,8 @@ class RunIndex:
         """Write the rows of runs that were read after their signatures. Returns the names of these runs."""
         readable = [name for name in runs if signatures[name]]
         with suppress(OSError):
-            tick = present_tick(self.path.parent) if readable else ""  # later, what changed now would look unchanged
+            # The tick is read before the second signatures: after a later tick, a change made now would look unchanged.
+            tick = present_tick(self.path.parent) if readable else ""
             unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled = [name for name in unchanged if tick not in signatures[name].split()]
             version = _version() if settled else ""
@@ -98,7 +100,7 @@ class RunIndex:
         return []
 
     def problems(self, names: Collection[str]) -> list[str]:
-        """The damage in the index of the runs ``names``, with remedies."""
+        """The damage in the index rows of the runs ``names``, with remedies."""
         try:
             rows = [row for row in self._rows() if row[0] in names]
         except (sqlite3.Error, OSError) as error:
@@ -106,7 +108,7 @@ class RunIndex:
             return [f"{self.path}: {problem}; delete {self.path.parent}: it is made again"]
         version = _version()
         sound = sum(row[-1] == _digest(version, row[:-1]) for row in rows)
-        if 0 < sound < len(rows):  # with none it is another version's
+        if 0 < sound < len(rows):  # if no row is sound, another version wrote the index
             return [f"{self.path}: {len(rows) - sound} damaged rows; delete {self.path.parent}: it is made again"]
         return []
 
@@ -125,7 +127,7 @@ class RunIndex:
             return index.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs").fetchall()
 
     def _indexed(self, signatures: Mapping[str, str]) -> dict[str, Found]:
-        """The runs that the index holds with these signatures."""
+        """The runs in the index, by name, whose stored signatures equal ``signatures``."""
         rows: list[tuple[Any, ...]] = []
         runs: dict[str, Found] = {}
         with suppress(sqlite3.Error, OSError):
@@ -138,7 +140,7 @@ class RunIndex:
                 fields = dict(zip(("status", "metrics", "details", "error"), gave, strict=True))
                 record, _ = read_record({**fields, "files": {}}, [])
                 job = make_job(shared, label, seed, name)
-                vars(job)["id"] = name  # its cached property: known since the row was written
+                vars(job)["id"] = name  # fills the cached property without computing the hash
                 runs[name], self.columns[name] = (job, record), columns.read_columns(plain)
         return runs
 
@@ -147,7 +149,7 @@ class RunIndex:
         for _ in range(2 if rows else 0):
             self.path.parent.mkdir(exist_ok=True)
             if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
-                remove(self.path)  # of a link the link: it may be to another's database
+                remove(self.path)  # removes a link but not its target, which may be another database
             try:
                 with closing(sqlite3.connect(self.path, TIMEOUT)) as index, index:
                     index.execute("PRAGMA journal_mode = WAL")

@@ -84,7 +84,7 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
 
 
 def typed(values: Sequence[Any]) -> list[Any]:
-    """``values`` converted to one type: booleans, 64-bit integers, floats, otherwise text, with containers as JSON."""
+    """``values`` converted to their common type: booleans, 64-bit integers, floats, else text (containers as JSON)."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {bool} or kinds <= {str}:
         return list(values)

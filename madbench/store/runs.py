@@ -88,7 +88,7 @@ class Store:
 
     def __init__(self, root: Path | str):
         self.root = Path(root)
-        self.problems: list[str] = []  # why :meth:`runs` skipped a folder, one line each, since it last began
+        self.problems: list[str] = []  # one line per folder skipped by the last :meth:`runs`, with the reason
         self.track: Track = iter  # shows progress while many folders are read
         self._claimed: set[str] = set()
         self._runs = self.root / "runs"
@@ -117,19 +117,19 @@ class Store:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
         runs = [store._try(name) for name in first]
         others = [run for run in runs if isinstance(run, OtherVersionError)]
-        if others and len(others) == len(runs):  # one could be damaged
+        if others and len(others) == len(runs):  # if only some are, they may be damaged
             raise OtherVersionError(store.root, others[0].schema)
         if create:
             store._drop_stale_work()
         return store
 
     def status(self, job: Job | str) -> Status | None:
-        """The status of the run of a job or id. None without a run, and for a damaged run, which is trained again."""
+        """The status of the run of a job or id. None if there is no run, or a damaged one, which is trained again."""
         record = _record(self._try(job if isinstance(job, str) else job.id))
         return record.status if record else None
 
     def has(self, job: Job) -> bool:
-        """True if the job has a result, finished or diverged. A failed run has none, as it may be tried again."""
+        """True if the run of the job finished or diverged. A failed run is no result, as it may be tried again."""
         return self.status(job) in _RESULTS
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
@@ -166,7 +166,7 @@ class Store:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
-        """The records of runs by id, without curves. Missing and damaged runs are left out. The folder is listed once.
+        """The records of runs by id, without curves. Missing and damaged runs are left out.
 
         Raises ``StoreError`` if a run cannot be read.
         """
@@ -196,13 +196,13 @@ class Store:
         return path
 
     def problems_of(self, job_id: str) -> list[str]:
-        """The damage in a run's folder, as :meth:`check` finds it."""
+        """The damage in a run's folder, with remedies, as found by :meth:`check`."""
         return self.check(job_id)[1]
 
     def check(self, job_id: str) -> tuple[Run | None, list[str]]:
-        """The run, or None if it cannot be read, and the damage in its folder, to the last bit, with remedies.
+        """The run, or None if it cannot be read, and a list of the damage in its folder, with remedies.
 
-        The index of the store is not used.
+        Every file is read to its last byte. The index of the store is not used.
         """
         folder = self._runs / job_id
         try:
@@ -248,9 +248,10 @@ class Store:
 
     @contextmanager
     def claim(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
-        """A block in which only this process works on ``job`` (or its id). Yields its work folder, with any checkpoint.
+        """A block in which only this process works on a job, given by value or id. Yields its work folder.
 
-        With ``afresh`` the folder is emptied first. Otherwise only incomplete files of a killed process are removed.
+        With ``afresh`` the folder is emptied first. Otherwise a checkpoint in it stays, and only incomplete files of a
+        killed process are removed.
         Raises ``StoreBusyError`` if another claim of any process exists, and ``StoreError`` if the folder is a link.
         """
         job_id = job if isinstance(job, str) else job.id
@@ -342,7 +343,7 @@ class Store:
             raise StoreError(f"{self.root}: holds no run {job_id!r}")
         try:
             return read_run(folder, with_curve)
-        except DamagedRunError:  # or replaced by another process between two of its files
+        except DamagedRunError:  # perhaps another process replaced the run while it was read: try again
             return read_run(folder, with_curve)
 
     def _install(self, job: Job, record: Record) -> None:
@@ -396,7 +397,7 @@ class Store:
 
 
 class Snapshot(Store):
-    """A store for reading in its state at the first access. Only curves are read again each time."""
+    """A read-only store that shows the state at its first access. Only curves are read from the files each time."""
 
     @functools.cached_property
     def _found(self) -> Mapping[str, Found]:
@@ -410,19 +411,19 @@ class Snapshot(Store):
 
 
 def _strays(folder: Path, kept: Iterable[str], above: str = "") -> Iterator[str]:
-    """Yields the names in a run's folder that do not belong there: of files, and of folders without its files."""
+    """Yields the names in a run's folder that do not belong there: unknown files, and folders without known files."""
     expected = {*kept, *(NAMES if not above else ())}
     folders = {name[: i + 1] for name in kept for i, letter in enumerate(name) if letter == "/"}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         name = f"{above}{entry.name}"
         if f"{name}/" in folders and entry.is_dir(follow_symlinks=False):
             yield from _strays(Path(entry.path), kept, f"{name}/")
-        elif name not in expected and name != MEASUREMENTS:  # whose files are verified by their names
+        elif name not in expected and name != MEASUREMENTS:  # files in this folder are verified by their names
             yield name
 
 
 def _record(run: Found) -> Record | None:
-    """The record, or None if there is no valid record. Raises ``StoreError`` if this is unknown."""
+    """The record, or None if there is no valid record. Raises ``StoreError`` if the files cannot be read."""
     if isinstance(run, StoreError) and not isinstance(run, DamagedRunError):
         raise run
     return run[1] if isinstance(run, tuple) else None

@@ -24,7 +24,7 @@ def is_known(name: str) -> bool:
 
 
 def is_source(name: str) -> bool:
-    """True if the name of a file of a run is that of source code as text."""
+    """True if a file in a run's folder has the name of source code that is stored as text."""
     return name.startswith(f"{SOURCE}/") and name.endswith(_SUFFIX)
 
 

@@ -113,7 +113,7 @@ class TarReader:
         self._padding = 0
 
     def _header(self, member: tarfile.TarInfo) -> bytes:
-        """The content of a member that describes the next one."""
+        """The content of a member that only describes the next member, such as its long name."""
         if not 0 <= member.size <= _MOST_HEADER:
             raise tarfile.ReadError(f"it holds a header of {member.size:,} bytes")
         return self._read(member.size + -member.size % _BLOCK)[: member.size]
@@ -134,7 +134,7 @@ class TarReader:
 
 
 def _pax_fields(content: bytes) -> dict[str, Any]:
-    """The name and the size that pax headers, ``"<length> <key>=<value>\\n"`` each, give the next member."""
+    """The name and the size of the next member, from its pax headers ``"<length> <key>=<value>\\n"``."""
     fields: dict[str, Any] = {}
     while content:
         digits, space, rest = content[:8].partition(b" ")

@@ -26,13 +26,13 @@ def load(
     results: Path | str = "results",
     trust: Any = (),
 ) -> nn.Module:
-    """The model of a run that has weights, on the CPU and in eval mode: a module that takes token ids (B, T).
+    """The trained model of a run, on the CPU and in eval mode: a module that takes token ids (B, T).
 
-    Language models have their weights; runs of other suites have them with ``keep_weights=True``.
+    Language models are stored with their weights. Runs of other suites keep them if trained with ``keep_weights=True``.
 
     Args:
-        run: a label with one such run, the first digits of a run's id, or a file of weights.
-        tasks: only runs on these tasks are found. They may be suites.
+        run: a label with one run that has weights, the first digits of a run's id, or a file of weights.
+        tasks: tasks or suites. Only runs on them are found.
         results: folder of the run store.
         trust: the label or labels of your own modules whose code may be imported to make the model, such as
             ``"my:my_mixers.MyMixer"`` or the class itself.
@@ -58,8 +58,9 @@ def load(
 def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
     """The file of weights of a run of ``store``. ``name`` is a label or the first digits of an id.
 
-    With ``is_of_text`` only language models are found, and with ``tasks`` only runs on these. Raises ``ConfigError``
-    for unknown tasks. Raises ``StoreError`` for no finished run, for several, and if the weights were not kept.
+    With ``is_of_text`` only language models are found. With ``tasks`` only runs on these tasks are found. Raises
+    ``ConfigError`` for unknown tasks. Raises ``StoreError`` if no finished run or several runs are found, or if the
+    weights were not kept.
     """
     results, chosen = store.root, None if tasks is None else tasks_by_suite(tasks)
     stored = [

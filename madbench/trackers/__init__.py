@@ -70,7 +70,7 @@ class Naming:
 
 
 class TensorboardTracker:
-    """Event files in ``<results>/tensorboard/<name of the run>_<job id>/``; a project adds a folder of its name."""
+    """A tracker that writes ``<results>/tensorboard/<name of the run>_<job id>/``, or below a folder of the project."""
 
     def __init__(self, results: Path, naming: Naming = Naming()):
         self.tensorboard = require("torch.utils.tensorboard", "tracker tensorboard", "tensorboard")
@@ -94,7 +94,9 @@ class TensorboardTracker:
 
 
 class WandbTracker:
-    """Runs of the given project, of ``WANDB_PROJECT`` or ``madbench``, by label. Files are in ``<results>/wandb``.
+    """A tracker with one wandb run per job, grouped by label, with files in ``<results>/wandb``.
+
+    The project is the one in ``naming``, or else that in ``WANDB_PROJECT``, or else ``madbench``.
 
     Other variables of wandb also apply, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` if wandb would ask for a
     key, since nobody may be there to answer.
@@ -130,7 +132,7 @@ class WandbTracker:
 
 
 class TrackioTracker:
-    """Runs of the project, ``madbench`` by default, in ``TRACKIO_DIR``, by label. Output of trackio is dropped."""
+    """A tracker with one trackio run per job, grouped by label, in ``TRACKIO_DIR``. It drops trackio's output."""
 
     def __init__(self, results: Path, naming: Naming = Naming()):
         self.trackio, self.naming = require("trackio", "tracker trackio", "trackio"), naming
@@ -182,7 +184,7 @@ def open_trackers(names: Iterable[str], results: Path, naming: Naming = Naming()
 
 
 class Tracking:
-    """Pass an executor's events to trackers while the context is open. ``warn`` gets a sentence if a tracker fails.
+    """A context that passes an executor's events to trackers. ``warn`` gets a sentence if a tracker fails.
 
     A tracker's ``begin`` returns the service's run of a job; any number of runs are open at a time. ``log`` takes
     numbers at a step, and steps may go back. ``end`` takes the record, None for an interrupted job. Trackers work in
@@ -242,7 +244,7 @@ class Tracking:
             self._call(name, method, run, *arguments)
 
     def _call(self, name: str, method: str, *arguments: Any) -> Any:
-        """Call a method of a tracker and return its result; None if the tracker fails or failed before."""
+        """Call a method of a tracker and return its result. None if the tracker fails, or failed before."""
         try:
             return getattr(self.trackers[name], method)(*arguments) if name in self.trackers else None
         except (Exception, SystemExit) as error:  # the sweep continues after any error of a service
