@@ -1,4 +1,4 @@
-"""Sequence mixers by family: the protocol of a family, and the functions that turn a label into a module.
+"""Sequence mixers by family: the interface of a family, and the functions that turn a label into a module.
 
 The S/R/G family has an empty name. Another family is a folder here with a ``family.py``, or a package with an entry
 point of the group ``madbench.families``; ``examples/plugin`` is a complete example. A family can be imported without
@@ -46,8 +46,9 @@ def build(
         d_model: width; the budget is 4 d_model^2.
         max_len: longest sequence; the mixing tables of S/R/G have this many rows.
         n_head: number of heads, 2 in the paper for every label.
-        budget: ``strict`` enforces the budget on every parameter, ``paper`` uses the ranks of the family's paper, and
-            ``flops`` and ``state`` match the FLOPs per token and the numbers that decoding carries, at ``max_len``.
+        budget: ``strict`` enforces the budget on every parameter, and ``paper`` uses the ranks of the family's paper.
+            ``flops`` and ``state`` match the FLOPs per token and the decoding state of softmax attention at
+            ``max_len``.
         path: computation path; for S/R/G see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`.
         causal: True if a row sees the tokens up to its own, False if it sees all tokens. False requires a family with
             ``is_bidirectional``.
@@ -92,7 +93,7 @@ def solve(
 
 
 def _solve(label: Label, family: LoadedFamily, size: Size, settings: Any) -> Allocation:
-    """The allocation of a label. Raises ``BudgetError`` if its family cannot match the quantity of the budget."""
+    """The allocation of a label. Raises ``BudgetError`` if it cannot match the FLOPs or the state of the budget."""
     rule = size.rule
     if rule.quantity == "parameters":
         return family.solve(label, size, settings)
@@ -112,7 +113,7 @@ def _solve(label: Label, family: LoadedFamily, size: Size, settings: Any) -> All
 
 
 def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Traits:
-    """The traits of a label's mixers, from its family. Default: those of a plain mixer.
+    """The traits of a label's mixers, as its family states them. The default traits if it states none.
 
     ``family`` is the label's family. If None, it is looked up.
     """
@@ -129,7 +130,10 @@ def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Trai
 
 
 def own_settings(label: str | Label, settings: Any) -> dict[str, Any]:
-    """The settings that identify a label. A newer setting counts only if the label uses it."""
+    """The settings that are part of a label's identity.
+
+    A setting with the metadata ``NOT_AT_DEFAULT`` is included only if the label uses it.
+    """
     read, later = used_settings(label), {field.name for field in fields(settings) if field.metadata == NOT_AT_DEFAULT}
     return {name: value for name, value in asdict(settings).items() if name in read or name not in later}
 
@@ -142,7 +146,7 @@ def used_settings(label: str | Label, family: LoadedFamily | None = None) -> lis
     label = as_label(label)
     family = family or family_of(label)
     names = [field.name for field in fields(family.Settings)]
-    if not names:  # the traits of a user's module need its code, which is not imported for this
+    if not names:  # a user's module has no settings, and its traits would need an import of its code
         return []
     parts = _parts(label, family)
     if parts and label not in parts:  # its traits may need the code of users' modules as well
@@ -153,15 +157,15 @@ def used_settings(label: str | Label, family: LoadedFamily | None = None) -> lis
 
 
 def _parts(label: Label, family: LoadedFamily) -> tuple[Label, ...]:
-    """The different labels that a label combines. Empty if its family does not combine labels."""
+    """The distinct labels that a label combines. Empty if its family does not combine labels."""
     blocks, period = getattr(family, "blocks", None), getattr(family, "block_period", lambda _: 1)
     return tuple(dict.fromkeys(blocks(label, period(label)))) if blocks else ()
 
 
 def state_size(allocation: Allocation, seq_len: int) -> int:
-    """The numbers that decoding carries from token to token after ``seq_len`` tokens.
+    """The size of the decoding state after ``seq_len`` tokens, as a count of numbers.
 
-    Raises ``UnknownStateError`` if the label's family or the user's module does not state it.
+    Raises ``UnknownStateError`` if the label's family or the user's module does not state this size.
     """
     stated: Callable[[int], int] | None = getattr(allocation, "state", None)
     if stated is None:
@@ -175,7 +179,7 @@ def state_size(allocation: Allocation, seq_len: int) -> int:
 def effective_settings(
     allocation: Allocation, settings: Mapping[str, Any], family: LoadedFamily | None = None
 ) -> dict[str, Any]:
-    """The settings that change the mixer of an allocation other than through its ranks.
+    """The settings that change the mixer of an allocation in other ways than through its ranks.
 
     ``family`` is the family of the allocation's label. If None, it is looked up.
     """

@@ -27,15 +27,15 @@ from madbench.mixers.path_checks import (
 from madbench.mixers.residuals import Residual, decode_tokens, difference
 
 BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
-"""Largest error of outputs and of gradients in bfloat16, as norms. A gradient's error is relative to the largest
-gradient. Rounding near the edge of a ReLU changes single terms, which affects gradients most."""
-FACTORS = 4  # number of factors of a score and its value that the bound of outputs allows for
+"""Largest errors of outputs and of gradients in bfloat16, as relative norms. A gradient's error is relative to the
+largest gradient. Rounding near the edge of a ReLU changes single terms, which affects gradients most."""
+FACTORS = 4  # largest number of factors in a score times its value for which these bounds are not raised
 LARGEST_BOUND = 0.9  # upper limit of the bound of gradients; a missing gradient has the error 1
 BESIDE = 1.5  # allowed error of the gradients of other paths, as a multiple of the first path's error
-NEAR = 5e-2  # error of gradients that always passes
+NEAR = 5e-2  # error of gradients that other paths may always have
 SHRUNK = 0.5  # factor on weights in bfloat16 checks, which brings scores to about one
 FIRST = 16  # first row whose errors are measured; earlier rows divide by norms and sums of few terms
-LAST = 32  # rows at the end that are also measured separately, because only positions from 257 on are inexact
+LAST = 32  # number of last rows that are also measured alone, because bfloat16 has all positions up to 256
 INPUTS = 3  # number of inputs; crossing the edge of a ReLU affects one input, a defect affects all
 NARROW = frozenset(
     {
@@ -56,19 +56,19 @@ def bfloat16_checks(
     factors: int = 1,
     terms: int = 1,
 ) -> Iterator[Check]:
-    """Checks of precision under bfloat16 autocast: errors are bounded, and no reduction or position is in 16 bits.
+    """Yields two checks under bfloat16 autocast: errors are bounded, and no reduction or position is in 16 bits.
 
-    ``unless`` is the reason why these errors are meaningless, or empty. ``factors`` is the number of
-    factors in a score times its value; the relative errors of factors add up. ``terms`` is the number of sums over
+    If errors are meaningless for a label, ``unless`` is the reason and they are not measured. ``factors`` is the number
+    of factors in a score times its value; the relative errors of factors add up. ``terms`` is the number of sums over
     tokens that are subtracted from each other: their common part cancels, but their rounding errors do not.
     """
     most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
     steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
 
     def rounded(path: str, length: int, number: int = 0) -> tuple[nn.Module, Tensor]:
-        """Rounds weights and input to values of bfloat16, and halves the weights, because ``make`` has large ones.
+        """Returns the mixer and the input of ``make``, rounded to values of bfloat16.
 
-        The input with number 0 is that of ``make``.
+        The weights of ``make`` are large and therefore halved. If ``number`` is not 0, it seeds another input.
         """
         mixer, x = make(path, length)
         for parameter in mixer.parameters():
@@ -144,8 +144,8 @@ def bfloat16_checks(
 class _Narrow(TorchDispatchMode):
     """Counts operations whose result has 16 bits: those with the given names, and all operations on positions.
 
-    Positions, their angles and the cosines of these come from ``arange`` and constants. Rounding a table of them that
-    was computed in 32 bits rotates far tokens wrongly as well.
+    A tensor belongs to positions if it comes from ``arange`` and constants only, such as an angle or its cosine. A
+    table of these may be computed in 32 bits: rounding it to 16 bits still rotates far tokens wrongly.
     """
 
     def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):
@@ -169,7 +169,10 @@ class _Narrow(TorchDispatchMode):
         return result
 
     def _over(self, name: str, args: tuple, kwargs: Any) -> str:
-        """``over tokens`` or ``over features`` for a reduction of axes of these lengths. Empty for other operations."""
+        """The text ``over tokens`` or ``over features`` if the operation reduces such an axis, known by its length.
+
+        Empty for other operations.
+        """
         x = args[0] if args and isinstance(args[0], Tensor) else None
         place = 2 if name in ("norm", "linalg_vector_norm") else 1
         dims = (kwargs or {}).get("dim", args[place] if len(args) > place else ())

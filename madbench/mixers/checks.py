@@ -59,7 +59,7 @@ def run_checks(
     *,
     of_loops: bool = False,
 ) -> list[CheckResult]:
-    """Runs the checks of a label or its text. A check that raises has failed, with the error as its reason.
+    """Runs the checks of a label. A check that raises an error has failed, and the error is its reason.
 
     ``further`` returns checks of a label that its family does not define. ``names`` selects checks by name; all are run
     if it is None. If ``of_loops`` is true, only the checks that compare the operator with loops over its definition are
@@ -103,7 +103,7 @@ def _run_checks(
 
 
 def run_check(check: Check) -> CheckResult:
-    """Runs one check and returns its result, also if it raises."""
+    """Runs one check and returns its result, even if the check raises an error."""
     if check.run is None:
         return CheckResult(check)
     import torch
@@ -179,7 +179,10 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
 
 
 def _state_checks(mixer: nn.Module, x: Tensor) -> Iterable[Check]:
-    """The check that the cache of one sequence x (1, T, D) has as many numbers as stated. None if nothing is stated."""
+    """Yields a check that the cache of one sequence x (1, T, D) has as many numbers as the allocation states.
+
+    Yields nothing if the allocation states no number.
+    """
     from madbench.mixers.decoding import held_numbers
 
     def difference() -> float:
@@ -193,7 +196,7 @@ def _state_checks(mixer: nn.Module, x: Tensor) -> Iterable[Check]:
         state_size(mixer.allocation, 1)
     except UnknownStateError:
         return
-    except MadbenchError:  # a wrong statement, which the check shows
+    except MadbenchError:  # the statement is wrong, and the check will fail with this error
         pass
     what = "The cache of decoding has as many numbers as the state that costs count."
     yield Check("state", what, "costs", difference)

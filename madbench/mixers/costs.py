@@ -1,4 +1,4 @@
-"""The counted costs of mixers: parameters, FLOPs per token, and the numbers that decoding carries.
+"""The counted costs of mixers: parameters, FLOPs per token, and the size of the decoding state.
 
 The page on budgets says what each family counts.
 """
@@ -19,16 +19,16 @@ class CountedCosts:
     """The counted costs of one mixer, or of several mixers together."""
 
     parameters: int
-    flops_per_token: float  # forward, two for each multiply-add
-    state: int | None  # numbers carried from token to token; None if unknown
+    flops_per_token: float  # of the forward pass; a multiply-add counts as two
+    state: int | None  # count of numbers that decoding carries from token to token; None if unknown
     unknown: str = ""  # reason why the state is unknown
 
 
 def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: bool = False) -> CountedCosts:
     """The costs of a mixer, or of the mixers of a model, on ``seq_len`` tokens.
 
-    With ``all_pairs`` FLOPs count all T pairs of a token, the full square, and otherwise the (T + 1) / 2 pairs that
-    causality keeps on average.
+    If ``all_pairs`` is true, FLOPs count all T pairs of each token. Otherwise they count the causal pairs, which are
+    (T + 1) / 2 per token on average.
     """
     blocks: Sequence[tuple[Allocation, int]] = mixers.kinds if isinstance(mixers, MixerSequence) else [(mixers, 1)]
     flops = sum(count * flops_of(block, seq_len, all_pairs) for block, count in blocks)
@@ -43,8 +43,9 @@ def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: boo
 def flops_of(mixer: Allocation, seq_len: int, all_pairs: bool = False) -> float:
     """Forward FLOPs per token of a mixer; see :func:`count_costs`.
 
-    A family that is always causal has no count of all pairs. A sequence of 2 T - 1 tokens has T causal pairs per token,
-    so its count is taken there. The operations of a user's module are counted as torch executes them in both cases.
+    A family that is always causal counts causal pairs only. For all pairs, its count at 2 T - 1 tokens is taken: there
+    a token has T causal pairs on average. For a user's module, the operations that torch executes are counted, whatever
+    ``all_pairs`` is.
     """
     family = family_of(mixer.label)
     if not all_pairs or getattr(family, "names_code", False):

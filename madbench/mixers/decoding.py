@@ -1,4 +1,4 @@
-"""Decoding of the tokens of a prompt that a mixer does not compute at once, and the numbers that a cache holds."""
+"""Decoding of the end of a prompt token by token, and the count of the numbers in a cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def decode_rest(
         step: decodes one token (B, D); the method ``step`` of a mixer.
         rows: the rows (B, T, D) of the start of the prompt, computed at once.
         cache: the cache after the start.
-        rest: the tokens (B, N, D) after the start, of which there may be none.
+        rest: the tokens (B, N, D) after the start. N may be 0.
         slide: passed to ``step``.
 
     Returns all rows (B, T + N, D) and the cache after the prompt.
@@ -34,10 +34,10 @@ def decode_rest(
 
 
 def held_numbers(cache: Any) -> int:
-    """The numbers that a cache carries: all numbers in its tensors, in any nesting of classes, mappings and lists.
+    """The count of numbers that a cache carries, in tensors in any nesting of classes, mappings and lists.
 
-    Integers, such as positions, do not count, and a complex number counts as two. A cache whose tensors have more
-    numbers than it carries has their count as its attribute ``numbers``.
+    Integers, such as positions, do not count, and a complex number counts as two. An integer attribute ``numbers`` of a
+    cache replaces the count, for example if its tensors have unused space.
     """
     if isinstance(cache, Tensor):
         is_counted = cache.is_floating_point() or cache.is_complex()

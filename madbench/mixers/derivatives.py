@@ -20,10 +20,10 @@ def gradients(
     grad: Tensor,
     inputs: Sequence[Tensor | None],
 ) -> Sequence[Tensor | None]:
-    """Returns ``by_hand(grad)``, the gradients of an operator's inputs. For the backward pass of a Function.
+    """Returns ``by_hand(grad)``, the gradients of an operator's inputs, in the backward pass of an autograd Function.
 
-    If they will be differentiated again (``create_graph``), derivatives of any order are those of ``plain``, the same
-    operator of ``inputs`` written with operators of torch.
+    ``plain`` computes the same operator from ``inputs`` by operators of torch. If the gradients will be differentiated
+    again (``create_graph``), their derivatives of any order are those of ``plain``.
     """
     return _ByHand.apply(by_hand, plain, grad, *inputs) if torch.is_grad_enabled() else by_hand(grad)
 
@@ -58,8 +58,8 @@ class _ByHand(torch.autograd.Function):
 def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = False) -> None:
     """Makes a second derivative through a kernel's ``inputs`` raise a ``TrainingError`` that names the path ``dense``.
 
-    Unless ``is_always``, this applies only where torch itself would raise an error: on some devices and for some dtypes
-    the kernels have second derivatives.
+    If ``is_always`` is false, the error is raised only if torch itself would raise one. On some devices and for some
+    dtypes the kernels do have second derivatives.
     """
     if is_traced():
         return

@@ -39,7 +39,7 @@ class _KeepFloat64(TorchDispatchMode):
 
 
 def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[], float]:
-    """Wraps ``run`` so that a failure caused only by the module's conversions to fewer bits than float64 says so."""
+    """Wraps ``run`` so that a failure mentions the module's conversions from float64 if they are its only cause."""
 
     def measure() -> float:
         try:
@@ -60,7 +60,7 @@ def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[],
 
 
 def _conversions(run: Callable[[], float], tolerance: float) -> str:
-    """A sentence on the module's conversions. Empty unless ``run`` succeeds without them."""
+    """A sentence on the module's conversions to fewer bits. Empty if ``run`` fails without them, too."""
     kept = _KeepFloat64()
     try:
         with kept:

@@ -1,4 +1,4 @@
-"""A test for mixers whose rows depend on the length of the input, although on no later token."""
+"""A test for mixers whose rows depend on the length of the input, although not on the values of later tokens."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MOST_TOKENS = 256
 def depends_on_length(mixer: nn.Module, d_model: int, max_len: int) -> bool:
     """True if rows of a shorter input differ from the same rows of a longer input that begins with it.
 
-    Examples are ``x.cumsum(1) / x.shape[1]``, and mixing tables of which an input reads the last rows. Sequences must
-    not be padded to a common length for such a mixer. Measured on random inputs in float64 on the CPU, or in the
-    mixer's own dtype and on its own device if that fails.
+    Examples are ``x.cumsum(1) / x.shape[1]``, and mixing tables whose last rows apply to an input of any length.
+    Sequences must not be padded to a common length for such a mixer. The test uses random inputs in float64 on the CPU,
+    or in the mixer's own dtype and on its own device if that fails.
     """
     longest = min(max_len, MOST_TOKENS)
     lengths = sorted({length for length in (1, longest // 2, longest - 1) if 0 < length < longest})

@@ -72,7 +72,10 @@ def weight_of(layer: nn.Module) -> Tensor:
 
 
 def check_weights(mixer: nn.Module, *names: str) -> None:
-    """Raises ``TrainingError`` if one of these layers was changed. For code that reads weights by name."""
+    """Raises ``TrainingError`` unless each named layer is an unchanged ``nn.Linear`` without a bias.
+
+    For code that reads the weights by name instead of calling the layers.
+    """
     for name in names:
         layer = getattr(mixer, name)
         if parametrize.is_parametrized(layer) or not has_only_weights(layer):

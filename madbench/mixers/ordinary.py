@@ -90,9 +90,9 @@ def ordinary_checks(
 ) -> Iterator[Check]:
     """Yields the checks at an ordinary size. ``unless`` is the reason why they do not apply. Empty if they do.
 
-    A mixer with loops (``reference``) is compared with them in ``rows``, and with random settings in ``few_rows``. Its
-    paths and its decoding are compared in all rows. For a mixer without loops the checks are causality, gradients
-    against finite differences, and decoding.
+    If a mixer has a method ``reference``, its results are compared with these loops in ``rows``, or in ``few_rows`` for
+    random settings. Its paths and its decoding are compared with each other in all rows. Without this method the checks
+    are causality, gradients against finite differences, and decoding.
     """
     default, drawn = None, []
     try:
@@ -131,8 +131,8 @@ def _default(family: Family, label: Any, size: Size, tokens: int, fill: Build) -
 def _random_samples(default: Sample) -> list[Sample]:
     """Up to two samples in which every setting differs from its default: one per budget, strict and paper.
 
-    A setting that has no effect beside the others, such as ``lambda_init`` beside ``differential=v2``, is changed alone
-    in a further sample. The random numbers are seeded by the label.
+    If another changed setting hides the effect of a setting, as ``differential=v2`` hides ``lambda_init``, a further
+    sample changes the hidden setting alone. The random numbers are seeded by the label.
     """
     samples, alone = [default], {}
     for number, budget in enumerate(COUNTINGS):
@@ -175,7 +175,7 @@ def _other_values(default: Sample, name: str, size: Size) -> list[Any]:
 
 
 def _with(default: Sample, values: Mapping[str, Any], size: Size) -> Sample | None:
-    """The sample with other settings and another size. None if such a mixer does not exist."""
+    """The sample with these settings and this size. None if no such mixer exists."""
     try:
         settings = default.family.Settings(**values)
         allocation = default.family.solve(default.label, size, settings)
@@ -243,7 +243,10 @@ def _computable(sample: Sample, path: str) -> nn.Module | None:
 
 
 def _of_slopes(sample: Sample) -> Residual:
-    """Checks causality, and gradients against finite differences. The latter are scaled to the check's bound."""
+    """Checks causality, and gradients against finite differences.
+
+    The residual of gradients is rescaled from its own bound ``SLOPES`` to the bound ``ROUNDING``.
+    """
     mixer, x = sample.make()
     y, changes = mixer(x), []
     for row in (border + 1 for border in BORDERS if border + 1 < x.shape[1]):
@@ -255,7 +258,7 @@ def _of_slopes(sample: Sample) -> Residual:
 
 
 def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Compares steps, and steps after a prompt, with the rows of the whole sequence.
+    """Compares decoding, from the first token and after a prompt, with the rows of the whole sequence.
 
     If rows depend on the length of the input, they are compared with the last row of each prefix. With random settings
     only steps after a prompt are compared, if the mixer supports prompts.

@@ -1,7 +1,7 @@
 """Checks that packages add to labels of any family, such as the theorems of a paper.
 
 A package, installed or in ``madbench/papers/``, declares a function from a label to its checks as an entry point of the
-group ``madbench.checks``. Labels that the checks are not about have none.
+group ``madbench.checks``. The function returns nothing for labels to which its checks do not apply.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def package_checks(label: str | Label) -> Iterator[Check]:
 
 
 def broken_checks() -> dict[str, str]:
-    """The reasons why the checks of a package cannot be used, by name."""
+    """The reasons why checks cannot be used, by name of their entry point."""
     return REGISTRY.broken()
 
 

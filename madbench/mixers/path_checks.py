@@ -25,8 +25,8 @@ BORDERS = (16, 32, 64, 128)
 FEW = 5  # rows per block of a mixer whose block size can be set
 PROMPTS = (1, 2, 3, 5, 16, 62, 63, 64, 65, 126)  # tokens of a prompt
 CONTINUED = 4  # steps after a prompt
-GRADIENT_OF_STEPS = 9  # tokens
-ZERO = 1e-12  # norm of a sum of ordinary numbers that is zero but for float64 rounding; it is compared absolutely
+GRADIENT_OF_STEPS = 9  # tokens at which gradients through decoding steps are compared
+ZERO = 1e-12  # largest norm that counts as zero with float64 rounding; differences from it are not relative
 SMALLEST_SHARE = 1e-3  # share of the largest gradient below which a gradient may be zero in exact arithmetic
 
 SLOPES = 1e-5  # error of gradients relative to finite differences of outputs
@@ -61,7 +61,10 @@ def rows_of(length: int) -> Sequence[int]:
 
 @torch.enable_grad()
 def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, rows: Sequence[int] | None) -> Tensors:
-    """Some rows of ``compute(x)``, or all rows, and their gradients with respect to x and every parameter, by name."""
+    """Returns tensors by name: rows of ``compute(x)`` under the empty name, and gradients of x and every parameter.
+
+    All rows if ``rows`` is None.
+    """
     x, mixer = x.detach().requires_grad_(), mixer.requires_grad_()
     y = compute(x)
     y = y if rows is None else y[:, list(rows)]
@@ -69,7 +72,7 @@ def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, r
     cotangent = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(y)
     if y.requires_grad:
         gradients = torch.autograd.grad(y, list(variables.values()), cotangent, materialize_grads=True)
-    else:  # for example if no tuple is long enough, so that all rows are zero
+    else:  # the rows do not depend on x, for example because all are zero
         gradients = map(torch.zeros_like, variables.values())
     mixer.requires_grad_(False)
     return {"": y.detach()} | dict(zip(variables, gradients))
@@ -79,7 +82,7 @@ def residuals(actual: Tensors, expected: Tensors, share: float = SMALLEST_SHARE)
     """The norms of the differences, relative to the expected tensors.
 
     For a gradient the scale is at least ``share`` times the largest gradient. If the output or all gradients are zero
-    but for rounding, the scale is 1: for example for the first token of a mixer that excludes its own value.
+    except for rounding, the scale is 1. This is so for the first token of a mixer that excludes a token's own value.
     """
     norms = {name: float(tensor.norm()) for name, tensor in expected.items()}
     least = share * _scale(max(norm for name, norm in norms.items() if name))
@@ -166,7 +169,7 @@ def path_checks(
 ) -> Iterator[LoopsCheck]:
     """Yields one check per path. The path ``step`` means decoding.
 
-    If a mixer works in blocks of ``mixer.chunk`` rows, the blocks have only a few rows for short sequences.
+    If a mixer has a block size ``chunk``, it is set to a few rows for short sequences, so that they have many blocks.
     """
 
     def measure(path: str, place: MeasuredOn) -> Residual:
@@ -191,7 +194,7 @@ def path_checks(
 
 
 def causality_residual(make: Make) -> Residual:
-    """The change of the rows before a changed token, for tokens at every block border."""
+    """The largest relative change of earlier rows if all tokens from a block border on are changed."""
     mixer, x = make("auto", LONGEST)
     y, differences = mixer(x), []
     for row in (FEW, *BORDERS):
@@ -202,7 +205,7 @@ def causality_residual(make: Make) -> Residual:
 
 
 def step_residual(make: Make, length: int = LONGEST) -> Residual:
-    """The difference between steps and the parallel form: rows of a long sequence, and gradients of a short one."""
+    """The difference between decoding and the parallel form: rows of a long sequence, gradients of a short one."""
     mixer, x = make("auto", length)
     differences = [({"": difference(decode_tokens(mixer, x), mixer(x))}, f"at {length} tokens")]
     x = x[:, :GRADIENT_OF_STEPS]

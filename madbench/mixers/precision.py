@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 def wide(x: Tensor) -> Tensor:
-    """Converts the tensor to float32 or wider, because products cancel and grow, and sums are long."""
+    """Converts the tensor to float32 unless it is wider, for long sums and for products that cancel or grow."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Disables autocast on the device of ``x``, for products and sums that need the precision of their factors.
+    """Disables autocast on the device of ``x``, for products and sums that need the precision of their inputs.
 
-    Does nothing for tensors without data (``meta``), with which costs are counted: autocast does not support them.
+    Does nothing on the device ``meta``, which autocast does not support. Costs are counted on this device.
     """
     if x.device.type == "meta":
         return contextlib.nullcontext()

@@ -34,7 +34,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class LagKernel:
-    """R = I + Diag(p) + A Diag(s) B^T over the slots of a row, counted by lag or from the oldest token."""
+    """The matrix I + Diag(p) + A Diag(s) B^T, which mixes the slots of a row. A Diag(s) B^T has rank R.
+
+    Slots are counted by lag or from the oldest token.
+    """
 
     A: Tensor  # (H, L, R)
     B: Tensor  # (H, L, R)

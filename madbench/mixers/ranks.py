@@ -17,12 +17,12 @@ from madbench.mixers import Size
 
 T = TypeVar("T")
 WIDE_MODEL = 256
-WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_vo that is no multiple of this halves the speed of GPU matrix products
+WIDE_VO_STEP = 8  # if d >= WIDE_MODEL, GPU matrix products need twice the time unless d_vo is a multiple of this
 
 
 @dataclass(frozen=True)
 class Side:
-    """The admissible values of a rank: the multiples of ``unit``, and ``whole`` unless it is 0, from ``least`` up."""
+    """The admissible values of a rank: multiples of ``unit`` from ``least`` up, and ``whole`` if it is not 0."""
 
     unit: int = 1
     whole: int = 0
@@ -58,7 +58,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Payment:
-    """A step in the order of payment: a rank is reduced as far as needed, but at most to ``least``."""
+    """A step of :func:`match_budget`: the rank ``rank`` is reduced as far as needed, but not below ``least``."""
 
     rank: str
     least: int  # an admissible rank
@@ -72,16 +72,16 @@ def match_budget(
     grows: str,
     unit: int = 1,
 ) -> dict[str, int]:
-    """The ranks that meet the budget, or the smallest ones of the order of payment if nothing fits.
+    """Returns ranks that meet the budget, or the ranks after all ``payments`` if these exceed the budget.
 
     Args:
-        room: what is left of the budget with these ranks; negative if it is exceeded. With all ranks but one fixed, it
-            is affine in multiples of ``unit`` of that rank.
+        room: what is left of the budget with these ranks; negative if it is exceeded. In each single rank it is affine
+            over multiples of ``unit``.
         start: the initial ranks by name.
         sides: the admissible values of each rank.
-        payments: the ranks that are reduced in this order, each only as far as needed.
+        payments: the reductions of ranks, in order. Each goes only as far as needed.
         grows: the rank that uses what is left of the budget.
-        unit: a step of a rank for which ``room`` is exact: the number of heads if widths of heads enter it.
+        unit: the number of heads if ``room`` depends on widths per head, otherwise 1.
     """
     ranks = dict(start)
 
@@ -101,13 +101,13 @@ def match_budget(
 
 
 def last_that_fits(candidates: Sequence[T], room: Callable[[T], float]) -> T | None:
-    """The last of ``candidates``, which grow, that leaves no negative ``room``. None if the first one does not fit."""
+    """The last of ``candidates``, in ascending order of cost, whose ``room`` is not negative. None if there is none."""
     fitting = bisect_right(candidates, 0.0, key=lambda candidate: -room(candidate))
     return candidates[fitting - 1] if fitting else None
 
 
 def over_budget(smallest: Any) -> str:
-    """The message for a label whose smallest allocation exceeds a budget in another quantity than parameters."""
+    """The error message for a label whose smallest allocation exceeds a budget of FLOPs or of state."""
     rule, size = smallest.size.rule, smallest.size
     ranks = ", ".join(f"{name} {rank}" for name, rank in smallest.ranks.items())
     return (
@@ -119,7 +119,7 @@ def over_budget(smallest: Any) -> str:
 
 
 class CountedParameters:
-    """The total, the budget and their ratio for an allocation that has its ``size`` and its parameters by term."""
+    """A base class of allocations: total, budget and their ratio, computed from ``size`` and ``terms``."""
 
     if TYPE_CHECKING:
 
@@ -136,7 +136,7 @@ class CountedParameters:
 
     @property
     def target(self) -> int:
-        """The budget, which includes the convolution taps."""
+        """The budget in parameters, including the convolution taps."""
         return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
 
     @property
@@ -157,7 +157,7 @@ class RankAllocation(CountedParameters):
     head_multiple: ClassVar[int] = 1
     """``n_head`` must be a multiple of this."""
     other_rank: ClassVar[dict[str, str]] = {"q": "v", "v": "q"}
-    """The value of the label's ``rank`` that exchanges the paying side, by value."""
+    """Maps a label's ``rank`` to the value with the other paying side. The paying side, QK or VO, is reduced first."""
     ways_to_fit: ClassVar[tuple[str, ...]] = ()
     """Advice on how the family's labels can fit, besides another label and the paper's budget."""
 
@@ -188,17 +188,17 @@ class RankAllocation(CountedParameters):
 
     @property
     def full(self) -> int:
-        """The rank at which both sides begin, unless the label says otherwise."""
+        """The initial rank of the side that is not the paying side."""
         return self.size.d_model
 
     def payment(self) -> tuple[int, int]:
-        """The initial rank of the paying side, and the rank down to which it is reduced before the other side is."""
+        """The initial rank of the paying side, and its smallest rank before the other side is reduced."""
         raise NotImplementedError
 
     def sides(self, rank_multiple: int = 1) -> dict[str, Side]:
         """The admissible ranks of QK and of VO.
 
-        d_qk is a multiple of 1 (2 with p) and d_vo of 1 (8 from d_model 256 up). Both are multiples of
+        d_qk is even if the label has RoPE, and d_vo is a multiple of 8 from d_model 256 up. Both are multiples of
         ``rank_multiple``. The rank d is admissible too if the heads divide it. Raises ``BudgetError`` if the smallest
         rank exceeds d.
         """

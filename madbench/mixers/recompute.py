@@ -1,4 +1,4 @@
-"""Recomputation in the backward pass, for blocks whose intermediate tensors need not be kept."""
+"""Recomputation of intermediate tensors in the backward pass, to save memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from madbench.mixers.tracing import is_transformed
 def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
     """Calls ``function``, and calls it again in the backward pass instead of keeping its intermediate tensors.
 
-    ``function`` must draw no random numbers. If it is a method that reads parameters, ``module`` is its module. Under
+    ``function`` must not draw random numbers. If it is a method that reads parameters, ``module`` is its module. Under
     the transforms of torch.func, which do not support this, all tensors are kept.
     """
     is_exported = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
@@ -28,7 +28,7 @@ def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | No
 
 
 def _with_its_parameters(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """Wraps a method of ``module`` so that every call reads the parameters that the module has now.
+    """Wraps a method of ``module`` so that later calls read the parameters that the module has at the time of wrapping.
 
     ``torch.func.functional_call`` replaces a module's parameters, and restores them before the backward pass.
     """

@@ -1,6 +1,6 @@
 """The mixers of a model's blocks, in order: their labels, their costs, and the modules.
 
-All blocks of a model have the mixer of its label, unless the label's family has ``blocks``.
+All blocks of a model have the same mixer, unless the family of its label defines ``blocks``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MixerSequence:
 
     @classmethod
     def from_mixers(cls, mixers: Iterable[nn.Module]) -> MixerSequence:
-        """The sequence of built mixers. Mixers without an allocation, which no family built, are left out."""
+        """The sequence of built mixers. Modules that no family built have no allocation and are left out."""
         return cls(tuple(mixer.allocation for mixer in mixers if getattr(mixer, "allocation", None)))
 
     @property
@@ -58,7 +58,7 @@ class MixerSequence:
 
     @property
     def ranks(self) -> dict[str, int] | list[dict[str, int]]:
-        """The ranks of every mixer, or a list of the ranks of each block if they differ."""
+        """The ranks that all blocks share, or a list with the ranks of each block if they differ."""
         ranks = [dict(block.ranks) for block in self.blocks]
         return ranks[0] if all(each == ranks[0] for each in ranks) else ranks
 
@@ -71,7 +71,7 @@ class MixerSequence:
         return sum(count * block.state_bytes_per_token(bytes_per_element) for block, count in self.kinds)
 
     def state(self, seq_len: int) -> int:
-        """The numbers that decoding carries after ``seq_len`` tokens. Raises ``BudgetError`` if that is unknown."""
+        """The size of the decoding state after ``seq_len`` tokens, in numbers. Raises ``BudgetError`` if unknown."""
         return sum(count * state_size(block, seq_len) for block, count in self.kinds)
 
 
@@ -115,7 +115,7 @@ def solve_blocks(
 def build_blocks(
     label: str | Label, count: int, d_model: int, max_len: int, options: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Iterator[nn.Module]:
-    """Builds the mixers of ``count`` blocks, each when it is asked for.
+    """Yields the mixers of ``count`` blocks, and builds each one when it is needed.
 
     ``options`` are arguments of :func:`madbench.mixers.build`, ``settings`` those of the label's family.
     """
@@ -126,7 +126,7 @@ def build_blocks(
 def _parts(
     label: str | Label, count: int, settings: Mapping[str, Any]
 ) -> Iterator[tuple[Label, Layer, dict[str, Any]]]:
-    """The label, the layer and the settings of each block. A layer is given only to mixers that take it."""
+    """The label, the layer and the settings of each block. The layer is the default if the mixer does not use it."""
     label = as_label(label)
     labels: Sequence[Label] = block_labels(label, count)
     for index, part in enumerate(labels):

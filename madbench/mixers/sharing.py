@@ -1,7 +1,7 @@
 """Values that the first mixer of a label passes to later mixers of the same label, in one pass of a model.
 
-A model makes an empty mapping for each pass. It goes to every mixer whose traits say that it shares values, in the
-order of the blocks.
+A model makes an empty mapping for each pass. It gives this mapping to every mixer with the trait ``shares_values``, in
+the order of the blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from madbench.mixers.traits import traits_of
 
 Shared = dict[str, Tensor]
-"""The values by label, (B, T, ...) for the tokens of the pass. A step has T = 1."""
+"""The shared values by name, (B, T, ...) each, for the tokens of the pass. A decoding step has T = 1."""
 
 
 def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Shared | None]:
@@ -24,14 +24,15 @@ def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Shared | Non
 
 
 def mix(mixer: nn.Module, x: Tensor, shared: Shared | None) -> Tensor:
-    """The mixer's output for x (B, T, D), in a pass of a model, or alone if ``shared`` is None."""
+    """The mixer's output for x (B, T, D). ``shared`` is the mapping of the model's pass. None: the mixer runs alone."""
     return mixer(x, **handed_to(mixer, shared))
 
 
 def decode(mixer: nn.Module, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor, Any]:
-    """The mixer's output for x (B, T, D) after the tokens of a cache (None before a prompt), and the next cache.
+    """Decodes x (B, T, D) after the tokens of ``cache``. Returns the output and the next cache.
 
-    A prompt goes through the mixer's ``prefill`` if it has one; all other input goes token by token.
+    At the start of a sequence ``cache`` is None, and x goes through the mixer's ``prefill`` if it has one. Otherwise x
+    is decoded token by token.
     """
     if cache is None and hasattr(mixer, "prefill"):
         return mixer.prefill(x, slide=False, **handed_to(mixer, shared))
@@ -44,11 +45,11 @@ def decode(mixer: nn.Module, x: Tensor, cache: Any, shared: Shared) -> tuple[Ten
 
 
 def split(shared: Shared, count: int, dim: int) -> list[Shared]:
-    """The values of each of ``count`` places along an axis, which is kept."""
+    """Splits the values into ``count`` parts along an axis, which has length 1 in each part."""
     return [{name: values.narrow(dim, place, 1) for name, values in shared.items()} for place in range(count)]
 
 
 def join(shared: Shared, parts: Sequence[Shared], dim: int) -> None:
-    """Adds the values of the parts to ``shared``. Values that it already has are kept."""
+    """Concatenates the values of the parts and adds them to ``shared``. Names that ``shared`` already has are kept."""
     for name in parts[0].keys() - shared.keys() if parts else ():
         shared[name] = torch.cat([part[name] for part in parts], dim)

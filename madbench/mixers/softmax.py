@@ -14,7 +14,7 @@ from madbench.mixers.tracing import has_data
 BLOCK_ROWS = 64
 """Rows per block. Fewer rows make slower products; more rows compute more masked scores."""
 BLOCK_NUMBERS = 2**18
-"""Scores per block and thread, 1 MiB in float32. More leave the cache; with fewer, call overhead dominates."""
+"""Scores per block and thread, 1 MiB in float32. More do not fit in the cache; with fewer, call overhead dominates."""
 KEPT_NUMBERS = 2**22
 """Largest number of weights, 16 MiB in float32, that is kept for the backward pass. Beyond it they are recomputed."""
 THIN = 16
@@ -24,9 +24,9 @@ THIN = 16
 def attend(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
     """softmax(q k^T / sqrt(K)) v, causal: q, k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
 
-    A row sees the last ``window`` tokens, or all earlier ones if it is 0. ``sink`` (B, H, 1, 1) is one more logit in
-    the denominator of a head's rows. All arithmetic is in float32 or wider, also under autocast. Higher derivatives are
-    those of :func:`attend_at_once`, which keeps T x T scores in memory.
+    A row sees the last ``window`` tokens including its own, or all tokens up to its own if ``window`` is 0. ``sink``
+    (B, H, 1, 1) is one more logit in the denominator of a head's rows. All arithmetic is in float32 or wider, also
+    under autocast. Higher derivatives are those of :func:`attend_at_once`, which keeps T x T scores in memory.
     """
     return _Attention.apply(window, q, k, v, sink)
 
@@ -91,9 +91,9 @@ def _present(sink: Tensor | None) -> tuple[Tensor, ...]:
 def _gradients(
     window: int, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, grad: Tensor, kept: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The gradients of q, k, v and the sink, if there is one.
+    """The gradients of q, k and v, and of the sink unless it is None.
 
-    ``kept`` are the weights by group and block; empty if they are to be recomputed.
+    ``kept`` has the weights of each group and block. If it is empty, they are recomputed.
     """
     d_q, d_k, d_v = (_like(x) for x in (q, k, v))
     d_sink = [] if sink is None else [torch.zeros_like(sink)]
@@ -111,7 +111,7 @@ def _gradients(
                 weights = _weights(of_q, of_k, rows, future, window, *of_sink)
             rows_of_q, rows_of_grad = of_q[:, rows], of_grad[:, rows]
             d_scores = torch.bmm(rows_of_grad, of_v[:, keys].mT)
-            if of_sink:  # the weight of the sink is what the others leave
+            if of_sink:  # the weight of the sink is 1 minus the sum of the other weights
                 d_weights = (weights * d_scores).sum(-1, keepdim=True)
                 from_rows = d_weights.mul_(weights.sum(-1, keepdim=True).sub_(1)).sum(1, keepdim=True)
                 into[4] += from_rows.unflatten(0, into[4].shape[:2])
@@ -131,9 +131,9 @@ def _gradients(
 
 
 def _weights(q: Tensor, k: Tensor, rows: slice, future: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
-    """The weights (N, rows, keys) of some rows of q (N, T, K) for :func:`_keys`, zero for keys that a row cannot see.
+    """The attention weights (N, rows, keys) of some rows of q (N, T, K). A key that a row cannot see has weight zero.
 
-    ``sink`` is (N, 1, 1).
+    The keys are those of :func:`_keys`. ``sink`` is (N, 1, 1).
     """
     keys = _keys(rows, window)
     scores, count = torch.bmm(q[:, rows], k[:, keys].mT), rows.stop - rows.start
@@ -152,7 +152,7 @@ def _first_key(rows: slice, window: int) -> int:
 
 
 def _keys(rows: slice, window: int) -> slice:
-    """The keys that some of these rows see."""
+    """The keys that at least one of these rows sees."""
     return slice(_first_key(rows, window), rows.stop)
 
 
@@ -167,10 +167,10 @@ def _blocks(length: int) -> list[slice]:
 
 
 def _groups(keeps: bool, window: int, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Splits each (B, H, T, C) into parts that are computed together: several sequences, or some heads of one.
+    """Splits tensors (B, H, T, C) into groups that are computed together: several sequences, or some heads of one.
 
-    For tensors without data only the first part is yielded, because all parts need the same memory. If something is
-    kept of each part, all are yielded.
+    Tensors without data are used to measure memory, and all groups need the same memory. Only the first group is
+    therefore yielded for them, unless ``keeps`` is true: then memory also holds the kept weights of every group.
     """
     _, heads, length, _ = of_heads[0].shape
     keys = min(length, BLOCK_ROWS + window) if window else length
@@ -190,13 +190,12 @@ def _future(rows: int, like: Tensor) -> Tensor:
 
 
 def _past(scores: Tensor, last: int) -> Tensor:
-    """A mask (rows, keys) for scores: minus infinity up to key ``last`` of the first row, ``last`` + 1 of the next one
-    and so on, and zero for the others."""
+    """The mask (rows, keys) of a window: minus infinity up to key ``last`` + r in row r = 0, 1, ..., and zero after."""
     return torch.full_like(scores[(0,) * (scores.dim() - 2)], float("-inf")).tril_(last)
 
 
 def _by_head(x: Tensor) -> Tensor:
-    """(B, H, T, C) -> (B H, T, C). Copies only if the memory layout requires it."""
+    """(B, H, T, C) -> (B H, T, C) in float32 or wider. Copies only if the dtype or the memory layout requires it."""
     return wide(x).flatten(0, 1)
 
 

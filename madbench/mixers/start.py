@@ -6,9 +6,10 @@ from torch import nn
 
 
 def redraw_parts(module: nn.Module) -> None:
-    """Initializes the parameters of the parts of ``module`` again, in the order of its constructor.
+    """Initializes the parameters of the submodules of ``module`` again, in the order of its constructor.
 
-    With one seed, the numbers drawn afterwards are therefore the same as in the constructor.
+    As many random numbers are drawn as in the constructor. With the same seed, draws after this call therefore equal
+    the draws after the construction of the submodules.
     """
     for part in module.modules():
         if part is not module and hasattr(part, "reset_parameters"):

@@ -1,4 +1,4 @@
-"""Tests of whether torch traces or transforms the running code. Gradients by hand must not be used then."""
+"""Tests of whether torch traces or transforms the running code. If so, handwritten gradients must not be used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def needs_plain_operators() -> bool:
 
 
 def is_symbolic(*sizes: int) -> bool:
-    """True if a size is symbolic, as in a program of torch.export. No choice may then depend on it."""
+    """True if a size is symbolic, as in a program of torch.export. Code must not branch on such a size."""
     if any(isinstance(size, torch.SymInt) for size in sizes):
         return True
     is_exporting = getattr(torch.compiler, "is_exporting", None)  # from torch 2.7 on
@@ -43,7 +43,7 @@ def is_symbolic(*sizes: int) -> bool:
 
 
 def has_data(x: Tensor) -> bool:
-    """False for a fake tensor, which has a shape but no numbers."""
+    """True unless x is a fake tensor, which has a shape but no numbers."""
     return not isinstance(x, FakeTensor)
 
 

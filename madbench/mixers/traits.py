@@ -24,12 +24,13 @@ class Traits:
     """
 
     outputs: tuple[str, ...] | None = None
-    """Weights of linear maps that write to the residual stream, which deep models initialize smaller. None: the weights
-    are found by measurement. A row or column of such a weight affects one output channel only, and linearly."""
+    """Weights of linear maps that write to the residual stream. Deep models initialize them smaller. None: the weights
+    are found by measurement, as each row or column of such a weight affects one output channel only, and linearly."""
     without_decay: tuple[str, ...] = ()
     """Parameters with two or more dimensions that get no weight decay. Those with fewer dimensions never get any."""
     keeps_init: tuple[str, ...] = ()
-    """Linear maps whose initialization belongs to the operator. The published fidelity does not repeat it."""
+    """Linear maps whose initialization belongs to the operator. The fidelity ``published`` initializes all other linear
+    maps by torch's default."""
     settings: tuple[str, ...] | None = None
     """Settings of the family that affect the mixer, directly or through its ranks. None: all settings."""
     has_heads: bool = True
@@ -39,24 +40,25 @@ class Traits:
     shorter_settings: tuple[str, ...] = ()
     """Settings that have no effect if every input is ``max_len`` tokens long."""
     may_grow: bool = False
-    """True if coefficients can grow with the distance. The mixer's ``coefficients(x)`` then has them as ``a``, and
-    curves record the largest."""
+    """True if coefficients can grow with the distance between tokens. They are then the field ``a`` of the mixer's
+    ``coefficients(x)``, and training curves record the largest."""
     stacked_path: str = ""
     """Value of the mixer's ``path`` while several models train as one (``torch.func.vmap``). Empty: unchanged."""
     is_stackable: bool = False
     """True if, with the mixer's ``is_stacked`` set, all paths but ``dense`` and ``chunked`` accept several models."""
     trains_alone: bool = False
-    """True if its models never share a training step, for example if ``torch.func.vmap`` was never tested with it."""
+    """True if no two models with this mixer train as one, for example because ``torch.func.vmap`` is untested."""
     is_replayable: bool = False
     """True if a forward pass calls the same operators for all inputs of one shape, and depends only on its inputs and
     parameters. Such a pass may be recorded once and replayed (:mod:`madbench.training.replay`)."""
     shares_values: bool = False
-    """True if the first mixer of a label hands values to the later ones of its label. Their ``forward``, ``prefill``
-    and ``step`` then take them as ``shared`` (:mod:`madbench.mixers.sharing`)."""
+    """True if the first mixer of a label in a model hands values to later mixers of this label. Their ``forward``,
+    ``prefill`` and ``step`` then take these values as ``shared`` (:mod:`madbench.mixers.sharing`)."""
     has_tables: bool = False
-    """True if it has parameters for every position up to ``max_len``. A shorter input uses only the first of them."""
+    """True if the mixer has parameters for every position up to ``max_len``. A shorter input uses the first of them."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Groups of parameters by name, such as ``mixer gates``; the first match counts. Default: ``mixer projections``."""
+    """Parameter group, such as ``mixer gates``, by parameter name. The first match counts. A parameter without a match
+    is in ``mixer projections``."""
 
     def __post_init__(self) -> None:
         for name in ("outputs", "without_decay", "keeps_init", "settings", "start_settings"):
@@ -75,7 +77,10 @@ def has_name(parameter: str, names: tuple[str, ...]) -> bool:
 
 
 def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> nn.Module:
-    """Sets the traits of a mixer and returns it. Raises ``ConfigError`` if the mixer lacks a member they require."""
+    """Sets the traits of a mixer and returns the mixer.
+
+    Raises ``ConfigError`` if the mixer lacks a parameter that the traits name, or a member that they require.
+    """
     parameters = dict(mixer.named_parameters())
     for kind in ("outputs", "without_decay", "keeps_init"):
         if kind == "keeps_init" and traits.shares_values:

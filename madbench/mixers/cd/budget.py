@@ -22,7 +22,7 @@ LOW_RANK = 16  # rank of dg
 
 @dataclass(frozen=True)
 class CdAllocation(RankAllocation):
-    """See :class:`madbench.mixers.ranks.RankAllocation`. N is r_qk and M is r_vo."""
+    """The ranks and the cost of a mixer of coefficient dynamics. N is ``r_qk`` and M is ``r_vo``."""
 
     label: Label
     value_skip: bool = False
@@ -39,7 +39,7 @@ class CdAllocation(RankAllocation):
 
     @property
     def full(self) -> int:
-        """d. If the state is matched, the rank N = M at which a recurrent label has it: N M / H numbers."""
+        """The initial rank: d. If a recurrent label must match the state, N = M so that N M / H numbers match it."""
         if self.size.rule.quantity == "state" and self.label.is_recurrent:
             return max(1, math.isqrt(int(self.size.rule.target(self)) * self.size.n_head))
         return self.size.d_model
@@ -97,10 +97,10 @@ class CdAllocation(RankAllocation):
         return self.r_qk * wide + self.r_vo * (bytes_per_element if self.label.is_softmax else wide)
 
     def state(self, seq_len: int) -> int:
-        """The numbers that decoding carries after ``seq_len`` tokens.
+        """The size of the decoding state after ``seq_len`` tokens, as a count of numbers.
 
-        A recurrent label carries Z, n (d_v + 1) numbers per head if a sum is kept, and a running maximum per head.
-        Other labels keep all keys and values. Convolutions keep their last three inputs.
+        A recurrent label carries its state, n d_v numbers per head, or n (d_v + 1) with a sum. It may also carry a
+        running maximum per head. Other labels keep all keys and values. Convolutions keep their last three inputs.
         """
         label, heads = self.label, self.size.n_head
         windows = (CONV_TAPS - 1) * (2 * self.r_qk + self.r_vo) * label.conv
@@ -111,10 +111,10 @@ class CdAllocation(RankAllocation):
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        They are twice the parameters plus a term per head. For a recurrent label it is 4 n d_v for the state, n d_v
-        more for a gate and 4 n d_v more for a mirror, with d_v + 1 instead of d_v if a sum is kept. Otherwise it is
-        2 (n + d_v) for each of (seq_len + 1) / 2 pairs, and 4 n more for a mirror, which keeps the newest key as it is.
-        Only causal pairs are counted. Not counted are gates of scores, readouts and norms.
+        The sum of twice the parameters and a term per head. For a recurrent label, the term is 4 n d_v for the state,
+        n d_v more for a gate and 4 n d_v more for a mirror, with d_v + 1 instead of d_v if a sum is kept. For other
+        labels, it is 2 (n + d_v) for each of (seq_len + 1) / 2 causal pairs. A mirror adds 4 n for each of these pairs
+        except that of a token with itself. Gates of scores, readouts and norms are not counted.
         """
         label, n, m = self.label, self.r_qk, self.r_vo
         if label.is_recurrent:
@@ -125,10 +125,10 @@ class CdAllocation(RankAllocation):
 def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) -> CdAllocation:
     """Solves the ranks of ``label`` at this size.
 
-    Strict budget: see :meth:`CdAllocation.match_budget`. QK is the paying side (``v`` exchanges the sides). It starts
-    at N = M = d, and N is reduced to d/4 before M is. Parameters left over go to M, which may exceed d.
+    Strict budget: see :meth:`CdAllocation.match_budget`. The ranks start at N = M = d, and N is reduced to d/4 before M
+    is reduced. Parameters left over go to M, which may exceed d. ``v`` exchanges N and M.
 
-    Paper's budget, and ``!``: N = M = d, or N = ``qk_rank`` unless that is 0. Nothing is enforced.
+    Paper's budget, and ``!``: M = d, and N = ``qk_rank`` or d if ``qk_rank`` is 0. No budget is enforced.
 
     Raises ``BudgetError`` for a size that no mixer can have, and under the strict budget if the smallest mixer exceeds
     it. Raises ``ConfigError`` for a ``qk_rank`` if the budget determines the ranks.

@@ -1,7 +1,7 @@
-"""Checks of the built mixer of a label: the budget, its computed forms, its cache, and its numerics.
+"""Checks of the built mixer of a label: its budget, its computed forms, its cache, and its numerics.
 
 Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates have their initial values. The
-paper's lemmas are checks of that paper's package; the numbers V1 to V16 are those of both.
+paper's lemmas are checked in the package of the paper. Both sets of checks share the numbers V1 to V16.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from madbench.mixers.residuals import ROUNDING
 
 UNEVEN_ROUNDING = 1e-6  # tolerance for labels that divide by sums of terms of both signs
 CPU = replace(path_checks.CPU, tolerance=1e-10)
-FAR = 300  # tokens; bfloat16 has no odd positions beyond 256
+FAR = 300  # tokens; bfloat16 cannot represent odd positions beyond 256
 FAR_ROWS = range(253, FAR, 4)
 PRODUCTS = {"bmm", "baddbmm"}
 """Products of gates, states and scores. They are in float32 under autocast, unlike the linear maps."""
@@ -114,7 +114,7 @@ def _ordinary(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _perturbed(build: Callable[[], CoefficientMixer]) -> tuple[CoefficientMixer, Tensor]:
-    """A mixer near its initialization, with different heads, and an input (B, max_len, D)."""
+    """A mixer near its initialization whose heads differ, and an input (B, max_len, D)."""
     with kept_random_state():
         torch.manual_seed(0)
         mixer = build().double()
@@ -138,7 +138,7 @@ def _far_rows(make: path_checks.Make) -> path_checks.Residual:
 
 
 def _state(samples: SampleMixers) -> Iterator[Check]:
-    """The check V4 on the growth of the decoding cache."""
+    """Yields check V4: the growth of the decoding cache."""
 
     def bytes_after(length: int) -> int:
         (mixer, x), cache = samples.sample(0, length=length), None
@@ -158,7 +158,7 @@ def _state(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
-    """The check V14: the function equals that of the S/R/G family."""
+    """Yields check V14: softmax attention of this family equals that of the S/R/G family."""
     label, reason = samples.label, ""
     if not label.is_softmax or label.scaling or label.conv or label.unit or label.output:
         reason = "only exp with sum, A = I and b = 1/sqrt(n) is softmax attention"
@@ -177,7 +177,7 @@ def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _numerics(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V15: float32, with gates that are closed or open."""
+    """Yields checks V15: results in float32 with gates that are closed or open."""
     label = samples.label
 
     def extreme(seed: int) -> tuple[CoefficientMixer, Tensor]:
@@ -225,12 +225,12 @@ def _numerics(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _is_as_exact_as_a_term(label: Label) -> bool:
-    """True if rows are divided by a sum of terms of one sign, or not divided."""
+    """True if rows are not divided by a sum, or only by a sum of terms of one sign, which cannot cancel."""
     return is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
 
 
 def _leaves_float32(label: Label) -> str:
-    """The reason why a label leaves the range of float32 by definition. Empty if it does not."""
+    """The reason why the definition of a label leaves the range of float32. Empty if it stays in this range."""
     log_gate = math.log(float(label.gate)) if label.is_constant else 0.0
     if label.gate == "se" or log_gate > 0:
         return "lambda may exceed 1: its coefficients may grow without bound (Principle 6)"

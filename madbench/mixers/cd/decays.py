@@ -11,19 +11,19 @@ from torch import Tensor
 from madbench.mixers.tracing import is_symbolic
 
 SUB_BLOCK = 16  # rows whose decay is computed pair by pair
-SMALL = 2  # rows of a half up to which products are computed pair by pair: a small matrix product costs more
+SMALL = 2  # largest half, in rows, whose products are computed pair by pair: a small matrix product costs more
 
 
 def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
-    """exp if the mask is true, else 0 with a zero gradient, for any exponent."""
+    """exp(exponent) if the mask is true, else 0 with a zero gradient, even if the exponential overflows."""
     return exponent.masked_fill(~mask, -math.inf).exp()
 
 
 class Decay:
     """exp(c_t - c_s) for all rows s <= t, from log lambda (..., T, 1 or n). 1 if there is no gate.
 
-    Within a sub-block of rows it is computed pair by pair. Between sub-blocks it is a product of three factors: from
-    the row to the start of its sub-block, between the sub-blocks, and from the column to the end of its sub-block.
+    Within a sub-block of rows the decay is computed pair by pair. Between sub-blocks it is a product of three factors:
+    from s to the end of its sub-block, between the sub-blocks, and from the start of the sub-block of t to t.
     """
 
     def __init__(self, log_gate: Tensor | None, like: Tensor):
@@ -40,7 +40,7 @@ class Decay:
         self.between = masked_exp(between.to(dtype), _lower(end.shape[-2], -1, c)[..., None])
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """P(a, b), or P' if strict: a, b (..., T, n) -> (..., T, T), zero above the diagonal."""
+        """sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, or s < t if strict, else 0: a, b (..., T, n) -> (..., T, T)."""
         if self.log_gate is None:
             return (a @ b.mT).tril(-is_strict)
         a, b = split_rows(a, self.rows), split_rows(b, self.rows)
@@ -77,10 +77,11 @@ def split_rows(x: Tensor, rows: int) -> Tensor:
 
 
 class HalvedDecay:
-    """exp(c_t - c_s) per channel for all rows s <= t, from log lambda (..., T, n). As exact as pair by pair.
+    """exp(c_t - c_s) per channel for all rows s <= t, from log lambda (..., T, n), as exact as :class:`Decay`.
 
-    The rows are halved again and again, down to single rows. Between the rows t of a second half and s of the first,
-    whose last row is m, the decay is exp(c_t - c_m) exp(c_m - c_s): a matrix product, and no exponent is above zero.
+    The rows are halved again and again, down to single rows. Let m be the last row of a first half. From its rows s to
+    the rows t of the second half, the decay is exp(c_t - c_m) exp(c_m - c_s). The sum over channels is then a matrix
+    product, and no exponent is above zero.
     """
 
     def __init__(self, log_gate: Tensor, like: Tensor):

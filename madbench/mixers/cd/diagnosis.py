@@ -1,4 +1,4 @@
-"""Error messages for texts that are no ``cd:`` label: the wrong segment, the expected one, and the nearest label."""
+"""Error messages for invalid ``cd:`` labels: the wrong segment, what is expected, and the nearest valid label."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from madbench.mixers.cd.grammar import (
 )  # fmt: skip
 
 DEFAULTS = {"bn": "1/sqrt(n)", "b1n": "1/sqrt(n)", "i": "I", "1": "1", "1.": "1", "1.0": "1", "1.00": "1", "1.000": "1"}
-"""Spellings of defaults, and the defaults that they mean."""
+"""Spellings that a user may try for a default, and the default."""
 FEATURES = "pcugo"
 FIRST = (*READOUTS, *PRESETS, *ALIASES)
 REST = (*GATES, *MIRRORS, *(gate + mirror for gate in GATES for mirror in MIRRORS), *SCALINGS, *NORMS)
@@ -37,7 +37,7 @@ EXAMPLES = "labels look like 'cd:exp-sum', 'cd:mamba2-cg' or 'cd:id-smhk1-bwn-cu
 
 
 def message(text: str) -> str:
-    """The reason why a text is no label, below a caret, and the label that was probably meant."""
+    """The error message for an invalid label: a caret, the reason, and the label that was probably meant."""
     (position, problem), suggestion = _fault(text), nearest(text)
     return point_at(text, position, f"{problem}; {f'did you mean {suggestion!r}?' if suggestion else EXAMPLES}")
 
@@ -108,7 +108,10 @@ def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
 
 
 def _is_features(segment: str) -> bool:
-    """True if the segment was probably meant as features: half of its letters are, and no other segment is near."""
+    """True if the segment was probably meant as features.
+
+    At least half of its letters are features, and no other kind of segment is similar.
+    """
     return 2 * sum(letter in FEATURES for letter in segment) >= len(segment) and not _close(segment, REST)
 
 
@@ -126,7 +129,7 @@ def _fault_of_features(segment: str) -> tuple[int, str]:
 
 
 def nearest(text: str) -> str | None:
-    """The label or preset nearest to ``text``, corrected segment by segment. None if nothing is near."""
+    """The label or preset nearest to ``text``, corrected segment by segment. None if none is similar."""
     if len(text) > SHOWN:
         return None
     folded = unicodedata.normalize("NFKC", text).lower().removeprefix(PREFIX)
@@ -150,7 +153,7 @@ def nearest(text: str) -> str | None:
 
 
 def _corrected(segment: str) -> Mapping[str, Any] | None:
-    """The fields that a segment after the first was probably meant to set. None if nothing is near."""
+    """The fields that a segment after the first was probably meant to set. None if no valid segment is similar."""
     if segment in DEFAULTS or segment in FIRST:
         return {}
     mirror_first = re.fullmatch(f"({'|'.join(MIRRORS)})(.+)", segment)

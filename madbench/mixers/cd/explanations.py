@@ -1,4 +1,4 @@
-"""Explanations of the letters of a ``cd:`` label, and cautions."""
+"""Explanations of the letters of a ``cd:`` label, and cautions about their combinations."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from madbench.mixers.cd.operator import CoefficientMixer
 
 GROUPS = {f"{side}_conv": "mixer conv" for side in "qkv"} | {"out_gate": "mixer gates", "out_norm": "norms"}
-"""Groups of parameters, by parameter name."""
+"""Parameter group by parameter name. See :attr:`madbench.mixers.Traits.groups`."""
 CONSTANTS = ("0.95", "1.05")  # constant gates in a neighbourhood, as in the paper
 
 
@@ -43,7 +43,7 @@ class Settings:
 
 
 class CoefficientFamily:
-    """See :class:`madbench.mixers.Family`."""
+    """The family of coefficient dynamics. It implements :class:`madbench.mixers.Family`."""
 
     description = "Softmax attention, linear attention and state-space models in one recurrence of coefficients."
     name = "cd"
@@ -67,7 +67,7 @@ class CoefficientFamily:
         return with_preset(label)
 
     def factors(self, label: Label) -> dict[str, str]:
-        """Spellings by factor. ``rank`` is present only if the budget is enforced, as ranks are full otherwise."""
+        """The spelling of each factor. ``rank`` is left out with ``!``, because no rank is reduced then."""
         letters = {name: getattr(label, name) for name in CORE}
         letters |= {"rope": "p" if label.rope else "", "conv": "c" if label.conv else ""}
         letters |= {"unit": "u" if label.unit else "", "output": label.output}

@@ -1,4 +1,4 @@
-"""The computed forms of eq. 4: scores s_ij = qbar_i . A_i ... A_(j+1) kbar_j of a sequence, and of its blocks.
+"""The computed forms of eq. 4 (arXiv 2510.09389): scores s_ij = qbar_i . A_i ... A_(j+1) kbar_j of rows and blocks.
 
 With A_t = (I - beta_t w_t r_t^T) diag(lambda_t), c_t = sum_(s<=t) log lambda_s, B = diag(beta) and
 P(a, b)_ts = sum_i a_ti b_si exp(c_ti - c_si) for s <= t (P' for s < t), the scores are
@@ -6,9 +6,9 @@ P(a, b)_ts = sum_i a_ti b_si exp(c_ti - c_si) for s <= t (P' for s < t), the sco
     S = P(qbar, kbar) - P(qbar, w) B E,     (I + P'(r, w) B) E = P'(r, kbar)
       = P(qbar, kbar) - R B P'(r, kbar),    R (I + B P'(r, w)) = P(qbar, w)
 
-or simply R diag(|kbar|) if what is removed is along the keys, kbar = |kbar| w. A mirror has r = w. If r reads the state
-before its decay, A_t = diag(lambda_t) - beta_t w_t r_t^T, then P' has c_(t-1) in place of c_t. An exponent is masked
-before exp is applied. c is only used in differences, which are at most zero for gates below one.
+or simply R diag(|kbar|) if w has the direction of the keys: kbar = |kbar| w. A mirror has r = w. If r reads the state
+before its decay, A_t = diag(lambda_t) - beta_t w_t r_t^T, and P' has c_(t-1) in place of c_t. An exponent is masked
+before exp is applied. Only differences of c are used, which are at most zero for gates below one.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Dynamics:
     w: Tensor | None  # (B, H, T, n) directions along which the state is reduced, of length 1 if they are mirrors
     beta: Tensor | None  # (B, H, T) strengths of the mirrors
     length: Tensor | None = None  # (B, H, T) length of kbar, if w is its direction
-    row_log: Tensor | None = None  # (B, H, T) the scores of a row lack a factor e^row_log
+    row_log: Tensor | None = None  # (B, H, T) log of a factor that the scores of a row lack
     log_norm: Tensor | None = None  # (B, H, T) log eta of wx and pow
     own: Tensor | None = None  # (B, H, T) score of a row with its own key, if it is not q . k; without mirrors only
-    read: Tensor | None = None  # (B, H, T, n) directions that read what is removed, if they are not w
-    reads_before_decay: bool = False  # True if they read the state before the decay of their row
-    least_log_gate: float | None = None  # a bound from below of a log_gate per channel, with mirrors only
+    read: Tensor | None = None  # (B, H, T, n) directions r that read what is removed, if they are not w
+    reads_before_decay: bool = False  # True if r reads the state before the decay of its row
+    least_log_gate: float | None = None  # lower bound of a log_gate per channel, with mirrors only
 
     @property
     def reading(self) -> Tensor | None:
@@ -54,7 +54,7 @@ class Blocks:
     """The effect of blocks of C rows on the states that enter them. The axis of blocks precedes the rows."""
 
     scores: Tensor  # (B, H, Z, C, C) scores between rows of one block
-    queries: Tensor  # (B, H, Z, C, n) their products with the keys before the block are the scores
+    queries: Tensor  # (B, H, Z, C, n) queries whose products with the keys before the block are scores
     keys: Tensor  # (B, H, Z, C, n) keys at the end of the block
     log_decay: Tensor | None  # (B, H, Z, 1 or n) decay of a state, in double precision
     transition: Tensor | None  # (B, H, Z, n, n) map of a state with mirrors, including decay
@@ -82,26 +82,26 @@ def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class PastReads:
-    """What the mirrors of rows (..., T, n) read of what earlier rows have written."""
+    """The matrices P'(r, .): the products of the mirrors of rows (..., T, n) with what earlier rows have written."""
 
     decay: Decay | HalvedDecay
-    reading: Tensor  # (..., T, n)
-    is_before_decay: bool  # of its row
+    reading: Tensor  # (..., T, n) r
+    is_before_decay: bool  # True if r reads the state before the decay of its row
 
     def products(self, written: Tensor, is_strict: bool = True) -> Tensor:
-        """P'(reading, written) (..., T, T). If it is not strict, the diagonal may have any numbers."""
+        """P'(reading, written) (..., T, T). If ``is_strict`` is false, its diagonal is arbitrary."""
         if not self.is_before_decay:
             return self.decay.products(self.reading, written, is_strict)
         of_row_before = self.decay.products(F.pad(self.reading[..., 1:, :], (0, 0, 0, 1)), written)
         return F.pad(of_row_before[..., :-1, :], (0, 0, 1, 0))
 
     def apply_mirrors(self, rows: Tensor, w: Tensor, beta: Tensor) -> Tensor:
-        """rows (I + B P'(reading, w))^-1 of rows (..., M, T): applies to each direction all mirrors after it."""
+        """rows (I + B P'(reading, w))^-1 for rows (..., M, T): applies all later mirrors to each direction w."""
         system = beta[..., None] * self.products(w, is_strict=False)
         return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
     def entering(self, decay: Tensor) -> Tensor:
-        """The directions in which each row reads the state from before the first row.
+        """The directions in which each row reads a state that precedes the first row.
 
         ``decay`` (..., T, 1 or n) is the product of the decays up to each row.
         """
@@ -154,7 +154,7 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
 
 
 def _split_bounded(d: Dynamics, size: int) -> Blocks:
-    """:func:`split` if no exponent c_t - c_m or c_m - c_t is large, where m is the middle row of a block.
+    """Computes :func:`split` if |c_t - c_m| is small in every block, whose middle row is m.
 
     Rows times exp(c_t - c_m) and columns times exp(c_m - c_s) have plain products, which give the four parts of a
     matrix at once: [scores, queries; keys^T, transition].
@@ -183,9 +183,9 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
 
 
 def chunked(d: Dynamics, size: int, values: Tensor, by_halves: bool = False) -> tuple[Tensor, Tensor]:
-    """sum_j s_ij values_j in time linear in T: values (B, H, T, V) -> (B, H, T, V). For id and kernels.
+    """sum_j s_ij values_j in time linear in T, and the state after the last row (B, H, n, V).
 
-    Also returns the state after the last row (B, H, n, V).
+    values are (B, H, T, V), as is the sum. For readouts that are linear in the state: id and kernels.
     """
     length, blocks, values = values.shape[2], split(d, size, by_halves), split_rows(values, size)
     inflow = blocks.keys.mT @ values

@@ -13,9 +13,9 @@
     features = "p"?, "c"?, "u"?, ( "g" | "o" )?                          at least one, in this order
 
 Segments are recognized by their letters, and a default is never written, so each mixer has exactly one spelling. A
-preset is an alias of a free spelling; its features are merged with the given ones. With ``-v`` VO pays for the budget
-instead of QK, and ``!`` lifts the budget. The names are those of *Design Principles for Sequence Models via Coefficient
-Dynamics*, arXiv 2510.09389.
+preset is an alias of a free spelling; its features are merged with the given ones. With ``-v`` the rank of VO is
+reduced first to meet the budget instead of that of QK. With ``!`` no budget is enforced. The names are those of *Design
+Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Label:
     conv: bool = False  # c: q, k and v go through a convolution over 4 tokens and SiLU
     unit: bool = False  # u: queries and keys have length 1
     output: str = ""  # g: RMSNorm times SiLU gate; o: sigmoid gate
-    rank: str = ""  # v: VO pays for the budget instead of QK
+    rank: str = ""  # v: the rank of VO is reduced before that of QK
     over: bool = False  # !: the budget is reported but not enforced
 
     def __post_init__(self):
@@ -95,7 +95,7 @@ class Label:
 
     @property
     def is_recurrent(self) -> bool:
-        """True if a state of fixed size can compute it (Lemma 1)."""
+        """True if a state of fixed size can compute the mixer (Lemma 1)."""
         return self.is_kernel or self.readout == "id"
 
     @property
@@ -110,7 +110,7 @@ class Label:
 
     @property
     def is_softmax(self) -> bool:
-        """True if its coefficients are those of softmax attention."""
+        """True if the coefficients are those of softmax attention."""
         return (self.readout, self.gate, self.mirror, self.norm) == ("exp", "", "", "sum")
 
     @property
@@ -125,7 +125,7 @@ class Label:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if it has parameters besides projections and conv taps, which must be saved elsewhere."""
+        """True if it has parameters besides projections and conv taps, so that the budget reduces a rank."""
         costly = (self.gate in GATES, self.mirror not in ("", "hkr"), self.scaling not in ("", "b1"))
         return any(costly) or self.norm == "wx" or bool(self.output)
 
@@ -147,10 +147,10 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class BrokenRule(LabelError):
-    """A combination of valid segments that is no label."""
+    """Raised for valid segments that do not form a label together."""
 
     def __init__(self, segment: str, problem: str, *repairs: Mapping[str, Any]):
-        """``segment`` is wrong, one of ``SEGMENTS`` or "!". Each of ``repairs`` is a change of fields that helps."""
+        """``segment``, one of ``SEGMENTS`` or "!", is wrong. Each of ``repairs`` changes fields to repair the label."""
         super().__init__(segment, problem, *repairs)
         self.segment, self.problem, self.repairs = segment, problem, repairs
 
@@ -186,7 +186,7 @@ def check_rules(label: Label) -> None:
 
 
 def rescaled(label: Label) -> Label:
-    """The label whose b differs only by the factor sqrt(n)."""
+    """The label that differs only by the factor sqrt(n) of b."""
     b = label.scaling
     if b in ("", "b1"):
         return replace(label, scaling="" if b else "b1")
@@ -194,9 +194,10 @@ def rescaled(label: Label) -> Label:
 
 
 def twin(label: Label) -> Label | None:
-    """The :func:`rescaled` label if the factor cancels exactly, so that both labels are the same function; else None.
+    """The :func:`rescaled` label if it is exactly the same function, because the factor sqrt(n) cancels; else None.
 
-    The factor cancels in a sum of ReLU, of plain scores or of their ReLU kernel, and in the RMSNorm of a linear output.
+    The factor cancels if coefficients of ``relu``, ``id`` or ``krelu`` are divided by their sum. It also cancels in the
+    RMSNorm of the output gate g, if the readout is ``id``.
     """
     by_sum = label.norm == "sum" and label.readout in ("relu", "id", "krelu")
     by_norm = label.norm in ("", "wx", "pow") and label.readout == "id" and label.output == "g"
@@ -229,7 +230,7 @@ def with_preset(label: Label) -> str:
 
 
 def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
-    """The kind of a segment, a member of ``SEGMENTS``, and the fields that it sets. None if it is invalid."""
+    """The kind of a segment, one of ``SEGMENTS``, and the fields that it sets. None if the segment is invalid."""
     if segment in READOUTS:
         return "readout", {"readout": segment}
     if segment in SCALINGS:
@@ -259,7 +260,7 @@ def _merge(value: bool | str, other: bool | str) -> bool | str:
 
 
 def read(text: str) -> dict[str, Any] | None:
-    """The fields that a text sets, even if they do not go together. None for a text outside the syntax."""
+    """The fields that a text sets, even if their combination is invalid. None if the syntax is wrong."""
     body = text.removeprefix(PREFIX)
     first, *rest = body.removesuffix("!").split("-")
     preset = preset_of(first)

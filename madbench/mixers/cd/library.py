@@ -66,9 +66,9 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
     """sum_j s_ij values_j: values (B, H, T, V) -> (B, H, T, V) in ``dtype``.
 
     ``is_delta_rule`` is true if b_j is the strength of the mirror along key j. The library writes beta_j times a value
-    with a key of length 1. The remaining length of the key is therefore multiplied into the value.
+    with a key of length 1. The value is therefore multiplied by the rest of the key's length.
     """
-    if d.own is not None:  # what earlier rows give is read from the state of the row before
+    if d.own is not None:  # earlier rows contribute through the state of the row before
         q = d.q if d.log_gate is None else d.q * d.log_gate.exp()
         before = combine(replace(d, q=F.pad(q[:, :, 1:], (0, 0, 0, 1)), own=None), values, dtype, is_delta_rule)
         return F.pad(before[:, :, :-1], (0, 0, 1, 0)) + (d.own[..., None] * values).to(dtype)

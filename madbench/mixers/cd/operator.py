@@ -1,4 +1,4 @@
-"""The module of every ``cd:`` label: project, gate, score, read out, normalize, combine."""
+"""The mixer of every ``cd:`` label. It projects, gates, scores, reads out, normalizes and combines."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Coefficients(NamedTuple):
 
 
 class CoefficientMixer(Projections):
-    """A causal mixer whose coefficients are outputs of linear dynamics (paper, eq. 2-4). Per head and row i::
+    """A causal mixer whose coefficients come from linear dynamics (arXiv 2510.09389, eq. 2-4). Per head and row i::
 
         h_jj = kbar_j,  h_ij = A_i h_(i-1)j        A_t = (I - beta_t w_t w_t^T) diag(lambda_t)
-        s_ij = qbar_i . h_ij                       alpha_ij = phi(s_ij), of a kernel readout s_ij
+        s_ij = qbar_i . h_ij                       alpha_ij = phi(s_ij), or s_ij for a kernel readout
         y_i = sum_(j<=i) alpha_ij / eta_i v_j      out_i = concat_heads(y_i) W_o
 
     With ``value_skip``, D v_i is added to y_i, where D is one number per head (as in Mamba-2). It is not part of the
     coefficients.
 
-    The label specifies phi, A, the scale b_j in kbar_j, and eta. It also specifies if queries and keys are convolved,
-    scaled to unit length and rotated, and if y is gated. The paper leaves some points open. Here sums run from 1, the
+    The label specifies phi, A, the scale b_j in kbar_j, and eta. It also specifies whether queries and keys are
+    convolved, scaled to unit length and rotated, and whether y is gated. Where the paper is open, sums run from 1, the
     gate acts before the mirror, psi of a kernel acts before A, all gates read x_t, and sums smaller than 1e-12 are
     replaced by 1e-12.
 
@@ -119,7 +119,7 @@ class CoefficientMixer(Projections):
         """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
 
         Equals T calls of :meth:`step`. Id and kernels use the chunked form, whose last state is kept. Other readouts
-        keep the keys, evolved to the last row. With ``slide``, these take one step per token beyond ``max_len``.
+        keep the keys, evolved to the last row. With ``slide``, they decode tokens beyond ``max_len`` one by one.
         """
         check_sequences(x, self.variant)
         whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x
@@ -202,7 +202,7 @@ class CoefficientMixer(Projections):
 
     @property
     def is_delta_rule(self) -> bool:
-        """True if the mirror along a key removes as much as is written, beta_j v_j."""
+        """True for a delta rule: the strength beta_j of the mirror along key j also scales what is written."""
         label = self.variant
         return label.mirror.startswith("hk") and label.scaling in ("bw", "bwn") and not label.is_kernel
 
@@ -237,7 +237,7 @@ class CoefficientMixer(Projections):
         return F.pad(d.v, (0, 1), value=1.0) if self.variant.norm in ("sum", "max") else d.v
 
     def _divide_by_eta(self, y: Tensor, d: Dynamics) -> Tensor:
-        """Multiplies rows by 1 / eta. The sums for eta are the last column, see :meth:`_with_ones`."""
+        """Divides rows by eta. If eta needs sums, these are the last column of y: see :meth:`_with_ones`."""
         sums = None
         if self.variant.norm in ("sum", "max"):
             y, sums = y[..., :-1], y[..., -1]
@@ -245,13 +245,13 @@ class CoefficientMixer(Projections):
         return y if scale is None else y * scale[..., None]
 
     def _combine(self, s: Tensor, d: Dynamics, first_row: int | None) -> Tensor:
-        """Scores (B, H, R, S) of rows from ``first_row`` on -> (B, H, R, V). If it is None, the row sees all keys."""
+        """Scores (B, H, R, S) of the rows from ``first_row`` on -> (B, H, R, V). None: the row sees all keys."""
         a, scale = parts.activate(self.variant, s, first_row, d.row_log, d.log_norm)
         y = a @ d.v.to(a.dtype)
         return y if scale is None else y * scale[..., None]
 
     def _combine_rows(self, d: Dynamics, path: str, blocks: forms.Blocks | None = None) -> Tensor:
-        """Rows (B, H, T, V) by the path ``sdpa``, by ``dense``, or else by blocks, which are split if None."""
+        """Rows (B, H, T, V) on the path ``sdpa``, ``dense`` or ``blocks``. ``blocks`` are computed if they are None."""
         if path == "sdpa":
             q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)
             refuse_second(path, (q, k, d.v))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from madbench.mixers.cd.grammar import Label
 
-EPS = 1e-12  # added to the squared length of a unit vector; also the smallest absolute sum that is divided by
+EPS = 1e-12  # added to the squared length of a unit vector; also the smallest absolute value of a divisor
 GATE_ROOT = 16  # sg and dg take this root of a sigmoid
 
 
@@ -71,10 +71,11 @@ def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[
 
 
 def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """m_t = max(f_t + m_(t-1), i_t), and m_(t-1). If ``before`` is None, m_0 is such that the first row is unchanged.
+    """The running maxima m_t = max(f_t + m_(t-1), i_t), and m_(t-1), (..., T) each.
 
     f is the logarithm of the gate (..., T, C), or its largest coordinate if it has several. i (..., T) is the logarithm
-    of the key's scale. Any m gives the same coefficients, so its gradient is not needed for them.
+    of the key's scale. ``before`` is m_0; if it is None, m_1 = i_1 and m_0 = m_1 - f_1. The coefficients do not depend
+    on m, so they need no gradient of it.
     """
     i = log_scale.double()
     f = torch.zeros_like(i) if log_gate is None else log_gate.double().amax(-1).expand_as(i)
@@ -92,7 +93,8 @@ def activate(
 ) -> tuple[Tensor, Tensor | None]:
     """Scores (B, H, R, S) -> coefficients, and the scale (B, H, R) of their row. a_ij is the product of both.
 
-    The scores may lack a factor e^row_log per row. Row r sees the keys up to ``first_row`` + r, or all if it is None.
+    The scores may lack a factor e^row_log per row. Row r sees the keys up to ``first_row`` + r. If ``first_row`` is
+    None, it sees all keys.
     """
 
     def mask(a: Tensor) -> Tensor:
@@ -115,7 +117,7 @@ def activate(
 
 
 def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None) -> Tensor | None:
-    """e^row_log / eta_i (B, H, T), from the sums of the coefficients without this factor. None if it is 1."""
+    """e^row_log / eta_i (B, H, T), from the sums of coefficients without the factor e^row_log. None if it is 1."""
     if label.norm == "sum":
         return 1 / away_from_zero(sums, EPS if row_log is None else EPS * (-row_log).exp())
     if label.norm == "max":

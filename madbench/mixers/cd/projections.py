@@ -67,11 +67,11 @@ class Projections(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """Initializes the parameters from N(0, 0.02^2), q, k, v and o from N(0, init_std^2), gain and D at 1.
+        """Initializes the parameters. With the same seed, the values equal those of a new mixer.
 
-        Biases are 0 except for gates, which start open. ss: lambda evenly from 0.9 to 0.99 over heads; sm, dm: Delta
-        log-uniform in [0.001, 0.1] (Example 2) and e^a uniform in [1, 16]; se: c = -0.05. With one seed the values
-        equal those of a new mixer.
+        q, k, v and o: N(0, init_std^2). Gain and D: 1. Other weights: N(0, 0.02^2). Biases are 0 except for gates,
+        which start open. ss: lambda evenly from 0.9 to 0.99 over heads. sm, dm: Delta log-uniform in [0.001, 0.1]
+        (Example 2) and e^a uniform in [1, 16]. se: c = -0.05.
         """
         redraw_parts(self)
         self._draw()
@@ -97,7 +97,7 @@ class Projections(nn.Module):
             self.a_log.uniform_(1, 16).log_()
 
     def dynamics(self, x: Tensor, cache: Cache | None = None) -> tuple[Dynamics, tuple[Tensor | None, Tensor | None]]:
-        """The rows as inputs of the computed forms, and the running maximum and conv inputs for the next rows."""
+        """The rows as inputs of the computed forms, and the running maximum and conv inputs that the next rows need."""
         position, before, maximum = (cache.position, cache.inputs, cache.maximum) if cache else (0, None, None)
         d, log_scale, inputs = self.ingredients(x, position, before)
         with without_autocast(x):
@@ -122,7 +122,10 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """The dynamics of rows from ``position`` on, log b_j unless it is multiplied in, and the convs' last inputs."""
+        """The dynamics of rows from ``position`` on, log of a factor that the keys lack, and the last conv inputs.
+
+        The factor belongs to b_j. The log is None if the keys lack nothing.
+        """
         label, heads = self.variant, self.n_head
         q, k, v, inputs = self._project(x, before)
         dtype = torch.promote_types(q.dtype, torch.float32)
@@ -164,7 +167,7 @@ class Projections(nn.Module):
         if before is None:
             before = q.new_zeros(x.shape[0], CONV_TAPS - 1, sum(widths))
         inputs = torch.cat((q, k, v), dim=-1)
-        if not is_symbolic(x.shape[1]):  # a slice would fix the least length of a program
+        if not is_symbolic(x.shape[1]):  # a slice would fix the least length of an exported program
             inputs = inputs[:, 1 - CONV_TAPS :]
         last = torch.cat((before, inputs), dim=1)[:, 1 - CONV_TAPS :]
         convs = (self.q_conv, self.k_conv, self.v_conv)
@@ -197,7 +200,10 @@ class Projections(nn.Module):
     def _scaling(
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
     ) -> tuple[Tensor | float, Tensor | None]:
-        """b_j as a factor (B, H, T, 1), and log b_j (B, H, T) of a remaining factor that may be huge, or None."""
+        """b_j as a number or (B, H, T, 1), and None.
+
+        If b_j may be huge, only 1 or 1 / sqrt(n), and the log (B, H, T) of the other factor of b_j.
+        """
         kind = self.variant.scaling[1:2]
         norm = 1.0 if kind and not self.variant.scaling.endswith("n") else self.allocation.key_width**-0.5
         if kind in ("", "1"):

@@ -10,10 +10,10 @@ OVERFLOW = "exp of a growing score leaves the range of float64"
 
 
 def leaves_float64(label: Label, length: int) -> bool:
-    """True if exp of a score is infinite after its growth over ``length`` tokens."""
+    """True if exp of a score can be infinite in float64 after the growth of the score over ``length`` tokens."""
     return growth(label, length) * LARGEST_SCORE > FLOAT64_EXPONENT
 
 
 def growth(label: Label, length: int) -> float:
-    """The factor by which a constant gate makes a score under exp grow over ``length`` tokens."""
+    """The growth factor of a score over ``length`` tokens for exp with a constant gate. 0 for other labels."""
     return float(label.gate) ** length if label.readout == "exp" and label.is_constant else 0.0

@@ -27,7 +27,7 @@ class SampleMixers:
     def sample(
         self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5, path: str = "auto"
     ) -> tuple[CoefficientMixer, Tensor]:
-        """A mixer with a seed's weights, and an input (batch, length, d). ``chunk`` 0 keeps the mixer's own chunk."""
+        """A mixer with random weights, and an input (batch, length, d). ``chunk`` 0 keeps the mixer's own chunk."""
         settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
         with kept_random_state(), torch.no_grad():
             torch.manual_seed(seed)
@@ -44,7 +44,7 @@ class SampleMixers:
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).max())
 
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """Returns a function for the smallest measured number, for things that must differ for every seed."""
+        """Returns a function for the smallest measured number over the seeds, for checks that two results differ."""
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 
 

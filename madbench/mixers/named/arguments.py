@@ -27,7 +27,7 @@ def read(operator: type[Operator], text: str, start: int, end: int) -> Operator:
 
 
 def written(operator: Operator) -> str:
-    """The arguments in the order of the operator's fields, such as ``(neg,n=3)``, without those at their default."""
+    """The text of the arguments in field order, such as ``(neg,n=3)``. Arguments at their default are left out."""
     words = [_word(each, getattr(operator, each.name)) for each in fields(operator)]
     words = [word for word, each in zip(words, fields(operator)) if getattr(operator, each.name) != each.default]
     return f"({','.join(words)})" if words else ""

@@ -19,8 +19,8 @@ class Tokens(NamedTuple):
     q: Tensor  # (B, H, T, K) queries, not divided by sqrt(K)
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
     carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the cache, by name
-    gate: Tensor | None = None  # (B, T, H V) factor of the sums of values, if there is one
-    mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each: what rewrites the keys of earlier tokens, by name
+    gate: Tensor | None = None  # (B, T, H V) factor of the weighted sums of values, if there is one
+    mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: with these a token changes all earlier keys
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Attention(Operator):
     """A named operator with a cache that grows by every token."""
 
     paths: ClassVar = ("dense", "blocks")
-    """``tiled`` and ``sdpa`` are possible if there are :meth:`softmax_inputs`."""
+    """An operator that has :meth:`softmax_inputs` may add the paths ``tiled`` and ``sdpa``."""
     block_rows: ClassVar[int] = 128
     """Rows of a block of the path ``blocks``."""
     dense_limit: ClassVar[int] = 512
     """The most tokens for which the path ``dense`` is faster than blocks."""
     most_exact: ClassVar[int] = 0
-    """The most tokens for which :meth:`softmax_inputs` are exact, and then in float32 or wider only. Zero if they are
-    exact for any number, also in 16 bits."""
+    """The largest number of tokens for which :meth:`softmax_inputs` are exact, in float32 or wider. Zero if they are
+    exact for any number of tokens, also in 16 bits."""
 
     @abstractmethod
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         """The projections of the tokens x (B, T, D), the first of which is at ``position``.
 
-        ``carried`` is what the tokens before x have left (:attr:`Tokens.carried`). It is None at the start of a
-        sequence, and otherwise x is a single token.
+        ``carried`` is the field :attr:`Tokens.carried` of the tokens before x. It is None at the start of a sequence.
+        Otherwise x is a single token.
         """
 
     def seen(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
@@ -57,7 +57,7 @@ class Attention(Operator):
         """
 
     def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
-        """The output (B, T, D) from the sums of values o (B, H, T, V): W_o of o times the gate, if there is one."""
+        """The output W_o (o * gate) (B, T, D) of the weighted sums of values o (B, H, T, V). Without a gate, W_o o."""
         from madbench.mixers.linear_maps import weight_of
 
         output = layer.get_submodule(self.output)
@@ -65,7 +65,7 @@ class Attention(Operator):
         return output(o if tokens.gate is None else o * tokens.gate.to(o.dtype))
 
     def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v (B, H, T, .) for plain causal softmax attention, which then equals the layer's.
+        """q, k and v (B, H, T, .) with which plain causal softmax attention gives this operator's sums of values.
 
         The paths ``tiled`` and ``sdpa`` use them.
         """
@@ -78,7 +78,10 @@ class Attention(Operator):
         return weights @ seen["v"].to(weights.dtype)
 
     def attend_in_blocks(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
-        """The sums of values (B, H, T, V) of a sequence, in blocks of ``size`` rows that the backward pass repeats."""
+        """The sums of values (B, H, T, V) of a sequence, in blocks of ``size`` rows.
+
+        The backward pass computes the blocks again, to save memory.
+        """
         import torch
 
         from madbench.mixers.recompute import recompute
@@ -112,7 +115,7 @@ class Attention(Operator):
         return self.attend(layer, tokens.q, cached, None)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Each channel of a key and of a value costs two per seen token. A row sees (T + 1) / 2 tokens on average.
+        """FLOPs per token: two per channel of each key and value that is seen, (T + 1) / 2 tokens on average.
 
         Gates, activations and norms are not counted.
         """

@@ -21,7 +21,7 @@ from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.tracing import is_symbolic, is_traced, needs_plain_operators
 
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
-TILED_FROM_BYTES = 2**23  # size of this tensor from which tiles train softmax faster than torch's attention
+TILED_FROM_BYTES = 2**23  # size of this tensor from which the path tiled trains faster than torch's attention
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Cache:
 
 
 class AttentionLayer(NamedLayer):
-    """A layer whose cache grows by every token. Besides ``reference`` it has these paths, or some of them.
+    """A layer whose cache grows by every token. Besides ``reference`` it has some or all of these paths.
 
     - ``dense``: all pairs of tokens at once
     - ``blocks``: blocks of ``chunk`` query rows and all tokens before them, recomputed in the backward pass
@@ -140,7 +140,7 @@ class AttentionLayer(NamedLayer):
 
 
 def _attend_by_torch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Torch's causal attention. Zeros are added to the narrower of keys and values: its fast kernel needs one width."""
+    """Torch's causal attention. Keys or values are padded with zeros, as torch's fast kernel needs equal widths."""
     width, scale = v.shape[-1], q.shape[-1] ** -0.5
     wider = width - q.shape[-1]
     if wider > 0:

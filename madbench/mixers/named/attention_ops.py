@@ -16,7 +16,7 @@ from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.srg.parts import rotary_angles, rotate
 from madbench.mixers.tracing import is_symbolic
 
-PART = 32  # entries of a sum that are added by one product
+PART = 32  # entries per part in sums_from_each
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -30,14 +30,14 @@ def future(z: Tensor, first: int) -> Tensor:
 
 
 def softmax(z: Tensor, first: int | None) -> Tensor:
-    """The softmax of scores over the tokens that each row sees, see :func:`future`. All if ``first`` is None."""
+    """The softmax of scores over the tokens that each row sees: see :func:`future`, or all if ``first`` is None."""
     return (z if first is None else z.masked_fill(future(z, first), -math.inf)).softmax(-1)
 
 
 def qkv(layer: nn.Module, x: Tensor, *norms: nn.Module, eps: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values of x (B, T, D), (B, H, T, .) each.
 
-    ``norms`` have the gains of the norms of queries and keys, per head. There are none if it is empty.
+    ``norms`` are the two modules with the gains of the norms of queries and keys. Without them, nothing is normed.
     """
     heads = layer.dims.heads
     sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
@@ -56,7 +56,7 @@ def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
 
 
 def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
-    """Rotates the first ``width`` channels of each (B, H, T, n) by position, in halves. The rest is unchanged."""
+    """Rotates the first ``width`` channels of each (B, H, T, n) by position, in pairs (i, i + width / 2)."""
     angles = rotary_angles(sides[0][..., :width], position)
     return [torch.cat((rotate(x[..., :width], position, angles=angles), x[..., width:]), dim=-1) for x in sides]
 
@@ -64,7 +64,8 @@ def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
 def rotate_pairs(position: int, *sides: Tensor) -> list[Tensor]:
     """Rotates the pairs (2i, 2i + 1) of channels of each (..., T, n) by position.
 
-    In the result the first halves of all pairs come first, as in transformers. Products of two sides do not change.
+    In the result, the first channels of all pairs precede the second channels, as in transformers. This order does not
+    change the products of queries and keys.
     """
     angles = rotary_angles(wide(sides[0]), position)
     return [rotate(torch.cat((x[..., ::2], x[..., 1::2]), dim=-1), position, angles=angles) for x in sides]
@@ -82,15 +83,15 @@ def gate_of(total: Tensor) -> Tensor:
 
 
 def add_decay(cached: Mapping[str, Tensor], tokens: Tokens) -> Tokens:
-    """Adds the sum of log f of the cached tokens to those of the new tokens."""
+    """Adds the sum of log f over all cached tokens to the sums of the new tokens."""
     total = cached["decay"][..., -1:, :] + tokens.cached["decay"]
     return tokens._replace(cached={**tokens.cached, "decay": total})
 
 
 def decay_since(total: Tensor, row: int) -> Tensor:
-    """Sums of log f up to row ``row`` less those up to each token: (B, H, N, 1) -> (B, H, 1, N) in double precision.
+    """Sums of log f over the tokens after each token up to row ``row``: (B, H, N, 1) -> (B, H, 1, N).
 
-    Differences of large sums are taken in double precision, before they are added to scores.
+    They are differences of sums ``total`` from the start, which may be large, so they are in double precision.
     """
     return (total[..., row, :].unsqueeze(-1) - total).mT
 

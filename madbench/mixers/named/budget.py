@@ -15,9 +15,9 @@ from madbench.mixers.named.recurrent import Recurrent
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, CountedParameters, last_that_fits, over_budget
 
 FILLED = 0.97
-"""The part of the budget that a layer has to fill before finer steps of its widths are tried."""
+"""The part of the budget that a layer should use. Finer steps of its widths are tried until it does."""
 NEAR = 6
-"""Widths tried on each side, in steps of one channel per head, when another quantity than parameters is matched."""
+"""Number of model widths tried on each side of the first estimate, in steps of n_head, to match FLOPs or the state."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class NamedAllocation(CountedParameters):
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """Key and value channels of all heads, and the numbers carried from token to token besides a growing cache."""
+        """Key and value channels of all heads, further widths, and the size of the state without a growing cache."""
         dims, operator = self.dims, self.operator
         sides = {"qk": dims.key_dim, "vo": dims.value_dim}
         return {**sides, **operator.further_ranks(dims), "state": operator.state_size(dims)}
@@ -70,7 +70,7 @@ class NamedAllocation(CountedParameters):
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token. A multiply-add counts as two.
 
-        They are twice the parameters, and the work of the state or of attention: see the operator's ``flops``.
+        The sum of twice the parameters and the FLOPs of the state or of attention, which are the operator's ``flops``.
         """
         return 2.0 * self.total + self.operator.flops(self.dims, seq_len)
 
@@ -79,17 +79,17 @@ class NamedAllocation(CountedParameters):
         return float(bytes_per_element * sum(self.operator.cached(self.dims).values()))
 
     def state(self, seq_len: int) -> int:
-        """The numbers that decoding carries after ``seq_len`` tokens."""
+        """The size of the decoding state after ``seq_len`` tokens, as a count of numbers."""
         return self.operator.state_size(self.dims, seq_len)
 
 
 @functools.cache
 def solve(label: Label, size: Size) -> NamedAllocation:
-    """The widest layer with at most 4 d^2 parameters plus taps. With ``!`` or budget ``paper`` the library's widths.
+    """Returns the widest layer with at most 4 d^2 parameters plus taps. For ``!`` and ``paper``, the library's widths.
 
-    Its widths are multiples of the first of :func:`width_steps` with which it fills at least ``FILLED`` of the budget,
-    or, if there is none, of the one that fills most. Other quantities than parameters are matched by :func:`_scaled`.
-    Keys and values do not depend on the place of the layer. Raises ``BudgetError`` if no width fits.
+    Widths are multiples of a step: the first of :func:`width_steps` whose widest layer has at least ``FILLED`` of the
+    budget. If no step reaches this, the layer with the most parameters is taken. FLOPs and states are matched by
+    :func:`_scaled`. Keys and values do not depend on the place of the layer. Raises ``BudgetError`` if no width fits.
     """
     found = _widths(label, replace(size, layer=Layer()))
     return replace(found, size=size, dims=found.operator.placed(found.dims, size.layer))
@@ -132,12 +132,12 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
 
 
 def _scaled(label: Label, size: Size) -> NamedAllocation:
-    """The layer of this size with the widths of a wider or narrower model, as wide as the budget allows.
+    """Returns a layer that matches FLOPs or the state, with keys and values as in a model of another width w.
 
-    An operator has keys and values in a proportion of its own: at width w, those of its layer with 4 w^2 parameters. w
-    is the largest multiple of the heads at which these keys and values fit here. The layer is the one nearest to the
-    budget among the operator's candidates at w and at the ``NEAR`` next multiples on both sides. The values of a
-    recurrence take what is left: candidates at a large w are in steps that a narrow model does not need.
+    Keys and values of each w are those of the operator's layer with 4 w^2 parameters, which keeps their proportion. The
+    first estimate of w is the largest multiple of the heads that fits. The operator's candidates at this w and at the
+    ``NEAR`` next multiples on both sides are then compared, and the one nearest to the budget is taken. In a narrow
+    model, the values of a recurrence grow by what is left, because the candidates at a large w have coarse steps.
     """
     heads, rule, operator = size.n_head, size.rule, label.operator
 
@@ -145,7 +145,7 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
         return NamedAllocation(label, size, replace(dims, d=size.d_model))
 
     def proportional(steps: int) -> NamedAllocation:
-        """The layer with the keys and values of a model of width ``steps`` times the heads, or the next that exists."""
+        """The layer with the keys and values of a model of width ``steps`` times the heads, or the next valid width."""
         try:
             return at(_widths(label, replace(size, d_model=steps * heads, budget="strict")).dims)
         except BudgetError:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaNet(Recurrent):
-    """See the docstring of this module."""
+    """The operator DeltaNet, whose equation is in the docstring of this module."""
 
     neg: bool = False
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Elementwise(Operator):
-    """A named operator that carries a fixed number of numbers per channel."""
+    """A named operator whose state has a fixed size per channel."""
 
     paths: ClassVar = ("dense",)
     has_heads: ClassVar = False
@@ -24,7 +24,7 @@ class Elementwise(Operator):
     def outputs(
         self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The output (B, T, D) of x (B, T, D), and what the next token needs.
+        """The output (B, T, D) of x (B, T, D), and the tensors that the next token needs as ``carried``, by name.
 
-        ``carried`` has the numbers that the tokens before x carry over. It is None at the start of a sequence.
+        ``carried`` is None at the start of a sequence.
         """

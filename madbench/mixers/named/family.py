@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
 
 PARTS_BY_GROUP = {Taps: "mixer conv", Gain: "norms"}
-"""Groups of parameters, by the kind of their part. Gates are a group too: ``Operator.gates``."""
+"""The group of a part's parameters, by type of the part. Parts in ``Operator.gates`` are in ``mixer gates``."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Settings:
 
 
 class NamedFamily(ListedFamily):
-    """See :class:`madbench.mixers.Family`."""
+    """The family of named layers. It implements :class:`madbench.mixers.Family`."""
 
     name = "named"
     version = "1"
@@ -108,7 +108,7 @@ class NamedFamily(ListedFamily):
         )
 
     def _groups(self, operator: Operator) -> dict[str, str]:
-        """The parameter group of each part that is not a projection, by name of the part. Widths do not change it."""
+        """The parameter group of each part that is not a projection, by name of the part. The same for all widths."""
         parts = operator.parts(operator.library_dims(64, 2))
         groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}
         return groups | {name: "mixer gates" for name in operator.gates if name in parts}

@@ -2,8 +2,8 @@
 
     o_t = sum_(j<=t) softmax_j(q_t . k_j / sqrt(K) + sum_(s=j+1..t) log f_s) v_j,    f_t = sigmoid(w_f x_t + b)
 
-f has one number per head. There are no positions. With ``norm`` q and k are normed per head, with a gain per channel of
-all heads. With ``gate`` the output is W_o (o_t * sigmoid(W_g x_t)).
+f has one number per head. Positions are not encoded. With ``norm`` q and k are normed per head, and each channel of
+each head has its own gain. With ``gate`` the output is W_o (o_t * sigmoid(W_g x_t)).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FoX(Attention):
-    """See the docstring of this module.
+    """The operator FoX, whose equation is in the docstring of this module.
 
-    The cache keeps the sum of log f up to each token, in double precision. Only differences of these sums count.
+    The cache keeps the sum of log f up to each token, in double precision. Only differences of these sums matter.
     """
 
     gate: bool = False
@@ -80,7 +80,10 @@ class FoX(Attention):
         return ops.softmax(z + ops.decay_since(seen["decay"], -1 if first is None else first).to(z.dtype), first)
 
     def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """With one more channel: 1 in the queries, and in the keys the decay since the middle of the sequence."""
+        """q, k and v with one more channel, whose product adds the decay to the scores.
+
+        The channel is 1 in queries. In keys it is the sum of log f from the token to the middle of the sequence.
+        """
         import torch
 
         from madbench.mixers.named import attention_ops as ops

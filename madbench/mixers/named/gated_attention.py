@@ -3,8 +3,8 @@
     o_t = sum_(j<=t) softmax_j(q_t . k_j / sqrt(K)) v_j,    y_t = W_o (o_t * sigmoid(W_g x_t))
 
 q and k are normed per head, with a gain 1 + g shared by the heads, and their first channels are rotated by position. As
-in Qwen3-Next the gate has one number per channel of o, and W_g shares a linear map with the queries: of each head the
-first half is q, and the second half the gate.
+in Qwen3-Next the gate has one number per channel of o, and one linear map gives queries and gates: the first half of
+each head's channels is q_t, and the second half W_g x_t.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EPS = 1e-6  # epsilon of the norms of queries and keys
 
 @dataclass(frozen=True)
 class GatedAttention(Attention):
-    """See the docstring of this module. Keys and values have the same width."""
+    """The operator gated attention, whose equation is in the docstring of this module. Keys are as wide as values."""
 
     name: ClassVar = "GatedAttention"
     title: ClassVar = "Gated attention"
@@ -108,5 +108,5 @@ class GatedAttention(Attention):
 
 
 def rotated(width: int) -> int:
-    """The number of channels that are rotated: a quarter of a head's, but an even number and at least 2."""
+    """The number of rotated channels: a quarter of a head's ``width``, rounded down to an even number, at least 2."""
     return 2 * max(1, width // 8)

@@ -2,8 +2,8 @@
 
     S_t = (I - beta_t k_t k_t^T) A_t S_(t-1) + beta_t k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
 
-A_t is a decay per head or per key channel. An operator adds its projections, its decay and its output gate, and the
-loops over its definition, which share nothing.
+A_t is a decay per head or per key channel. Each operator adds its projections, its decay and its output gate, and its
+own reference loops, which share no code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GatedDeltaRule(Recurrent):
 
     @abstractmethod
     def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """The factor (B, T, H V) of the normed read-out."""
+        """The gate (B, T, H V), a factor of the normed read-out."""
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.named import ops

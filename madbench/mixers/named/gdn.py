@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GDN(GatedDeltaRule):
-    """See the docstring of this module."""
+    """The operator GDN, whose equation is in the docstring of this module."""
 
     name: ClassVar = "GDN"
     title: ClassVar = "Gated DeltaNet"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GDN2(KDA):
-    """See the docstring of this module."""
+    """The operator GDN-2, whose equation is in the docstring of this module."""
 
     name: ClassVar = "GDN-2"
     title: ClassVar = "Gated DeltaNet 2"

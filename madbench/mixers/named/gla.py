@@ -2,8 +2,8 @@
 
     S_t = Diag(alpha_t) S_(t-1) + k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
 
-S is (K, V) per head. alpha_t = sigmoid(W_2 W_1 x_t + b)^(1/16) in (0, 1)^K, of rank 16. Nothing is convolved. The
-output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head.
+S is (K, V) per head. alpha_t = sigmoid(W_2 W_1 x_t + b)^(1/16) in (0, 1)^K, where W_2 W_1 has rank 16. There is no
+convolution. The output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-RANK = 16  # of the map to the decay's logits
+RANK = 16  # rank of the map to the logits of the decay
 ROOT = 16  # the decay is this root of a sigmoid
 
 
 @dataclass(frozen=True)
 class GLA(Recurrent):
-    """See the docstring of this module."""
+    """The operator GLA, whose equation is in the docstring of this module."""
 
     name: ClassVar = "GLA"
     title: ClassVar = "Gated linear attention"
@@ -39,7 +39,7 @@ class GLA(Recurrent):
     has_channel_decay: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Up to twice as many value channels as key channels."""
+        """Widths with up to twice as many value channels as key channels, in ascending order of parameters."""
         key_cost, value_cost = heads * (2 * d + RANK + 1), 3 * d * heads + 1
         pairs = sorted(wider_values(d, heads, step, 1), key=lambda pair: key_cost * pair[0] + value_cost * pair[1])
         return [Dims(d, heads, key, value) for key, value in pairs]

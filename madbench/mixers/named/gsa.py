@@ -26,7 +26,10 @@ ROOT = 8  # the decay is this root of a sigmoid
 
 @dataclass(frozen=True)
 class GSA(Recurrent):
-    """See the docstring of this module. S is the recurrent state, and P is carried besides it."""
+    """The operator GSA, whose equations are in the docstring of this module.
+
+    S is the recurrent state. P is carried as a further tensor.
+    """
 
     name: ClassVar = "GSA"
     title: ClassVar = "Gated slot attention"
@@ -61,7 +64,7 @@ class GSA(Recurrent):
         return {"keys": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Each number of P and of S costs 1 for its decay, 2 for what is written, and 2 for the read-out."""
+        """FLOPs per token: for each number of P and S, 1 for its decay, 2 for what is written, 2 for the read-out."""
         return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

@@ -1,10 +1,10 @@
 """HGRN: an elementwise gated recurrence (Qin et al. 2023, arXiv 2311.04823).
 
-    h_t = f_t * h_(t-1) + (1 - f_t) * SiLU(W_i x_t)
+    h_t = f_t * h_(t-1) + (1 - f_t) * SiLU(i_t)
 
-h is (V,), and all products are elementwise. f_t = b + (1 - b) sigmoid(W_f x_t) in (b, 1)^V. The output is
-W_o (RMSNorm(h_t) * SiLU(W_g x_t)). There are no heads. b is 0, or with ``bound`` it is l / L in layer l = 0, 1, ... of
-L.
+h is (V,), and all products are elementwise. f_t = b + (1 - b) sigmoid(W_f x_t) in (b, 1)^V, and i_t = W_i x_t. The
+output is W_o (RMSNorm(h_t) * SiLU(W_g x_t)). There are no heads. b is 0, or with ``bound`` it is l / L in layer
+l = 0, 1, ... of L.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HGRN(Elementwise):
-    """See the docstring of this module. It has one head of V channels, and no keys."""
+    """The operator HGRN, whose equation is in the docstring of this module. One head of V channels, without keys."""
 
     bound: bool = False
 
@@ -69,7 +69,7 @@ class HGRN(Elementwise):
         return {"h": dims.value}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Each channel costs 1 for the decay and 2 for what is written."""
+        """FLOPs per token: for each channel, 1 for the decay and 2 for what is written."""
         return 3 * dims.value
 
     def outputs(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HGRN2(Recurrent):
-    """See the docstring of this module. ``Dims.key`` is the expansion ratio."""
+    """The operator HGRN2, whose equation is in the docstring of this module. ``Dims.key`` is the expansion ratio."""
 
     bound: bool = False
 

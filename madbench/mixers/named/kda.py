@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KDA(GatedDeltaRule):
-    """See the docstring of this module."""
+    """The operator KDA, whose equation is in the docstring of this module."""
 
     name: ClassVar = "KDA"
     title: ClassVar = "Kimi Delta Attention"
@@ -36,7 +36,7 @@ class KDA(GatedDeltaRule):
     has_channel_decay: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Keys and values of equal width, or values one step wider. The kernels take at most 256 key channels."""
+        """Widths with equal keys and values, or values one step wider. The kernels take at most 256 key channels."""
         pairs = ((width, width + wider) for width in widths(step, min(256, 2 * d // heads)) for wider in (0, step))
         return [Dims(d, heads, key, value) for key, value in pairs]
 

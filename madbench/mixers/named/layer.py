@@ -1,4 +1,4 @@
-"""The module of every named operator: parameters with the library's names, their initial values, and loops."""
+"""The base class of all layers: parameters with the library's names, their initial values, and the reference path."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class LowRankMap(nn.Module):
 
 
 class NamedLayer(nn.Module):
-    """A layer of a named operator, (B, T, D) -> (B, T, D), causal. A subclass computes it and decodes.
+    """A causal layer of a named operator, (B, T, D) -> (B, T, D). Subclasses implement its paths and its decoding.
 
     Args:
         allocation: label, size and widths, from :func:`madbench.mixers.named.budget.solve`.
-        path: ``auto``, or one of ``paths``. All compute the same function. ``reference`` are loops in float64.
+        path: one of ``paths``. All compute the same function. ``auto`` chooses one, ``reference`` are loops in float64.
 
     Parameters: exactly ``allocation.total``, named as in the library's layer.
     """
@@ -87,7 +87,7 @@ class NamedLayer(nn.Module):
     def reset_parameters(self) -> None:
         """Initializes the parameters as the library's language models do.
 
-        With the same seed they equal those of a new layer.
+        With the same seed, the values equal those of a new layer.
 
         Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1, so an offset of a gain is 0. Others: see :func:`draw`.
         """
@@ -111,7 +111,7 @@ class NamedLayer(nn.Module):
     def forward(self, x: Tensor, shared: Shared | None = None) -> Tensor:
         """x (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
 
-        ``shared`` are the values that layers of a model share. A layer alone has none.
+        ``shared`` has the values that layers of a model share. It is None for a layer without a model.
 
         Raises ``TrainingError`` for an x of another shape or of integers, and if T is 0.
         """
@@ -122,7 +122,7 @@ class NamedLayer(nn.Module):
         return self.compute(x, path, *self.handed(shared))
 
     def handed(self, shared: Shared | None) -> tuple[Shared, ...]:
-        """The last arguments of an operator's functions: the shared values, or nothing if it shares none."""
+        """Further arguments of an operator's functions: the shared values, or nothing if the operator shares none."""
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 
     def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:

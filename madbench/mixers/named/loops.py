@@ -1,4 +1,4 @@
-"""Steps of the definitions as loops over single rows. They share no code with the layers that they check."""
+"""Functions for the reference loops of operators, on single rows. They share no code with the layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def convolved(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
-    """SiLU of the causal convolution of x (T, C) with taps (C, 1, 4). The last tap applies to the current token."""
+    """SiLU of the causal convolution of x (T, C) with taps (C, 1, taps). The last tap applies to the current token."""
     rows = []
     for t in range(len(x)):
         row = torch.zeros_like(x[t]) if bias is None else bias
@@ -26,7 +26,7 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def unit(x: Tensor) -> Tensor:
-    """x / sqrt(|x|^2 + 1e-6) of one vector."""
+    """x / sqrt(|x|^2 + 1e-6), for one vector."""
     return x / torch.sqrt((x * x).sum() + 1e-6)
 
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mamba2(Recurrent):
-    """See the docstring of this module. ``Dims.key`` is N, and ``Dims.value`` is P."""
+    """The operator Mamba-2, whose equation is in the docstring of this module.
+
+    ``Dims.key`` is N, and ``Dims.value`` is P.
+    """
 
     name: ClassVar = "Mamba-2"
     title: ClassVar = "Mamba-2"

@@ -5,7 +5,7 @@
 
 S is (N, P) per head: N is the state size, the width of B and C, and P the head's width of x. One linear map gives the
 gate z, x, B, C, and the logits of Delta, A, lambda and the angles. There is no convolution. Delta_t = softplus(. + c),
-A_t = -max(softplus(.), 1e-4) and lambda_t = sigmoid(.), each per head. ``heavy`` takes another function for A. B and C
+A_t = -max(softplus(.), 1e-4) and lambda_t = sigmoid(.), each per head. ``heavy`` replaces the softplus of A. B and C
 are shared by the heads and normed, and each head adds a bias. Then the first half of their channels is rotated in pairs
 by the sum up to t of pi Delta_t tanh(.), with N / 4 angles. The output is W_o (y_t * SiLU(z_t)).
 """
@@ -23,15 +23,16 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-LEAST_RATE = 1e-4  # of the state's decay, -A
+LEAST_RATE = 1e-4  # smallest -A
 
 
 @dataclass(frozen=True)
 class Mamba3(Recurrent):
-    """See the docstring of this module. ``Dims.key`` is N, and ``Dims.value`` is P.
+    """The operator Mamba-3, whose equations are in the docstring of this module.
 
-    The engine writes one key per row. B_t x_t^T is written at t with the sum of its two weights, in row t and in row
-    t + 1. The later weight must not be read before, so row t has a score of its own with its key.
+    ``Dims.key`` is N, and ``Dims.value`` is P. The computed forms write each key once. B_t x_t^T is therefore written
+    in row t with the sum of its weights for rows t and t + 1. Row t must not read the weight for row t + 1, so its
+    score with its own key is given separately (``Dynamics.own``).
     """
 
     heavy: bool = False
@@ -54,7 +55,10 @@ class Mamba3(Recurrent):
     has_mirror: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Even state sizes from 4 up, the least with an angle, at the inner width d. A narrow model has less than d."""
+        """Widths with even state sizes from 4 up, which is the smallest size with an angle, and the inner width d.
+
+        For narrow models, candidates with a smaller inner width come first.
+        """
         width = max(1, d // heads)
         states = [states for states in widths(step, 2 * d) if states >= 4 and states % 2 == 0] or [4]
         narrow = [Dims(d, heads, states[0], value) for value in widths(step, width) if value < width]

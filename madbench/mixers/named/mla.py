@@ -1,11 +1,11 @@
 """Multi-head latent attention: keys and values are linear maps of one narrow vector (DeepSeek-V2, arXiv 2405.04434).
 
-    c_t = RMSNorm(W_c x_t),    k_tj = [W_k c_j ; r_j],    v_j = W_v c_j,    r_j = rope(W_r x_j)
-    o_t = sum_(j<=t) softmax_j(q_t . k_tj / sqrt(K)) v_j
+    c_t = RMSNorm(W_c x_t),    k_j = [W_k c_j ; r_j],    v_j = W_v c_j,    r_j = rope(W_r x_j)
+    o_t = sum_(j<=t) softmax_j(q_t . k_j / sqrt(K)) v_j
 
-c has C channels, and all heads share r, which has R. q has K channels per head, of which the last R are rotated by
-position as r is. With ``nope`` nothing is rotated (Kimi Linear, arXiv 2510.26692). Decoding keeps c and r, which are
-C + R numbers per token, and reads them without making keys and values: q_t . W_k c_j = (W_k^T q_t) . c_j.
+c has C channels. r has R channels and is shared by all heads. q has K channels per head, and the last R of them are
+rotated by position as r is. With ``nope`` nothing is rotated (Kimi Linear, arXiv 2510.26692). Decoding keeps c and r,
+C + R numbers per token, and reads them without computing keys and values: q_t . W_k c_j = (W_k^T q_t) . c_j.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LatentDims(Dims):
 
 @dataclass(frozen=True)
 class MLA(Attention):
-    """See the docstring of this module."""
+    """The operator MLA, whose equation is in the docstring of this module."""
 
     nope: bool = False
 
@@ -112,7 +112,7 @@ class MLA(Attention):
         return self.expand(layer, tokens.cached)
 
     def expand(self, layer: nn.Module, cached: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The keys and values of all heads."""
+        """The keys and values of all heads, from the cached c and r."""
         import torch
 
         from madbench.mixers.cd.parts import split_heads

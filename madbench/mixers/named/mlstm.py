@@ -23,13 +23,13 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-CAP = 15  # of the logits of i and f
-EPS = 1e-6  # of the denominator, and of the norm
+CAP = 15  # largest absolute logit of i and f
+EPS = 1e-6  # epsilon of the denominator and of the norm
 
 
 @dataclass(frozen=True)
 class MLSTM(Recurrent):
-    """See the docstring of this module. The last column of the state is n."""
+    """The operator mLSTM, whose equations are in the docstring of this module. The last column of the state is n."""
 
     name: ClassVar = "mLSTM"
     title: ClassVar = "mLSTM of xLSTM"
@@ -95,7 +95,7 @@ class MLSTM(Recurrent):
             log_f = logsigmoid(log_f)
             before = carried["maximum"] if carried else log_i.new_zeros(log_i.shape[:2])
             m, m_before = running_maximum(log_f[..., None], log_i, before)
-            # whatever m is, the outputs are the same but for the library's epsilon, see read_out
+            # m changes the outputs only through the library's epsilon, whose gradient is in read_out
             shift, of_row = (m_before - m).detach().to(log_f.dtype), m.detach().to(log_i.dtype)
             written = k * (log_i - of_row).exp()[..., None]
             q, v, log_gate = q * layer.dims.key**-0.5, pad(v, (0, 1), value=1.0), (log_f + shift)[..., None]

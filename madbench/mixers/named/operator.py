@@ -1,4 +1,4 @@
-"""The interface of named operators: facts, parameters, and loops over the definition."""
+"""The interface of named operators: names and sources, parameters, costs, and loops over the definition."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Operator(ABC):
 
     A field is a flag that is False by default, or an :func:`~madbench.mixers.named.arguments.integer`.
 
-    A subclass stands in a file of its own, whose docstring has the equation in the symbols of the paper. Nothing of
-    torch is imported before a layer is built.
+    Each operator has a file of its own, whose docstring has the equation in the symbols of the paper. Torch is not
+    imported before a layer is built.
     """
 
     name: ClassVar[str]
@@ -58,7 +58,7 @@ class Operator(ABC):
     parameters: ClassVar[str]
     """The number of parameters as an expression in the :meth:`symbols`."""
     state: ClassVar[str]
-    """The numbers carried from token to token, as an expression in the same symbols."""
+    """The count of numbers carried from token to token, as an expression in the same symbols."""
     output: ClassVar[str] = "o_proj"
     """The linear map that writes to the residual stream."""
     paths: ClassVar[tuple[str, ...]]
@@ -116,9 +116,10 @@ class Operator(ABC):
         return False
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
-        """The symbols of formulas, and the arguments.
+        """The values of the symbols in :attr:`parameters` and :attr:`state`.
 
-        They are d, H (heads), K, V (key and value channels per head), W (taps) and T (tokens of the sequence).
+        The symbols are d, H (heads), K, V (key and value channels per head), W (taps), T (tokens of the sequence), and
+        the arguments by name.
         """
         taps = next((part.taps for part in self.parts(dims).values() if isinstance(part, Taps)), CONV_TAPS)
         sizes = {"d": dims.d, "H": dims.heads, "K": dims.key, "V": dims.value, "W": taps, "T": tokens}
@@ -129,11 +130,11 @@ class Operator(ABC):
         return {}
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
-        """The numbers that each token adds to the cache, by name. Empty if the state has a fixed size."""
+        """The count of numbers that each token adds to the cache, by name. Empty if the state has a fixed size."""
         return {}
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The numbers of a fixed size that a sequence carries besides a recurrent state, by name.
+        """The count of numbers in the fixed-size tensors that decoding carries besides a recurrent state, by name.
 
         ``windows`` are the last inputs of all convolutions. A position is carried as a tensor of integers (B,), and is
         not counted.
@@ -142,35 +143,39 @@ class Operator(ABC):
         return {"windows": window} if window else {}
 
     def state_size(self, dims: Dims, tokens: int = 0) -> int:
-        """All numbers that a sequence carries after some tokens."""
+        """The count of all numbers that decoding carries after ``tokens`` tokens."""
         return sum(self.carried(dims).values()) + tokens * sum(self.cached(dims).values())
 
 
 def width_steps(d: int) -> tuple[int, ...]:
     """The steps in which a head's widths are chosen, in order of preference.
 
-    They are multiples of 8 from d 256 up, which GPUs need for full speed. Finer steps follow for heads so narrow that
-    multiples of 8 would leave much of the budget.
+    From d 256 up, the first step is 8, which GPUs need for full speed. Finer steps follow for narrow heads, for which
+    multiples of 8 would leave much of the budget unused.
     """
     return (WIDE_VO_STEP, 4, 2, 1) if d >= WIDE_MODEL else (1,)
 
 
 def widths(step: int, most: int) -> range:
-    """Multiples of ``step`` up to ``most``, and at least one."""
+    """The multiples of ``step`` up to ``most``, but at least ``step`` itself."""
     return range(step, max(most, step) + 1, step)
 
 
 def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int, int]]:
-    """Key and value channels per head: keys also in multiples of ``key_step``, and up to twice as many values."""
+    """Pairs of key and value channels per head, with up to twice as many values as keys.
+
+    Values change in steps of ``step``, keys in steps of ``step`` or ``key_step``, whichever is larger.
+    """
     key_step = max(key_step, step)
     keys = widths(key_step, d // heads)
     return [(key, value) for key in keys for value in range(2 * key, max(key, 2 * key - 6 * step) - 1, -step)]
 
 
 def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost: int) -> list[Dims]:
-    """Widths in order of cost, the number of linear maps of keys and of values. Of equal costs the last is preferred.
+    """Widths in ascending order of parameters. ``key_cost`` and ``value_cost`` count linear maps of keys and of values.
 
-    Values are 1 to 3 times as wide as keys, and preferably twice. Keys are in half steps.
+    Values are 1 to 3 times as wide as keys. Among equal costs, values nearest to twice the keys come last, because the
+    last that fits is taken. Keys change in half steps.
     """
     key_step = max(1, step // 2)
     keys = range(key_step, max(step, d // heads) + 1, key_step)

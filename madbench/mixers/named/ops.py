@@ -23,16 +23,16 @@ NORM_EPS = 1e-5  # epsilon of the norm of the read-out
 
 
 Carried = Mapping[str, Tensor]
-"""What a token needs besides the state, by name. See :class:`madbench.mixers.named.operator.Rows`."""
+"""The tensors that a token needs besides the state, by name. See :class:`madbench.mixers.named.recurrent.Rows`."""
 
 
 def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, Carried]:
-    """A causal convolution of x (B, T, C) with taps (C, taps), and its ``windows`` (B, taps - 1, C) after x.
+    """A causal convolution of x (B, T, C) with taps (C, taps), and its last inputs ``windows`` (B, taps - 1, C).
 
-    ``carried`` has the windows before x. They are zero if it is None.
+    ``carried`` has the windows before x. If it is None, they are zero.
     """
     count, windows = taps.shape[1] - 1, carried["windows"] if carried else None
-    last = x if is_symbolic(x.shape[1]) else x[:, -count:]  # a slice would fix the least length of a program
+    last = x if is_symbolic(x.shape[1]) else x[:, -count:]  # a slice would fix the least length of an export
     after = pad_before(last, windows, count)[:, -count:]
     return causal_convolution(x, taps, windows), {"windows": after}
 
@@ -104,13 +104,13 @@ def delta_rule(
 
 
 def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
-    """h_t = e^(log_decay_t) h_(t-1) + x_t, channel by channel: (B, T, C) each, and h ``before`` the first row (B, C).
+    """h_t = e^(log_decay_t) h_(t-1) + x_t for each channel: (B, T, C) each.
 
-    h starts at zero if ``before`` is None. The rows are joined two by two, four by four and so on: the last h of the
-    first half decays into each row of the second half, with no exponent above zero.
+    ``before`` (B, C) is h before the first row, or None for zero. The rows are joined two by two, four by four and so
+    on: the last h of the first half decays into each row of the second half. No exponent is above zero.
     """
     length = x.shape[1]
-    if is_symbolic(length):  # all pairs of rows, because the number of steps would be fixed in a program
+    if is_symbolic(length):  # all pairs of rows, because an exported program would fix the number of steps
         c = log_decay.double().cumsum(1)
         mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()[..., None]
         h = (masked_exp((c[:, :, None] - c[:, None]).to(x.dtype), mask) * x[:, None]).sum(2)
@@ -147,7 +147,7 @@ def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
 
 
 def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
-    """Rotary positions: x (B, H, T, N), N even, whose first row is at position ``first`` (B,) of integers."""
+    """Rotates x (B, H, T, N), N even, by position. The first row is at position ``first`` (B,), which has integers."""
     width, length = x.shape[-1], x.shape[2]
     frequency = ROPE_BASE ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float64) / width)
     position = first[:, None] + torch.arange(length, device=x.device)

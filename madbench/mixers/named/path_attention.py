@@ -29,7 +29,10 @@ TAPS = 3
 
 @dataclass(frozen=True)
 class PaTH(Attention):
-    """See the docstring of this module. A_tj are the scores of coefficient dynamics with a mirror along w."""
+    """The operator PaTH, whose equation is in the docstring of this module.
+
+    A_tj are the scores of a recurrence of coefficient dynamics (``cd:``) with mirrors along w.
+    """
 
     forget: bool = False
     norm: bool = False
@@ -87,7 +90,7 @@ class PaTH(Attention):
         return {**tokens.cached, **tokens.mirrors}
 
     def dynamics(self, q: Tensor, seen: Mapping[str, Tensor]) -> Dynamics:
-        """The rows of a sequence, whose scores are A."""
+        """The recurrence of a sequence whose scores are A."""
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.precision import wide
 
@@ -147,7 +150,7 @@ class PaTH(Attention):
         return {"beta/2": tokens.mirrors["beta"].squeeze(-1).mT / 2} | forget
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Each channel of a key costs four more per seen token, because each mirror rewrites the keys before it."""
+        """FLOPs per token: four more per channel of each key that is seen, because every mirror rewrites these keys."""
         return super().flops(dims, length) + 2 * (length + 1) * dims.key_dim
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -41,9 +41,9 @@ class Recurrent(Operator):
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         """The rows of x (B, T, D) as inputs of the recurrence.
 
-        ``carried`` has the numbers that the tokens before x carry over (:attr:`Rows.carried`). It is None at the start
-        of a sequence. Otherwise x is a single token, and its rows make all changes to the state. If the operator shares
-        values, they are a fourth argument ``shared``.
+        ``carried`` is the field :attr:`Rows.carried` of the tokens before x. It is None at the start of a sequence.
+        Otherwise x is a single token, and its rows include all changes that it makes to the state. If the operator
+        shares values, they are a fourth argument ``shared``.
         """
 
     @abstractmethod
@@ -56,16 +56,17 @@ class Recurrent(Operator):
         return 1
 
     def recurrent(self, dims: Dims) -> int:
-        """The numbers of the recurrent state."""
+        """The size of the recurrent state, as a count of numbers."""
         return dims.heads * dims.key * dims.value
 
     def state_size(self, dims: Dims, tokens: int = 0) -> int:
         return self.recurrent(dims) + super().state_size(dims, tokens)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Each number of the recurrent state costs 1 for its decay, 2 for the read-out, and 2 per row that is written.
+        """FLOPs per token: for each number of the recurrent state, 1 for its decay, and 2 for the read-out.
 
-        A delta rule adds 4 per row for what is removed. Gates, activations and norms are not counted.
+        Each row adds 2 for what is written, and 4 for what a delta rule removes. Gates, activations and norms are not
+        counted.
         """
         per_row = 6 if self.has_mirror else 2
         return (3 + per_row * self.rows_per_token) * self.recurrent(dims)

@@ -17,7 +17,7 @@ from madbench.mixers.sharing import Shared
 from madbench.mixers.tracing import is_symbolic
 
 CHUNK = 16  # rows per block: the fastest on a CPU, and for a decay per channel, which costs a product per pair of rows
-CHUNK_ON_GPU = 64  # rows per block with one decay per head elsewhere, where each block costs the start of some kernels
+CHUNK_ON_GPU = 64  # rows per block for one decay per head on a GPU, where each block has to start some kernels
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
     S_t = gamma S_(t-1) + k_t v_t^T,    o_t = S_t^T q_t / sqrt(K),    gamma = 1 - 2^(-5-h) of head h = 0, 1, ...
 
-S is (K, V) per head. q and k are rotated by angles that are proportional to the position t. Nothing is convolved. The
-output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head.
+S is (K, V) per head. q and k are rotated by angles that are proportional to the position t. There is no convolution.
+The output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RetNet(Recurrent):
-    """See the docstring of this module."""
+    """The operator RetNet, whose equation is in the docstring of this module."""
 
     name: ClassVar = "RetNet"
     title: ClassVar = "RetNet, multi-scale retention"
@@ -35,7 +35,7 @@ class RetNet(Recurrent):
     has_mirror: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """An even number of key channels, and up to twice as many value channels."""
+        """Widths with an even number of key channels, and up to twice as many value channels."""
         pairs = sorted(wider_values(d, heads, step, 2), key=lambda pair: (2 * pair[0] + 3 * pair[1], pair[1]))
         return [Dims(d, heads, key, value) for key, value in pairs]
 
@@ -72,7 +72,7 @@ class RetNet(Recurrent):
             return Rows(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, gate)
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The position, which is an integer."""
+        """Empty, because the position is carried as an integer, which is not counted."""
         return {}
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:

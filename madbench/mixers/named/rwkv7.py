@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from madbench.mixers.sharing import Shared
 
 DECAY_SCALE = 0.6065306597126334  # e^(-1/2)
-NORM_EPS = 1e-5  # of the norm of the read-out, per key channel
+NORM_EPS = 1e-5  # epsilon of the norm of the read-out, per key channel
 MIXED = "rwkvag"  # names of the mixed inputs
 
 
@@ -39,11 +39,11 @@ class RwkvDims(Dims):
     a: int
     v: int
     g: int
-    is_first: bool = False  # True without the map of later layers to the values
+    is_first: bool = False  # True for the first layer of a model, which has no map v_lora
 
     @classmethod
     def with_ranks(cls, d: int, heads: int, key: int, value: int, most: int | None = None) -> RwkvDims:
-        """The library's ranks, but at most ``most``, and twice as many for the gate."""
+        """The widths with the library's ranks, but at most ``most``, or twice ``most`` for the gate."""
 
         def rank(factor: float, width: int = 64, times: int = 1) -> int:
             usual = max(32, round(factor * d**0.5 * width / 64 / 32) * 32)
@@ -54,7 +54,7 @@ class RwkvDims(Dims):
 
 @dataclass(frozen=True)
 class RWKV7(Recurrent):
-    """See the docstring of this module."""
+    """The operator RWKV-7, whose equation is in the docstring of this module."""
 
     name: ClassVar = "RWKV-7"
     title: ClassVar = "RWKV-7 (time mixing)"
@@ -91,7 +91,7 @@ class RWKV7(Recurrent):
         return replace(dims, is_first=True, g=dims.g + dims.v if is_narrow else dims.g)
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
-        """Also the ranks rw, ra, rv and rg, and ``later``: 0 in the first layer, otherwise 1."""
+        """The symbols of all operators, the ranks rw, ra, rv and rg, and ``later``: 0 in the first layer, else 1."""
         ranks = {f"r{name}": getattr(dims, name) for name in "wavg"}
         return super().symbols(dims, tokens) | ranks | {"later": int(not dims.is_first)}
 

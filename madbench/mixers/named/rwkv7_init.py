@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from madbench.mixers.named.layer import LowRankMap, NamedLayer
 
 POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
-"""Powers of the place of a channel in the shares of the input before, for each mixed input."""
+"""Exponents by name of the mixed input: the initial weight of the previous input in a channel is 1 minus a power of
+the channel's place."""
 
 
 @torch.no_grad()
 def initialize(layer: NamedLayer) -> None:
-    """Sets all parameters. Linear maps are orthogonal, maps of low rank start at zero, and so does the output."""
+    """Sets all parameters. Linear maps are orthogonal. The output and the products of low-rank maps start at zero."""
     place, dims = layer.allocation.size.layer, layer.dims
     depth = place.index / max(place.count - 1, 1)  # from 0 to 1
     remaining = 1 - place.index / place.count  # from 1 to nearly 0
@@ -55,7 +56,7 @@ def _draw_orthogonal(weight: Tensor, gain: float) -> None:
 
 
 def _draw_low_rank(maps: LowRankMap, bias: Tensor | None = None) -> None:
-    """Sets the first map to zero, the second to 0.1 times an orthogonal matrix, and the bias."""
+    """Sets the first map to zero, the second to a small multiple of an orthogonal matrix, and the bias."""
     down, _, up = maps.lora
     down.weight.zero_()
     outputs, rank = up.weight.shape

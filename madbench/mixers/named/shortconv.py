@@ -24,7 +24,7 @@ TAPS = 3
 
 @dataclass(frozen=True)
 class ShortConv(Elementwise):
-    """See the docstring of this module. It has neither keys nor values."""
+    """The operator ShortConv, whose equation is in the docstring of this module. It has neither keys nor values."""
 
     name: ClassVar = "ShortConv"
     title: ClassVar = "Gated short convolution"
@@ -47,7 +47,7 @@ class ShortConv(Elementwise):
         return {"conv": Taps(d, taps=TAPS), "in_proj": Linear(d, 3 * d), "out_proj": Linear(d, d)}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """Zero: the products with B and C are not counted."""
+        """Zero, because the products with B and C are not counted."""
         return 0.0
 
     def outputs(

@@ -9,12 +9,12 @@ from torch import Tensor
 from madbench.mixers.cd.decays import masked_exp, split_rows
 from madbench.mixers.tracing import is_symbolic
 
-BLOCK = 16  # rows of a block, between which there is a state
+BLOCK = 16  # rows per block; a state is passed from block to block
 PAIRS = 4  # rows whose decay is computed pair by pair
 
 
 def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """P_t^T q_t with P_t = P_(t-1) Diag(f_t) + k_t s_t^T, and the last P: (B, H, T, M) and (B, H, K, M).
+    """Returns P_t^T q_t (B, H, T, M) for P_t = P_(t-1) Diag(f_t) + k_t s_t^T, and the last P (B, H, K, M).
 
     q and k are (B, H, T, K), s and log f are (B, H, T, M). ``before`` is P before the first row, or None for zeros. No
     exponent is above zero.
@@ -35,7 +35,7 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
 
 
 def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """:func:`read_slots` from all pairs of rows, for one block, and for programs of any length."""
+    """Computes :func:`read_slots` from all pairs of rows, for a single block and for exported programs."""
     lower = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).tril()[..., None]
     decay = masked_exp((c[:, :, :, None] - c[:, :, None]).to(s.dtype), lower)
     y = ((q @ k.mT)[..., None] * decay * s[:, :, None]).sum(-2)

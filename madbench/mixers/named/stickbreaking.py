@@ -1,10 +1,10 @@
-"""Stick-breaking attention: a token takes a share of what nearer ones have left (Tan et al. 2025, arXiv 2410.17980).
+"""Stick-breaking attention: a token gets a share of what nearer tokens leave (Tan et al. 2025, arXiv 2410.17980).
 
     o_t = sum_(j<t) sigmoid(z_tj) prod_(j<l<t) (1 - sigmoid(z_tl)) v_j,    z_tj = q_t . k_j / sqrt(K)
 
-The weights of a row sum to at most 1, and nearer tokens come first, so there are no positions. A row does not see its
-own token, and the first row is 0; with ``current`` it does, so j <= t and l <= t. With ``norm`` q and k are normed per
-head, with a gain shared by the heads.
+The weights of a row sum to at most 1. Nearer tokens come first, so positions are not encoded. A row does not see its
+own token, and the first row is 0. With ``current`` a row sees its own token: j <= t and l <= t. With ``norm`` q and k
+are normed per head, with a gain shared by the heads.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
 
 SMALLEST_WEIGHT = 0.7
-"""Logarithm of the smallest computed weight, as a part of that of the smallest normal number: 2e-27 in float32."""
+"""The smallest computed weight is this power of the smallest normal number: 3e-27 in float32."""
 
 
 @dataclass(frozen=True)
 class StickBreaking(Attention):
-    """See the docstring of this module. A weight is exp(z_tj - sum_(j<=l) softplus(z_tl)), of a negative exponent."""
+    """The operator StickBreaking, whose equation is in the docstring of this module.
+
+    A weight is computed as exp(z_tj - sum_(j<=l<t) softplus(z_tl)), whose exponent is negative.
+    """
 
     current: bool = False
     norm: bool = False
@@ -78,7 +81,7 @@ class StickBreaking(Attention):
         last = z.shape[-1] - z.shape[-2] if first is None else first
         last = last if self.current else last - 1  # the last token that the first row sees
         exponent = z - ops.sums_from_each(softplus(z).tril(last))
-        # numbers below the normal ones make products slow; where a token is not seen, the exponent may be positive
+        # subnormal weights would make products slow; for tokens that are not seen, the exponent may be positive
         least = SMALLEST_WEIGHT * math.log(torch.finfo(z.dtype).tiny)
         return exponent.clamp(least, 1).exp().tril(last)
 
