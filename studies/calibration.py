@@ -2,17 +2,17 @@
 
     python studies/calibration.py STORE [--tables 200] [--check]
 
-STORE is the imported ``results/measured/evening-noise.tar.xz``: thirty seeds of eight labels on six tasks. None of them
-had part in the constants of the test. Three sources say what is true:
+STORE is the imported ``results/measured/evening-noise.tar.xz``: thirty seeds of eight labels on six tasks. These runs
+were not used to choose the constants of the test. The truth is known from three sources:
 
-- disjoint groups of the seeds of one label, of which every reported difference is false;
-- the seeds that were not drawn, whose mean an interval of the drawn ones should hold;
-- planted kinds, whose labels are drawn from known distributions with equal means.
+- disjoint groups of the seeds of one label: every reported difference between them is false;
+- the seeds that were not drawn: the interval of the drawn seeds should contain their mean;
+- planted kinds: all labels are drawn from known distributions with equal means.
 
-A table has six tasks and their average, a baseline with the first number of seeds, and 1, 7 or 32 rivals with the
-second. Holm's method runs over all its tests. A power is the share of true differences (means of all thirty seeds more
-than four standard errors apart) that are found with the right sign. Prints Markdown tables; ``--check`` compares them
-with the committed bounds instead.
+A table has six tasks and their average, a baseline, and 1, 7 or 32 rivals. In ``3:5`` the baseline has 3 seeds and each
+rival has 5. Holm's method runs over all tests of a table. The power is the share of true differences (means of all
+thirty seeds more than four standard errors apart) that are found with the right sign. Prints Markdown tables. With
+``--check`` it compares the numbers with the committed bounds instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RIVALS = (1, 7, 32)
 RANGE = 100.0
 RESOLUTION = 0.1
 CLEAR = 4.0
-"""Standard errors by which means differ truly."""
+"""The number of standard errors beyond which a difference of means counts as true."""
 BOUNDS = {(3, 3): 0.04, (5, 5): 0.02, (3, 10): 0.03}
 """The largest share of tables with a false verdict, by seeds, on real seeds with 1 or 7 rivals."""
 
@@ -60,7 +60,10 @@ METHODS = {"madbench": madbench_terms, "Welch": welch_terms}
 
 
 def average_terms(values: np.ndarray, terms: Terms, method: str) -> Terms:
-    """The terms of the mean over tasks: of its parts, or of the averages of seeds if these scatter more."""
+    """The terms of the mean over tasks, from the terms of the tasks, or from the averages of seeds if they vary more.
+
+    Welch's test always uses the averages of seeds.
+    """
     n, tasks = values.shape[-1], values.shape[-2]
     own = np.maximum(values.mean(axis=-2).var(axis=-1, ddof=1), 1e-12) / n
     parts = Terms(*(x.reshape(*x.shape[:-2], -1) for x in (terms.variances / tasks**2, terms.freedoms)))
@@ -119,7 +122,7 @@ def permuted(values: np.ndarray, tables: int, rng: np.random.Generator) -> np.nd
 
 
 def rivals_of(rest: np.ndarray, count: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Groups (tables, count, tasks, n) of seeds the baseline has not; disjoint if there are enough of them."""
+    """Groups (tables, count, tasks, n) of the seeds that the baseline does not have. Disjoint if there are enough."""
     tables, tasks, left = rest.shape
     if count * n <= left:
         return rest[..., : count * n].reshape(tables, tasks, count, n).swapaxes(1, 2)
@@ -136,7 +139,7 @@ def false_on_real_seeds(labels: np.ndarray, n: int, m: int, count: int, tables: 
 
 
 def coverage(labels: np.ndarray, n: int, tables: int, method: str, seed: int) -> tuple[float, float]:
-    """The share of intervals of ``n`` seeds that hold the mean of the others, and their mean half-width."""
+    """The share of intervals of ``n`` seeds that contain the mean of the other seeds, and their mean half-width."""
     rng, held, widths = np.random.default_rng([seed, n]), [], []
     for values in labels:
         mixed = permuted(values, tables, rng)
@@ -177,7 +180,7 @@ def normal(spread: float, rival_spread: float | None = None) -> Draw:
 
 
 def splitting(share: float, tasks: int = TASKS, low: float = 40.0, high: float = 90.0) -> Draw:
-    """``share`` of the seeds solve each of the first ``tasks``; in the others all are level."""
+    """Draws seeds of which a ``share`` solves each of the first ``tasks`` tasks. In other tasks seeds are alike."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
         is_split = np.arange(shape[2])[:, None] < tasks
@@ -188,21 +191,27 @@ def splitting(share: float, tasks: int = TASKS, low: float = 40.0, high: float =
 
 
 def as_in_evening(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
-    """15% of the tasks split, all labels with the same share of solving seeds, of any size."""
+    """Draws tables in which 15% of tasks have seeds that solve them and seeds that do not.
+
+    The share of solving seeds is drawn for each such task, and is the same for all labels.
+    """
     of_tasks = (shape[0], 1, shape[2], 1)
     is_split, share = rng.random(of_tasks) < 0.15, rng.random(of_tasks)
     return 60 + 35 * is_split * (rng.random(shape) < share) + 2 * rng.standard_normal(shape)
 
 
 def unlike_splits(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
-    """15% of the labels split in a task, each with a share of its own, and all have the same mean."""
+    """Draws tables in which 15% of labels, in each task, have seeds that solve it and seeds that do not.
+
+    The share of solving seeds is drawn for each such label. All labels have the same mean.
+    """
     of_labels = (*shape[:3], 1)
     is_split, share = rng.random(of_labels) < 0.15, rng.random(of_labels)
     return 60 + 35 * is_split * ((rng.random(shape) < share) - share) + 2 * rng.standard_normal(shape)
 
 
 def level_or_two(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
-    """In one task rivals have two values whose mean is the baseline's one."""
+    """Draws tables in which rivals have two values in one task, and the baseline has the mean of these values."""
     values = np.full(shape, 60.0)
     values[:, 1:, 0] = np.where(rng.random(values[:, 1:, 0].shape) < 0.5, 40.0, 80.0)
     return values + rng.standard_normal(shape)

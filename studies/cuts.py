@@ -58,10 +58,10 @@ def main() -> None:
 
 
 def measure(shape: Shape, setup: Setup, name: str, cuts: Sequence[Cut] = CUTS) -> Iterator[Row]:
-    """Milliseconds of the operator, forward and backward: one row per cut of the kernel, the usual cut first.
+    """Milliseconds of the operator, forward and backward: one row per cut (tile size) of the kernel, the usual first.
 
-    All other kernels use their usual cut. Cuts are timed in turns. A cut with wrong output or gradients has the reason
-    instead of times.
+    All other kernels use their usual cut. Cuts are timed in turns. For a cut with an error, or with wrong output or
+    gradients, the row has the reason instead of times.
     """
     (label,) = setup.labels
     mixer = make(label, shape, setup, "fused")
@@ -74,7 +74,7 @@ def measure(shape: Shape, setup: Setup, name: str, cuts: Sequence[Cut] = CUTS) -
     for cut in cuts:
         try:
             _with_cut(kernel, cut, functools.partial(check_path, label, shape, setup, "fused"))
-        except Exception as error:  # of a kernel or a compiler, of many kinds
+        except Exception as error:  # kernels and compilers raise exceptions of many kinds
             problems[cut] = reason(error)
     cases = dict.fromkeys([usual, *(cut for cut in cuts if cut not in problems)])
     passes = {cut: functools.partial(_with_cut, kernel, cut, run) for cut in cases}

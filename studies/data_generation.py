@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def measure(processes: int, seed: int) -> dict:
-    """Seconds by task (summed over processes) and from start to end, tokens, and the peak memory of one process."""
+    """Measure seconds by task (summed over processes), seconds in all, tokens, and the peak memory of a process."""
     names = main_suite().usual_tasks()
     work = [(task, setting, seed) for task in names for setting in load_task(task).settings]
     work.sort(key=lambda item: num_tokens(item[1]), reverse=True)

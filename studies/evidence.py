@@ -50,7 +50,7 @@ WHOLE = "@table1"
 JUDGED = ("@judging", "@judging-matched")
 """The sets of labels whose order is compared with the published order. No setting was chosen on them."""
 IN_PILOTS = ("S-c", "R-p", "R-c", "S-g-q")
-"""Labels of the first set that were in pilots before the labels were divided."""
+"""Labels of the first set of :data:`JUDGED` that were in pilots before the labels were divided into sets."""
 AVERAGE_AIM, TASK_AIM, LOSS_AIM = 0.75, 0.6, -0.65
 """Targets: rank correlations of the average and of each task with the published column, and of the average with L5."""
 SOLVED_AIM, HEURISTIC_AIM = 1 / 3, 1 / 5
@@ -89,9 +89,9 @@ class Evidence:
         )
 
     def selection(self, name: str, labels: Sequence[str] = (), further: Sequence[str] = (SEEDS,)) -> Selection:
-        """The runs of an archive, of some labels or all.
+        """The runs of an archive with these labels, or with all labels if ``labels`` is empty.
 
-        For an archive named after a profile, with the ``further`` archives.
+        If the archive is named after a profile, the runs of the ``further`` archives of this profile are included.
         """
         profile, names = self.profile, [name]
         if name in self.profiles:
@@ -129,7 +129,7 @@ class Evidence:
 
 
 def archives(evidence: Evidence) -> str:
-    """The archives, their runs, how many of these a changed checkout made, and the command that makes them."""
+    """The table of archives: number of runs, number of runs from a checkout with changes, and the command for them."""
     sets = {frozenset(expand([f"@{name}"])): f"@{name}" for name in available_sets()}
     lines = ["| File | Runs | From a changed checkout | Made by |", "| --- | ---: | ---: | --- |"]
     for name, store in evidence.stores.items():

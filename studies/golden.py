@@ -52,7 +52,7 @@ WORLDS = ("colliding", "hunters", "alliances", "plane", "genotype", "pixels", "s
 OPTIONS = "--seeds 0 --device cpu --threads 1 --group 1"
 NOT_COMPARED = {"seconds", "tokens_per_second", "memory_bytes", "mfu"}
 """Metrics and columns of a curve that depend on the machine's speed, not on the numbers of a training run."""
-ARRAY_TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}  # of safetensors, as ``array`` names them
+ARRAY_TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}  # dtype in safetensors: type code of ``array``
 
 Key = tuple[str, str, str, str, str]  # suite, task, label, seed, setting
 
@@ -65,7 +65,7 @@ class Part:
     profile: str
     tasks: tuple[str, ...]
     labels: tuple[str, ...]
-    keeps_weights: bool = False  # without being asked; asking is an error then
+    keeps_weights: bool = False  # True if weights are kept by default, so that --keep-weights is an error
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def plan(side: Side, part: Part) -> dict[tuple[str, str], int]:
 
 
 def train(side: Side, part: Part, slots: int) -> None:
-    """Train what the store does not have yet. Failed jobs are printed, and are absent from the comparison."""
+    """Train the jobs that the store does not have yet. Failed jobs are printed, and are absent from the comparison."""
     words = [*run_command(part, side.store(part)), "--slots", str(slots)]
     lines = []
     with side.start(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -194,7 +194,7 @@ def folders_by_key(store: Path) -> dict[Key, Path]:
 
 
 def read_numbers(folder: Path) -> dict[str, Any]:
-    """Everything of a run that is compared, by name: text of numbers, and of each tensor its dtype, shape and bytes."""
+    """The compared values of a run by name: numbers as text, and the dtype, shape and bytes of each tensor."""
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"), parse_float=str, parse_int=str)
     numbers = {"status": record["status"]}
     numbers |= {f"metric {name}": value for name, value in record["metrics"].items() if name not in NOT_COMPARED}

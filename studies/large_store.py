@@ -38,7 +38,7 @@ from synthetic import RECORDS
 
 LABELS = ("@table1",)
 SEEDS_BESIDE = 9
-"""Seeds of the suites in the main profile's ``beside``."""
+"""The number of seeds of suites other than the main suite."""
 EFFECTS = {"S": 0.02, "G": 0.03, "p": 0.04, "c": 0.06, "g": 0.02, "q": -0.01, "v": -0.03, "!": 0.02}
 EFFECTS |= {"1": 0.07, "2": 0.03, "o": 0.05}
 """The accuracy that a letter of the label adds on every task."""
@@ -89,7 +89,7 @@ class Corpus:
 
 
 def synthetic_jobs(count: int) -> Iterator[Job]:
-    """``count`` jobs, all labels of a seed before the next seed. At most 1 in 50 jobs belongs to another suite."""
+    """Yields ``count`` jobs: at most 1 in 50 of other suites, then those of the main suite, seed by seed."""
     labels, (main, *beside) = expand(LABELS), default_suites()
     full = main.Profile.load("full")
     of_others = (
@@ -104,7 +104,7 @@ def synthetic_jobs(count: int) -> Iterator[Job]:
 
 
 def synthetic_record(job: Job) -> Record:
-    """The record of ``job`` by the known model, with metrics, details and a curve like a real run's."""
+    """The record of ``job`` from the known model, with metrics, details and a curve in the format of a real run."""
     rng = np.random.default_rng(int(job.id, 16))
     noise = np.random.default_rng([job.seed, *f"{job.label} {job.task}".encode()]).normal(0, SEED_NOISE)
     effect = effect_of(job.label) + noise

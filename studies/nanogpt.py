@@ -2,10 +2,10 @@
 
     python studies/nanogpt.py --nanogpt CHECKOUT [KEY=VALUE ...] [--corpus FOLDER] [--seeds 0,1]
 
-CHECKOUT is a clone of github.com/karpathy/nanoGPT. Its train.py runs as it is, in a process of its own, but for the
-seed that it fixes. Both codes train on the CPU in float32, uncompiled, one after the other, and take turns in being
-first. nanoGPT draws the windows of every evaluation anew; madbench's validation windows are the same each time.
-Tokens per second are the median over a run, evaluations left out.
+CHECKOUT is a clone of github.com/karpathy/nanoGPT. Its train.py runs in a separate process, unchanged except for the
+seed, which is fixed in its code. Both codes train on the CPU in float32, uncompiled, one after the other, and alternate
+in order. nanoGPT draws new windows for every evaluation, and madbench has the same validation windows each time.
+Tokens per second are the median over a run without its evaluations.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ OnStep = Callable[..., None]
 
 @dataclass(frozen=True)
 class Run:
-    """What one training run gave."""
+    """The results of one training run."""
 
     validation_loss: dict[int, float]
     """Nats per token by the number of steps taken."""
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def check_checkout(folder: Path) -> None:
-    """Raises ``ConfigError`` for a folder that is no nanoGPT checkout, or one whose seed cannot be set."""
+    """Raises ``ConfigError`` if the folder is not a nanoGPT checkout, or its train.py sets the seed in another way."""
     if missing := [name for name in CHECKOUT_FILES if not (folder / name).is_file()]:
         raise ConfigError(f"--nanogpt {folder}: no nanoGPT checkout: {', '.join(missing)} missing")
     if (folder / "train.py").read_text(encoding="utf-8").count(SEED_LINE) != 1:
@@ -109,7 +109,7 @@ def check_checkout(folder: Path) -> None:
 
 
 def make_job(options: argparse.Namespace, corpus: Corpus) -> Job:
-    """The job of the first seed; raises ``ConfigError`` for settings that not both codes can train."""
+    """The job of the first seed. Raises ``ConfigError`` for settings that one of the two codes cannot train."""
     keys = {setting.partition("=")[0] for setting in options.settings}
     defaults = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
     profile = LanguageProfile.load("tiny", [*defaults, *options.settings])
@@ -131,7 +131,7 @@ def make_job(options: argparse.Namespace, corpus: Corpus) -> Job:
 
 
 def train_both(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[str, list[Run]]:
-    """The runs of both codes, one a seed."""
+    """The runs of each code, one per seed."""
     torch.set_num_threads(options.threads)
     runs: dict[str, list[Run]] = {code: [] for code in CODES}
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -146,7 +146,7 @@ def train_both(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[st
 
 
 def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
-    """Trains in a process of its own, as ``madbench lm`` does, with a store in ``folder``."""
+    """Trains in a separate process, as ``madbench lm`` does, with a store in ``folder``."""
 
     def show(event: dict[str, Any]) -> None:
         if event["event"] == "progress":
@@ -163,7 +163,7 @@ def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder
 
 
 def train_nanogpt(job: Job, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
-    """Runs nanoGPT in ``folder``, which holds its files, the corpus and what it leaves."""
+    """Runs nanoGPT in ``folder``, which gets its files, links to the corpus, and its output."""
     for name in CHECKOUT_FILES:
         shutil.copy(options.nanogpt / name, folder)
     script = folder / "train.py"
@@ -197,7 +197,7 @@ def train_nanogpt(job: Job, corpus: Corpus, options: argparse.Namespace, folder:
 
 
 def nanogpt_settings(job: Job, batch: int) -> dict[str, Any]:
-    """The job in the names of nanoGPT's configuration."""
+    """The settings of the job under the names of nanoGPT's configuration."""
     model, training = job.model, job.training
     return {
         "device": "cpu",
@@ -231,10 +231,10 @@ def nanogpt_settings(job: Job, batch: int) -> dict[str, Any]:
 
 
 def read_output(lines: Sequence[str], training: LanguageTraining) -> Run:
-    """The losses and the speed that nanoGPT printed, its loss before the first step left out.
+    """The losses and the speed that nanoGPT printed, without its loss before the first step.
 
-    Steps are timed in groups as long as the rows of madbench's curve; a group with an evaluation does not count.
-    Raises ``TrainingError`` when an evaluation is missing or not finite.
+    Steps are timed in groups of the length of a row of madbench's curve. Groups with an evaluation do not count. Raises
+    ``TrainingError`` if the loss of an evaluation is missing or not finite.
     """
     output, every = "".join(lines), training.eval_every
     validations = re.findall(r"^step (\d+): .*val loss (\S+)$", output, re.MULTILINE)
@@ -249,10 +249,10 @@ def read_output(lines: Sequence[str], training: LanguageTraining) -> Run:
 
 
 def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
-    """The losses by step, how far two runs lie apart, and the speeds.
+    """The losses by step, the differences between runs, and the speeds.
 
-    ``same_code`` and ``other_code`` are root mean squares of the differences in validation loss between two runs of
-    the same code and between one of each, over all such pairs and all evaluations: alike where only noise differs.
+    ``same_code`` and ``other_code`` are root mean square differences in validation loss, over all evaluations and over
+    all pairs of runs of the same code, or of different codes. They are about equal if the codes differ only by noise.
     """
     theirs, ours = (runs[code] for code in CODES)
     same = [pair for code in CODES for pair in itertools.combinations(runs[code], 2)]
@@ -270,7 +270,7 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
 
 
 def apart(pairs: Sequence[tuple[Run, Run]], steps: Sequence[int]) -> float:
-    """Root mean square difference in validation loss of the pairs at the steps."""
+    """The root mean square difference in validation loss, over the pairs of runs and the steps."""
     squares = [(a.validation_loss[step] - b.validation_loss[step]) ** 2 for a, b in pairs for step in steps]
     return math.sqrt(statistics.mean(squares))
 

@@ -2,8 +2,8 @@
 
 A paper is a folder with a file ``paper.yaml``: a folder here, or that of an installed package with an entry point in
 the group ``madbench.papers`` (``examples/paper`` is one). The folder may also hold claims, published numbers, sets of
-labels in ``variants/`` and profiles in ``profiles/SUITE/``. Every verb finds these sets and profiles by name. Nothing
-of the core imports this package: papers use what any package may use. A broken paper fails alone.
+labels in ``variants/`` and profiles in ``profiles/SUITE/``. Every verb finds these sets and profiles by name. The core
+does not import this package, and papers use only what every package may use. A broken paper does not affect others.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Item:
     published_rows: dict[str, str] = field(default_factory=dict)
     """The values of columns that select the rows of the CSV. Empty for all rows."""
     columns: dict[str, str] = field(default_factory=dict)
-    """The columns of the CSV by column of our tables."""
+    """The column of the CSV for each column of our tables."""
     claims: tuple[str, ...] = ()
     """The names of the paper's claims that the runs decide."""
     figures: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Item:
     rule: str = ""
     """The condition for the verdict "reproduced"."""
     part: str = ""
-    """The part of the item that is made, at a small size or at the only size. Empty for the whole item."""
+    """The part of the item that is made at a small size, or at the only size. Empty if all of it is made."""
     runs: tuple[str, ...] = ()
     """The archives of its runs in results/measured, without .tar.xz."""
     seconds: float | None = None
@@ -85,7 +85,7 @@ class Item:
     needs: str = ""
     """The reason why madbench does not make the item, and what it would take."""
     note: str = ""
-    """Parts that the paper leaves open, or in which it contradicts itself, and the effect of each reading."""
+    """Points that the paper leaves open or on which it contradicts itself, and the effect of each reading."""
 
     @property
     def is_made_here(self) -> bool:
@@ -94,12 +94,12 @@ class Item:
 
     @property
     def evidence(self) -> str:
-        """The kind of evidence, one of :data:`EVIDENCE`. An item that judges stored runs has archives in ``runs``."""
+        """The kind of evidence, one of :data:`EVIDENCE`. An item with ``runs`` and no profiles judges stored runs."""
         return "arithmetic" if self.arithmetic else "trained" if self.profiles or self.runs else "operator"
 
     @property
     def availability(self) -> str:
-        """The sizes at which the item is made, as text."""
+        """The sizes at which the item is made, or the kind of reason why it is not made, as text."""
         if not self.is_made_here:
             return self.needs.partition(":")[0].lower()
         if not self.profiles:
@@ -118,8 +118,8 @@ class Paper:
     source: str
     items: tuple[Item, ...]
     claims: str = ""
-    """The file of its claims in the folder of the paper, if it is not ``claims.yaml``. Verbs then find it only by the
-    name of the paper."""
+    """The name of the claims file in the folder of the paper, if it is not ``claims.yaml``. Verbs find a file with
+    another name only by the name of the paper."""
     name: str = ""
     folder: Path = Path()
 
@@ -137,7 +137,7 @@ class Paper:
 
     @property
     def claims_file(self) -> Path | None:
-        """The file of its claims: the named file, otherwise ``claims.yaml`` in its folder. None if it has none."""
+        """The path of the claims file: the file named in ``claims``, otherwise ``claims.yaml``. None without claims."""
         usual = self.folder / "claims.yaml"
         if self.claims:
             return self.file(self.claims)
@@ -259,7 +259,7 @@ def load_paper(name: str) -> Paper:
 
 
 def _refuse_taken_names(paper: Paper) -> None:
-    """Raise ``ConfigError`` for a set or a profile of an installed paper whose name means another file."""
+    """Raise ``ConfigError`` if the name of a set or profile of an installed paper is taken by another file."""
     if paper.folder == Path():
         return
     files = {path: available_sets().get(path.stem) for path in paper.folder.glob("variants/*.yaml")}

@@ -42,7 +42,7 @@ def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict
         return {}, {}, ""
     claims, own, quantities = load_claims(request.paper.claims_file), _job_ids(results), _quantities(results)
     for words, selection in _selections(request, results):
-        with suppress(MadbenchError):  # of a suite that is not stored, or of protocols that cannot be told apart
+        with suppress(MadbenchError):  # the suite is not stored, or the protocol is ambiguous
             rows, _ = selection.available()
             shown = selection.results_of(rows)
             if own and own <= _job_ids(shown):
@@ -67,7 +67,7 @@ def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _selections(request: Request, results: Results) -> Iterator[tuple[list[str], Selection]]:
-    """The words of ``madbench findings`` and the selection of the store, for all runs and for the item's protocol."""
+    """Yields two pairs, for all stored runs and for the item's protocol: words for ``madbench findings``, selection."""
     from madbench.analysis.stored import Selection
 
     grid = results.experiment.grid
@@ -84,7 +84,7 @@ def _job_ids(results: Results) -> set[str]:
 
 
 def _quantities(results: Results) -> set[str]:
-    """The columns that the results have, averages too."""
+    """The columns of the results, including averages."""
     scores = results.scores
     names = set(scores.column)
     for suite in results.suites:

@@ -1,4 +1,4 @@
-"""Items that are decided by claims on rows, each a label or a label with settings."""
+"""Items that are decided by claims about rows. A row is a label, or a label with settings."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class ClaimedRows(PlainMeasure):
 
 
 def claims(request: Request) -> list[Claim]:
-    """The claims of an item, with names of rows as pairs.
+    """The claims of an item. Their pairs contain names of rows.
 
-    Their quantities are those of the claim, or of the file, or else all trained tasks. A claim without a trained task
-    is left out.
+    The quantities of a claim are its own, otherwise those of its file, otherwise all trained tasks. A claim without a
+    trained task is left out.
     """
     path, tasks = request.paper.file(f"{request.item.id}.yaml"), request.tasks or request.item.tasks
     of_tasks, file = [], from_mapping(ClaimsFile, read_yaml(path), str(path))

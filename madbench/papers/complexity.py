@@ -1,4 +1,4 @@
-"""A table of complexities as an item: slopes of measured time, measured memory and counted FLOPs over length."""
+"""An item that checks a table of complexities: slopes of time, memory and counted FLOPs over the length."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 WIDTH, HEADS = 16, 2
 PAIRS = (512, 1024, 2048, 4096, 8192, 16384)
-"""The lengths of a pass over all pairs of tokens. Below about 4,000 its fixed costs are a large part."""
+"""The lengths for operators on all pairs of tokens. Below about 4,000 tokens a large part of their time is fixed."""
 REPEATS = 5
 NEAR, APART = 0.4, 0.6
-"""The largest distance of a slope from the expected exponent, and the distance from which on they differ."""
+"""Distances of a slope from the expected exponent: up to ``NEAR`` they agree, and from ``APART`` on they differ."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
 
 
 class ComplexityMeasure(PlainMeasure):
-    """The measure of the slopes of all cases. A subclass of a paper has the cases."""
+    """Measures the slopes of all cases. Each paper has a subclass with its cases."""
 
     cases: ClassVar[Sequence[Case]] = ()
 
@@ -89,18 +89,18 @@ class ComplexityMeasure(PlainMeasure):
         return Made([table], verdicts, {"rows": rows}, (), remarks)
 
     def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-        """The measured and the expected value by statement."""
+        """Further statements with their measured and expected values, from the rows of the table. Empty by default."""
         return {}
 
 
 def judge(actual: float, expected: float) -> str:
-    """The verdict on a slope: as expected, different, or in between."""
+    """The verdict on a slope: reproduced if it is near the expected one, contradicted if it is far away."""
     away = abs(actual - expected)
     return REPRODUCED if away <= NEAR else CONTRADICTED if away >= APART else OPEN
 
 
 def measured(case: Case, device: str) -> dict[str, Any]:
-    """The slopes of a case."""
+    """The row of a case: its slopes of time, memory and FLOPs, and the measured values."""
     passes, flops = {}, []
     for length in case.lengths:
         mixer = build(parse(case.label), WIDTH, length, n_head=HEADS, budget="paper", path=case.path).to(device).eval()
@@ -116,7 +116,7 @@ def measured(case: Case, device: str) -> dict[str, Any]:
 
 
 def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: str) -> list[float]:
-    """The seconds of a pass at each length: the shortest of several, timed alternately against noise.
+    """The seconds of a pass at each length: the shortest of several passes. Lengths take turns, to spread noise.
 
     On a CPU it is the processor time of one thread, which other processes do not increase.
     """

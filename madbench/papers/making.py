@@ -59,7 +59,7 @@ class Request:
 
     @property
     def is_small(self) -> bool:
-        """True if models are smaller than those of the paper and the item has a profile of the paper's size."""
+        """True if models are trained with overrides, or with a profile that does not have the paper's size."""
         own = {self.item.profiles.get("full"), *self.item.published_rows.values(), *self.item.budgets}
         return bool(self.item.profiles) and (bool(self.overrides) or self.profile_name not in own)
 
@@ -74,7 +74,7 @@ class Request:
 
     @property
     def profile_name(self) -> str:
-        """The profile of the requested size. Any other name or file is a profile itself."""
+        """The item's profile of the requested size, or the requested profile if it is not a size."""
         return self.item.profiles.get(self.profile, self.profile)
 
 
@@ -83,7 +83,7 @@ class Drawn:
     """A figure and its numbers. ``draw`` takes a layout."""
 
     stem: str
-    draw: Any  # of a Layout, a Page
+    draw: Any  # Layout -> Page
     frame: pd.DataFrame
 
 
@@ -93,7 +93,7 @@ class Made:
 
     tables: Sequence[TextTable]
     verdicts: Mapping[str, str]
-    content: Mapping[str, Any]  # for a program
+    content: Mapping[str, Any]  # the result as JSON, for programs
     figures: Iterable[Drawn] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict
     heading: str = ""  # a sentence above the verdicts
@@ -108,8 +108,8 @@ class Made:
 class Measure(Protocol):
     """The protocol of a measure, which plans and decides an item: a module or a class with these functions."""
 
-    # Optional: operators, the labels whose operators are called by an item that trains nothing and has no labels;
-    # quantity(request), the Quantity that is measured of every run and stored with it, so that weights are needed once.
+    # Optional: ``operators`` has the labels whose operators the measure calls, if the item trains nothing and names no
+    # labels. ``quantity(request)`` is the Quantity that is measured on every run and stored: weights are needed once.
 
     def keeps_weights(self, request: Request) -> bool:
         """True if the item measures trained models, which need weights."""
@@ -125,7 +125,7 @@ class Measure(Protocol):
 
 
 class PlainMeasure:
-    """A measure without weights that is introduced by the rule of the item. By default it trains nothing."""
+    """A base class of measures that need no weights. By default it introduces the item's rule and trains nothing."""
 
     def plan(self, request: Request) -> Grid | None:
         refuse_choices(request, request.item.id)
@@ -139,7 +139,7 @@ class PlainMeasure:
 
 
 def row_of(text: str) -> Row:
-    """The row of a label and its changes from its name: ``R-cg-q model.gates=vo``."""
+    """The row with a name such as ``R-cg-q model.gates=vo``, which is a label and its changes."""
     label, *changes = text.split()
     return Row(str(parse(label)), tuple(changes), tuple(changes))
 
@@ -203,9 +203,9 @@ def jobs_of(request: Request) -> list[Job]:
 
 
 def judged(verdicts: Mapping[str, str]) -> str:
-    """The state from the verdicts: ``reproduced`` if all agree with the paper, ``contradicted`` if one does not.
+    """The state from the verdicts: ``reproduced`` if all agree with the paper, ``contradicted`` if one disagrees.
 
-    ``fails here`` if an operator is wrong, and ``differs here`` if a setting differs.
+    ``fails here`` if an operator is wrong, ``differs here`` if a setting differs, and otherwise ``not decided``.
     """
     values = list(verdicts.values())
     for state in (FAILS, DIFFERS):
@@ -226,12 +226,12 @@ def state_of(request: Request, made: Made) -> str:
 
 
 def statement_verdict(request: Request, verdict: str) -> str:
-    """The printed verdict on a statement. A small model contradicts the paper only at its own size."""
+    """The printed verdict on a statement. If a small model contradicts the paper, ``at this size`` is added."""
     return f"{verdict} at this size" if request.is_small and verdict in _AGAINST else verdict
 
 
 def budget_words(request: Request) -> list[str]:
-    """The words of --budget, if the user gave it."""
+    """The option --budget with its value, if the user gave it. Otherwise empty."""
     return [f"--budget {request.budget}"] if request.budget else []
 
 
@@ -240,14 +240,14 @@ def _record(request: Request) -> Path:
 
 
 def chosen_settings(results: Results | None) -> str:
-    """A note on settings that were chosen by the published order of labels. Empty if there are none."""
+    """A note that settings of these runs were chosen to match the published order of labels. Empty if none were."""
     from madbench.analysis.findings import choice_note
 
     return choice_note(row.protocol.profile.chosen_on for row in (results.experiment.rows if results else ()))
 
 
 def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str = "") -> None:
-    """Store the verdicts in the results folder, by the size of the item.
+    """Store the verdicts in the results folder, under the requested size.
 
     ``runs`` are shipped archives, and ``note`` is printed beside each verdict.
     """

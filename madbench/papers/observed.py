@@ -51,14 +51,14 @@ CLOSE = 1e-3
 
 
 class Observed:
-    """The observed settings of jobs, one per method. Models that jobs share are built and observed once."""
+    """The observed settings of jobs. Each public method observes one. Jobs with equal models share one built model."""
 
     def __init__(self) -> None:
         self._models: dict[tuple[str, ...], nn.Module] = {}
         self._values: dict[tuple[str, ...], Any] = {}
 
     def value(self, job: Job, name: str) -> Any:
-        """The value of the method ``name`` for a job."""
+        """The setting that the method ``name`` observes for a job. It is observed once and kept."""
         key = (job.suite, job.task, repr(job.training)) if name in OF_TRAINING else _model_key(job)
         if (name, *key) not in self._values:
             threads = torch.get_num_threads()
@@ -92,7 +92,7 @@ class Observed:
         return _rate(job)(self._rise(job))
 
     def warmup(self, job: Job) -> int | str:
-        """Steps over which the rate rises; the word None if it never does."""
+        """The number of steps over which the rate rises, or the word None if it never rises."""
         return self._rise(job) or "None"
 
     def decay_end(self, job: Job) -> int:
@@ -117,7 +117,7 @@ class Observed:
         return next((step for step in range(last) if rate(step + 1) <= rate(step)), last)
 
     def multi_query(self, job: Job) -> str:
-        """True if a sequence asks for more than one value."""
+        """The word True if a sequence asks for more than one value, otherwise False."""
         setting = replace(setting_of(job), num_test_examples=TOKENS)
         targets = generate(job.task, setting, "test", job.derived_seed("data")).targets
         return str(bool((targets != IGNORE).sum(axis=1).max() > 1))
@@ -201,13 +201,13 @@ class Observed:
 
     @torch.no_grad()
     def dropout(self, job: Job) -> str:
-        """The word None if two passes in training give the same numbers."""
+        """The word None if two passes in training mode give the same numbers, otherwise some."""
         hidden = self._model(job).train().hidden
         return "None" if torch.equal(hidden(_repeated(job)), hidden(_repeated(job))) else "some"
 
     @torch.no_grad()
     def preprocessing(self, job: Job) -> str:
-        """The short convolution of queries and keys, by the number of rows that read the first token."""
+        """The short convolution of queries and keys. Its size is the number of rows that depend on the first token."""
         mixer, d_model = self._mixers(job)[0], job.model.d_model
         x = torch.linspace(-1, 1, TOKENS * d_model).view(1, TOKENS, d_model)
         changed = torch.cat((-x[:, :1], x[:, 1:]), dim=1)
@@ -226,7 +226,7 @@ class Observed:
 
     @torch.no_grad()
     def positions(self, job: Job) -> str:
-        """Yes if positions are in what the first mixer reads, or in its queries, of one token repeated."""
+        """Yes if a repeated token gives different inputs or queries of the first mixer at different positions."""
         model, mixer = self._model(job), self._mixers(job)[0]
         inputs: list[Tensor] = []
         hook = mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
@@ -250,7 +250,7 @@ class Observed:
 
 
 def _model_key(job: Job) -> tuple[str, ...]:
-    """The settings that determine a model, without vocabulary and length of a task."""
+    """The settings that determine a model, except for the vocabulary and length of its task."""
     return job.suite, job.label, job.budget, job.fidelity, repr(job.model), mapping_text(job.mixer)
 
 

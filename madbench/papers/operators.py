@@ -42,7 +42,7 @@ def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
 
 
 def outcome_by_loops(check: Check) -> CheckResult | None:
-    """The outcome of a check whose mixers compute by float64 loops. None if the check calls no mixer that has loops."""
+    """The outcome of a check if mixers are computed by float64 loops. None if the check calls no mixer with loops."""
     with by_loops() as called:
         outcome = run_check(check)
     return outcome if called else None
@@ -50,9 +50,9 @@ def outcome_by_loops(check: Check) -> CheckResult | None:
 
 @contextmanager
 def by_loops() -> Iterator[list[str]]:
-    """A block in which mixers with loops over their definition compute by these loops.
+    """A context in which mixers are computed by float64 loops over their definition, if they have such loops.
 
-    Yields a list, to which the classes of called mixers are added.
+    Yields a list to which the class name of every mixer computed by loops is added.
     """
     from torch.nn.modules.module import register_module_forward_hook
 

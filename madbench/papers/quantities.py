@@ -21,7 +21,7 @@ Values = tuple[Mapping[str, float], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measurement of every run, with its settings. Other settings make another measurement."""
+    """A kind of measurement of trained models. A stored measurement is used only if its settings are equal."""
 
     name: str
     settings: Mapping[str, Any]

@@ -1,18 +1,18 @@
 """The settings of a paper compared with those of jobs at the size of the paper, of profiles, and of the code.
 
-``settings.csv`` beside the paper has one line per ``setting`` of a ``table``: the ``published`` value, the ``source``
-of ours and the ``field`` that is read there. Several values are separated by ``; ``; a range is ``128 to 512``. The
-source is
+``settings.csv`` in the folder of the paper has one line per ``setting`` of a ``table``: the ``published`` value, the
+``source`` of our value and the ``field`` of the source. Several values are separated by ``; ``, and a range is written
+``128 to 512``. The source is one of
 
-- the id of an item: the jobs that it plans at its own size, maybe only those of a ``task``, or of ``labels`` that fit a
-  pattern;
-- a profile and rows of labels with their changes, ``wikitext; cd:softmax model.positions=learned; cd:mamba2-cg``: the
-  jobs that language models of these rows are;
-- ``code``: the field is a name such as ``madbench.mixers.srg.parts:EPS``.
+- the id of an item, for the jobs that it plans at the paper's size. The columns ``task`` and ``labels`` (a pattern), if
+  not empty, select some of these jobs;
+- a profile and rows of labels with their changes, such as ``wikitext; cd:softmax model.positions=learned``, for the
+  jobs of language models with these rows;
+- ``code``, for a field that is a name in the code, such as ``madbench.mixers.srg.parts:EPS``.
 
-A field of a job is ``training.epochs``, ``setting.seq_len``, or ``observed.optimizer``: a method of
-:class:`madbench.papers.observed.Observed`, which builds what the job trains and looks at it. A line with a ``reason``
-cannot be compared; its field, if it has one, is shown.
+A field of a job is a value such as ``training.epochs`` or ``setting.seq_len``, or a method of
+:class:`madbench.papers.observed.Observed` such as ``observed.optimizer``, which observes what the job builds. A line
+with a ``reason`` is not compared, but the value of its field, if it has one, is shown.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 SETTINGS = "settings.csv"
 """The file of published settings in the folder of the paper."""
 CODE = "code"
-"""The source of settings that no job has."""
+"""The source of settings that are constants of the code and not part of a job."""
 EQUAL, DIFFERENT, INCOMPARABLE = "equal", "different", "not comparable"
 """The states of a row."""
 
 
 class SettingsMeasure(PlainMeasure):
-    """The measure that compares published settings with ours. Nothing is trained."""
+    """Compares published settings with ours. Trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         rows = list(compared(request))

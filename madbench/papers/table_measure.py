@@ -1,4 +1,4 @@
-"""Items with labels and columns: our numbers beside the published ones, and claims, for each stored budget."""
+"""Items with labels and columns: our numbers beside the published ones for each stored budget, and claims."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TableMeasure(PlainMeasure):
-    """The measure of an item with labels and columns: our numbers beside the published ones, and claims."""
+    """Trains the labels of an item, shows our numbers beside the published ones, and tests the item's claims."""
 
     def plan(self, request: Request) -> Grid:
         item, changed = request.item, [key_of(word) for word in request.overrides]
@@ -42,7 +42,7 @@ class TableMeasure(PlainMeasure):
 
 
 def stored_under_other_budgets(results: Results) -> list[Results]:
-    """The stored results of the same rows under the other budget in parameters. Empty if there are none."""
+    """The stored results of the same rows under other budgets in parameters. Empty if nothing is stored."""
     others = (_stored_under(results, budget) for budget in COUNTINGS if budget != results.experiment.grid.budget)
     return [stored for stored in others if stored]
 
@@ -57,7 +57,7 @@ def _stored_under(results: Results, budget: Budget) -> Results | None:
     grid, where = replace(experiment.grid, budget=budget), {"device": experiment.device, "results": experiment.results}
     try:
         planned = prepare(grid, corpus=corpora[0] if corpora else None, **where)
-    except BudgetError:  # labels without ranks under this budget
+    except BudgetError:  # a label has no ranks under this budget
         return None
     stored = Results(planned, results.store)
     return stored if stored.suites else None

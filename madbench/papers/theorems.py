@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TheoremMeasure(PlainMeasure):
-    """The measure that runs the named checks on the labels of the item, or on labels given by the user."""
+    """Runs the item's checks on the labels of the item, or on labels given by the user."""
 
     def plan(self, request: Request) -> None:
         refuse_choices(replace(request, labels=()), request.item.id)
@@ -63,7 +63,11 @@ def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:
 
 
 def _by_loops(label: str, outcome: CheckResult) -> CheckResult | None:
-    """The outcome of a failed check by float64 loops. None if they do not compute it, or if our operator differs."""
+    """The outcome of a failed check when mixers are computed by float64 loops.
+
+    None if the check passed, raised an error or calls no mixer with loops. Also None if both ways fail and the operator
+    fails its own checks against loops.
+    """
     if outcome.verdict != "fail" or outcome.error:
         return None
     loops = outcome_by_loops(outcome.check)
@@ -74,8 +78,9 @@ def _by_loops(label: str, outcome: CheckResult) -> CheckResult | None:
 def verdict(outcome: CheckResult, loops: CheckResult | None = None) -> str:
     """The verdict on the printed source of a check.
 
-    A check that passes agrees with its source, or is known to contradict it. A failed check contradicts the source only
-    if float64 loops, with the outcome ``loops``, fail too. If they pass or do not compute it, it fails here.
+    A check that passes confirms its source, or contradicts it if the check is marked with ``contradicts``. A failed
+    check without this mark contradicts the source if it fails by float64 loops too (``loops``). Every other failed
+    check ``fails here``.
     """
     if outcome.verdict == "not applicable":
         return OPEN

@@ -1,16 +1,16 @@
-"""A mixer of one's own: any torch.nn.Module that maps (B, T, D) to (B, T, D)."""
+"""A custom mixer: any torch.nn.Module that maps (B, T, D) to (B, T, D)."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Decay(nn.Module):
-    """Sum of the values so far, each fading with its age at a learned rate per head, gated by the current token."""
+    """A weighted sum of past values, gated by the current token. Weights fall with age, at a learned rate per head."""
 
     def __init__(self, d_model: int, n_head: int):
         super().__init__()
         self.value, self.gate, self.out = (nn.Linear(d_model, d_model) for _ in range(3))
-        self.rate = nn.Parameter(torch.linspace(0.0, 4.0, n_head))  # sigmoid(rate) is left of a value a token later
+        self.rate = nn.Parameter(torch.linspace(0.0, 4.0, n_head))  # each token multiplies by sigmoid(rate)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""

@@ -1,4 +1,4 @@
-"""The module is a sound mixer for madbench, and computes what its docstring says."""
+"""The module passes the checks of every mixer, and computes the sum that its docstring describes."""
 
 import torch
 from madbench_decay import Decay

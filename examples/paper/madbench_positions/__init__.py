@@ -1,4 +1,4 @@
-"""A paper for madbench: its items, claims and published numbers are in the files beside this one."""
+"""A paper for madbench. Its items, claims and published numbers are in the other files of this folder."""
 
 from pathlib import Path
 

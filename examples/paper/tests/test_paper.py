@@ -1,4 +1,4 @@
-"""The paper is read whole: its items, their labels and claims, and the published numbers beside them."""
+"""The paper loads, and its items, labels, claims and published numbers fit together."""
 
 import csv
 

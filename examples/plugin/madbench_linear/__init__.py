@@ -3,8 +3,8 @@
 ::
 
     label = "lin:", map, [ "-g" ]       lin:elu  lin:relu-g
-    map   = "elu" | "relu" | "id"       phi: elu(x) + 1, ReLU, or none (then nothing is normalised)
-    g                                   the current token gates the output width; its rank pays for the gate
+    map   = "elu" | "relu" | "id"       phi: elu(x) + 1, ReLU, or x (without normalisation)
+    g                                   output gate from the current token; the rank is reduced to pay for it
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Label:
 
 @dataclass(frozen=True)
 class Settings:
-    """What linear attention has besides its label and size."""
+    """The settings of linear attention besides its label and size."""
 
     eps: float = 1e-6
-    """Added to the sum that elu and relu divide by."""
+    """Added to the denominator, which only elu and relu have."""
 
     def __post_init__(self):
         if self.eps <= 0:
@@ -41,7 +41,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The rank r that q, k, v and o share: 4 d r parameters, and (d + 1) r more of the gate."""
+    """The rank r shared by q, k, v and o. Parameters: 4 d r, and (d + 1) r more with a gate."""
 
     label: Label
     size: Size
@@ -57,15 +57,15 @@ class Allocation:
     ratio = property(lambda self: self.total / self.target)
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Projections, and scores and readout of (seq_len + 1) / 2 causal pairs."""
+        """FLOPs per token: the projections, and the scores and weighted values of (seq_len + 1) / 2 causal pairs."""
         return 2.0 * self.total + 4 * self.ranks["r"] * (seq_len + 1) / 2
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """The state has one size at every length."""
+        """Zero, because the state has the same size at every length."""
         return 0.0
 
     def state(self, seq_len: int) -> int:
-        """The sums of k v^T and of k, of every head."""
+        """The number of entries of the state: sums of k v^T and of k for every head."""
         return self.ranks["r"] * (self.ranks["r"] // self.size.n_head + 1)
 
 
@@ -107,7 +107,7 @@ class LinearAttention(ListedFamily):
         return Allocation(label, size, {"r": rank})
 
     def traits(self, label: Label) -> Traits:
-        """``o`` ends in the residual stream; the feature map ``id`` divides by nothing, and so reads no eps."""
+        """``o`` writes to the residual stream. The feature map ``id`` has no denominator, so it does not use eps."""
         return Traits(outputs=("o.weight",), settings=() if label.map == "id" else ("eps",))
 
     def checks(self, label: Label):

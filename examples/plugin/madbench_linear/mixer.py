@@ -11,7 +11,7 @@ FEATURES = {"elu": lambda x: F.elu(x) + 1, "relu": F.relu, "id": lambda x: x}
 
 
 class LinearMixer(nn.Module):
-    """o_t = sum_i phi(q_t).phi(k_i) v_i, i <= t, divided by sum_i phi(q_t).phi(k_i) + eps where phi is not negative."""
+    """o_t = sum_(i <= t) phi(q_t).phi(k_i) v_i. With elu and relu, divided by sum_(i <= t) phi(q_t).phi(k_i) + eps."""
 
     def __init__(self, allocation, eps: float, path: str):
         super().__init__()
@@ -24,7 +24,7 @@ class LinearMixer(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """Draws the parameters again, as a module built on ``meta`` needs it; from one seed, those of a new one."""
+        """Initialize the parameters, as a module built on ``meta`` needs. The same seed gives those of a new mixer."""
         for part in self.children():
             part.reset_parameters()
         self._draw()
@@ -41,7 +41,7 @@ class LinearMixer(nn.Module):
         return self._read_out(weights @ v, weights.sum(-1, keepdim=True, dtype=self._wide(x)), x)
 
     def step(self, x: Tensor, cache: tuple[Tensor, Tensor] | None = None, slide: bool = False):
-        """x (B, D) -> (B, D) and the sums of k v^T and of k so far; ``slide`` finds nothing to drop in them."""
+        """x (B, D) -> (B, D), and the cache: the sums of k v^T and of k so far. ``slide`` has no effect on sums."""
         row = x[:, None]
         q, k, v = self._project(row)
         products, keys = k.transpose(-1, -2) @ v, k
@@ -55,7 +55,7 @@ class LinearMixer(nn.Module):
 
     @staticmethod
     def _wide(x: Tensor) -> torch.dtype:
-        """That of long sums, under autocast too."""
+        """The dtype of long sums: at least float32, also under autocast."""
         return torch.promote_types(x.dtype, torch.float32)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

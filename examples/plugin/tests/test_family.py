@@ -1,4 +1,4 @@
-"""The family reads its labels, meets the budget and passes its own checks, installed or not."""
+"""The family parses its labels, meets the budget and passes its own checks."""
 
 from madbench_linear import FAMILY
 

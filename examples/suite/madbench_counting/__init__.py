@@ -13,7 +13,7 @@ from madbench.tasks import settings_class
 
 @dataclass(frozen=True, kw_only=True)
 class CountingProfile(TokenProfile):
-    """A profile of this suite has the keys of MAD's; its files are in a folder of their own."""
+    """A profile with the keys of a MAD profile. Its files are in the folder ``profiles`` of this package."""
 
     folder = Path(__file__).parent / "profiles"
     noun = "counting profile"

@@ -1,4 +1,4 @@
-"""How the counting suite reads a record: the loss on the test examples, rates chosen by the loss on validation."""
+"""The scores of the counting suite: the loss on the test examples, by which rates are chosen too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from madbench.suites.tokens import setting_of
 
 
 class LossScoring(Scoring):
-    """Nats per answer; a model that has learned nothing has the entropy of a guess."""
+    """Scores in nats per answer. Chance is the entropy of a uniform guess."""
 
     metric = "test_loss"
     selection = "test_loss"

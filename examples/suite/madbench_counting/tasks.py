@@ -1,4 +1,4 @@
-"""Two questions about the bits so far: whether their ones are odd in number, and whether they are more than half."""
+"""Two tasks on the bits so far: is the number of ones odd, and are more than half of the bits ones?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from madbench.tasks.base import CheckedExample, TaskSetting
 
 @dataclass(frozen=True)
 class Parity(TaskSetting):
-    """T uniform bits; the target at position t is whether the number of ones among the bits 0..t is odd. No shift."""
+    """T uniform bits. The target at position t is 1 if the number of ones among bits 0..t is odd, otherwise 0."""
 
     suite = "counting"
     heading, title = "Parity", "odd number of ones"
@@ -42,7 +42,7 @@ class Parity(TaskSetting):
 
 @dataclass(frozen=True)
 class Majority(Parity):
-    """The target at position t is whether more than half of the bits 0..t are ones."""
+    """T uniform bits. The target at position t is 1 if more than half of bits 0..t are ones, otherwise 0."""
 
     heading, title = "Majority", "more ones than zeros"
 

@@ -1,4 +1,4 @@
-"""The suite says of its tasks, profile and average what madbench asks, and its tasks hold to their rules."""
+"""The tasks, profiles and average of the suite fit together, and drawn targets follow the rules of their task."""
 
 from pathlib import Path
 

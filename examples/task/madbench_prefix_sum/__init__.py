@@ -1,4 +1,4 @@
-"""Prefix sum: the running sum of digits, modulo the number of digits; parity where there are two."""
+"""Prefix sum: the running sum of digits 0..V-1, modulo V. With V = 2 it is the parity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from madbench.tasks.base import CheckedExample, TaskSetting
 
 @dataclass(frozen=True)
 class PrefixSum(TaskSetting):
-    """T uniform digits 0..V-1; the target at position t is the sum of the digits 0..t, modulo V. No shift."""
+    """T uniform digits from 0 to V - 1. The target at position t is the sum, modulo V, of the digits up to t."""
 
     heading, title = "Prefix sum", "prefix sum"
     roles: ClassVar = {"digit": "d"}

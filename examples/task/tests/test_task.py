@@ -1,4 +1,4 @@
-"""What the task draws is what its rules say, at every setting of its file."""
+"""Drawn targets follow the rules of the task, at every setting of its file."""
 
 from pathlib import Path
 

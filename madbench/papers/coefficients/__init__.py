@@ -42,10 +42,10 @@ class Study:
     patterns: tuple[str, ...]  # labels and sets of labels
     tasks: tuple[str, ...]
     overrides: tuple[str, ...] = ()
-    vary: Mapping[str, tuple[float, ...]] | None = None  # settings in which rows differ
+    vary: Mapping[str, tuple[float, ...]] | None = None  # values of each setting in which rows differ
     contrasts: tuple[Contrast, ...] = ()
     shares: tuple[Contrast, ...] = ()  # the better label is expected to have more coefficients near zero
-    shown: tuple[str, ...] = ()  # quantities drawn against accuracy, and ``readout``; if empty, all of them
+    shown: tuple[str, ...] = ()  # panels: quantities drawn against accuracy, or ``readout``. Empty for all panels
 
     @property
     def labels(self) -> list[str]:
@@ -73,7 +73,7 @@ class Principle:
         return f"Principle {self.number}: {self.title}"
 
     def study(self, profile: str) -> Study:
-        """The study of a profile. Any profile other than the two above trains the labels of the quick one."""
+        """The study of a profile. A profile other than :data:`FULL` and :data:`QUICK` has the quick study."""
         return self.studies.get(profile, self.studies[QUICK])
 
 
@@ -82,7 +82,7 @@ class Figure:
     """A figure of the paper."""
 
     principle: str  # number of the principle whose runs it shows
-    shown: tuple[str, ...] = ()  # see Study
+    shown: tuple[str, ...] = ()  # panels, as in Study
 
 
 @dataclass(frozen=True)
@@ -103,5 +103,5 @@ class Decision:
 
 
 def key_width(job: Job) -> int:
-    """n, the key width of one head of the job's mixers. Their ranks do not depend on a budget."""
+    """n, the key width of one head of the job's mixers, whose ranks do not depend on a budget."""
     return (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head

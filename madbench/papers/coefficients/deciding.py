@@ -1,4 +1,4 @@
-"""The decision of a principle from its runs, in the way that the principle names."""
+"""The decision of a principle from its runs, by the method that ``Principle.judge`` names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from madbench.papers.coefficients.verdicts import decide_contrasts
 
 
 def decide(principle: Principle, study: Study, results: Results) -> Decision:
-    """The decision of the principle. Trained models are measured if it needs them.
+    """The decision of the principle. Trained models are measured if the method needs measurements.
 
     Raises ``StoreError`` if no seed is done, for example while another process trains all of them.
     """

@@ -28,7 +28,7 @@ POINT_COLUMNS = dict.fromkeys(("protocol", "panel", "series", "label"), str) | d
 
 
 def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """The data of :func:`bar_figure`: labels grouped by readout, or by A if all have one readout."""
+    """The data of :func:`bar_figure`. Labels are grouped by readout, or by A if all have the same readout."""
     labels = {label: parse(label) for label in dict.fromkeys(scores.label)}
     is_by_readout = len({label.readout for label in labels.values()}) > 1
     rows: list[dict[str, Any]] = []
@@ -82,7 +82,8 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
 
 
 def _offsets(rows: pd.DataFrame, variants: Sequence[str]) -> pd.Series:
-    """The distance of each row's bar from the middle of its group, in bars. A group has bars for its own variants."""
+    """The distance of each row's bar from the middle of its group, in bar widths. A group has no bar for variants that
+    it lacks."""
     rank = rows.variant.map(variants.index).groupby(rows.group).rank("dense")
     return rank - (rank.groupby(rows.group).transform("max") + 1) / 2
 
@@ -97,7 +98,10 @@ def point_decision(
     remarks: Mapping[str, str] | None = None,
     **look: Any,
 ) -> Decision:
-    """A decision with a :func:`point_figure` of ``points``, rows of :data:`POINT_COLUMNS`. ``look`` is passed to it."""
+    """A decision with a :func:`point_figure` of ``points``, rows of :data:`POINT_COLUMNS`.
+
+    ``look`` has further arguments of the figure.
+    """
     frame = frame_of(points, POINT_COLUMNS, protocol)
     draw = functools.partial(point_figure, frame, principle, axes_of, **look)
     return Decision(table, verdicts, frame, draw, remarks=remarks or {})
@@ -113,10 +117,10 @@ def point_figure(
     is_line: bool = False,
     bands: Mapping[str, float] = MappingProxyType({}),
 ) -> Page:
-    """Points or lines of each series, one panel per entry of ``axes_of``, which has Matplotlib's settings of the axes.
+    """Points or lines of each series, in panels. ``axes_of`` maps a panel to Matplotlib's settings of its axes.
 
-    A panel in ``bands`` has lines and a shaded band of that distance around y = 0. Its y axis is linear in the band and
-    logarithmic beyond.
+    A panel in ``bands`` has lines, and a shaded band up to that distance from y = 0. Its y axis is linear in the band
+    and logarithmic beyond.
     """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))

@@ -1,4 +1,4 @@
-"""Figure 9 over lengths: the number of coefficients of a row that a kernel sets to zero in a longer task."""
+"""Figure 9 by length of the task: the number of coefficients per row that a kernel sets to zero."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 COUNT = Scale(resolution=1 / 64)
-"""The scale of counts, which are means over 64 sequences. Limits, as of an accuracy, would add a smallest spread."""
+"""The scale of counts, which are means over 64 sequences. With limits, the test would assume a smallest spread."""
 
 
 def decide_lengths(request: Request, results: Results) -> Made:
@@ -52,9 +52,10 @@ def decide_lengths(request: Request, results: Results) -> Made:
 
 
 def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdict on each label, and its numbers: does the longest task have more suppressed coefficients?
+    """The verdict on each label, and its numbers: does the longest task suppress more coefficients than the shortest?
 
-    ``rows`` have one row per seed with ``label``, ``length`` and the number ``suppressed``. p is adjusted over labels.
+    ``rows`` has one row per label, length and seed, with the columns ``label``, ``length`` and ``suppressed``. p is
+    adjusted over labels.
     """
     shortest, longest = rows.length.min(), rows.length.max()
     gaps = {}

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from madbench.papers.quantities import Quantity
 
 LENGTHS = {QUICK: (32, 128), FULL: (128, 512)}
-"""The two lengths of the task of figure9_lengths by profile. Their ratio of 4 is that of the tasks of Figure 9."""
+"""The two task lengths of the item figure9_lengths, by profile. Their ratio is 4, as that of the tasks of Figure 9."""
 
 
 class PrincipleMeasure:
-    """Plans and decides a principle: the one of an item such as ``principle3``, or the one that ``figure1`` shows."""
+    """Plans and decides the principle of an item such as ``principle3``, or of a figure of it, such as ``figure1``."""
 
     @property
     def operators(self) -> list[str]:
@@ -127,13 +127,13 @@ class LengthsMeasure(PlainMeasure):
 
 
 def principle_of(request: Request) -> Principle:
-    """The principle of an item's id."""
+    """The principle of the requested item, which is the principle itself or one of its figures."""
     figure = FIGURES.get(request.item.id)
     return principle(figure.principle if figure else request.item.id.removeprefix("principle"))
 
 
 def study_of(request: Request) -> Study:
-    """The study of a request: at its size, on its tasks if it names any, with the quantities that its figure shows."""
+    """The study at the requested size, with the tasks of the request or item if any, and the panels of its figure."""
     study, tasks = principle_of(request).study(request.profile_name), request.tasks or request.item.tasks
     if request.item.id in FIGURES:
         study = dataclasses.replace(study, shown=FIGURES[request.item.id].shown)

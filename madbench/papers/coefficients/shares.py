@@ -1,4 +1,4 @@
-"""The two comparisons of Appendix D.2: shares of coefficients near zero of kernels and of other readouts."""
+"""The two comparisons of Appendix D.2: the shares of coefficients near zero, of kernels and of other readouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from madbench.papers.coefficients import Contrast
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 
 SHARE = Scale(resolution=1e-3)
-"""The scale of shares. Limits would give a sample the smallest spread of an accuracy, which a mean over pairs lacks."""
+"""The scale of shares. With limits, the test would assume a smallest spread, but means over many pairs vary less."""
 
 
 def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:

@@ -48,7 +48,8 @@ class SpacesMeasure(PlainMeasure):
 
 
 def coefficients(label: str) -> np.ndarray:
-    """Normalised coefficients (rows, 2) of second tokens of drawn sequences, without the rows of zeros of ReLU."""
+    """Normalised coefficients (rows, 2) of second tokens of drawn sequences. Rows of zeros, which ReLU can give, are
+    left out."""
     from madbench.mixers.cd.family import FAMILY
     from madbench.mixers.cd.sample_mixers import SampleMixers
 
@@ -58,7 +59,7 @@ def coefficients(label: str) -> np.ndarray:
 
 
 def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """One point per line: class, label and output. Classes that allow any factor are scaled to the panel."""
+    """One row per point: class, label and output. Outputs of classes without a fixed sum are scaled to the panel."""
     parts = []
     for name, a in of_class.items():
         label, _, is_one = CLASSES[name]

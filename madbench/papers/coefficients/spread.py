@@ -1,4 +1,4 @@
-"""Principle 5: the spread over seeds for each scale b, by initial standard deviation and key width."""
+"""Principle 5: the spread of accuracy over seeds for each scale b, by initial standard deviation and key width."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz:
 
 
 def spreads(results: Results) -> pd.DataFrame:
-    """One row per label, ``init_std``, key width and task: scale, rest of the label, values over seeds, and their ends.
+    """One row per label, ``init_std``, key width and task: accuracies of the seeds, the lowest and the highest.
 
-    ``init_std`` is the initial standard deviation of q, k, v and o.
+    ``scaling`` is the scale of the label, and ``group`` the label without it. ``init_std`` is the initial standard
+    deviation of q, k, v and o.
     """
     scores = whole_seeds(results.scores)
     rows = []
@@ -46,9 +47,10 @@ def spreads(results: Results) -> pd.DataFrame:
 
 
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
-    """The pooled standard deviation over seeds without the factor 1/sqrt(n) minus that with it, and p of equality.
+    """Returns (difference, p) for the spread over seeds of scales without and with the factor 1/sqrt(n).
 
-    This is Brown and Forsythe's test on values minus the median of their label and width. NaN if a kind has no seeds.
+    The difference is between pooled standard deviations, without minus with the factor. p is from Brown and Forsythe's
+    test. Both use values minus the median of their label and width. NaN if there are no seeds with or without it.
     """
     from scipy.stats import levene
 
@@ -64,9 +66,9 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def decide_spread(principle: Principle, results: Results) -> Decision:
-    """The decision from Brown and Forsythe's test, for each rest of a label and each ``init_std``.
+    """The decision from Brown and Forsythe's test, for each label without its scale, ``init_std`` and task.
 
-    Labels that cannot differ are marked.
+    Labels on which the scale has no effect get a verdict that says so.
     """
     rows = spreads(results)
     tests, verdicts, remarks = [], {}, {}
@@ -110,7 +112,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
 
 
 def _panel(label: str, start: float, task: str) -> str:
-    """The subject of a verdict, of a panel, or of lines of the table."""
+    """The name of a verdict, of its panel, or of lines of the table."""
     return f"{label}, init_std {start:g}, {title(task)}"
 
 

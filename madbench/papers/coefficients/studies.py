@@ -33,7 +33,7 @@ def _growth(constant: str, task: str, *overrides: str) -> Study:
 
 def _evolution(*tasks: str, heads: int, overrides: tuple[str, ...] = ()) -> Study:
     contrasts = [Contrast("diagonal above scalar", f"cd:id-d{kind}-cg", f"cd:id-s{kind}-cg") for kind in "gm"]
-    # the paper's headline: as its rows are, and with the unit keys of the mirrors on both sides
+    # the paper's headline, first with its own rows, then with unit keys in both mirrors and gates
     for group, block in (("mirrors above gates", "cg"), ("mirrors above gates of unit keys", "cug")):
         contrasts += [Contrast(group, "cd:id-hk2-cug", f"cd:id-{gate}-{block}") for gate in ("sg", "sm", "dg", "dm")]
     contrasts.append(Contrast("learned vectors above keys", "cd:id-hz2-cug", "cd:id-hk2-cug"))
@@ -168,5 +168,5 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def principle(number: str) -> Principle | None:
-    """The principle with a number such as ``2.1``. None if there is none."""
+    """The principle with a number such as ``2.1``. None if no principle has it."""
     return next((each for each in PRINCIPLES if each.number == number), None)

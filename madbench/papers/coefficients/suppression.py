@@ -1,4 +1,4 @@
-"""Principle 2.2: the number of states of a kernel that one query suppresses, and the number of independent ones."""
+"""Principle 2.2: the number of states of a kernel that one query suppresses, and the rank of these states."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
         counts.append(is_zero.double().sum(-1).mean(0).numpy())
         for b, head in np.ndindex(min(RANKED, len(a)), a.shape[1]):
             for row in is_zero[b, head]:
-                if int(row.sum()) > largest:  # a rank is at most their number
+                if int(row.sum()) > largest:  # the rank of states is at most their number
                     states = keys[b, head][row]
                     states = states / states.norm(dim=-1, keepdim=True).clamp(min=1e-30)
                     largest = max(largest, int(torch.linalg.matrix_rank(states, rtol=1e-6)))
@@ -55,7 +55,7 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
 
 
 def measure_suppressed(weights: Path, job: Job) -> Values:
-    """The largest number of suppressed coefficients and the largest rank; as detail, the largest number by row."""
+    """The largest number of suppressed coefficients and the largest rank. Details: the largest number by row."""
     counts, rank = suppressed(weights, job)
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
 
@@ -73,7 +73,7 @@ def count_points(label: str, seed: int, measured: Measurement, panel: str) -> li
 
 
 def count_table(rows: Sequence[Mapping[str, Any]], place: str, text_of: Callable[[Any], str], by: str = "") -> Listing:
-    """The table of rows of :func:`count_row`. ``by`` extends the list, in the caption, of what the maximum is over."""
+    """The table of rows of :func:`count_row`. ``by`` is added to the caption, after what the maximum is taken over."""
     caption = (
         f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
         f" heads{by}; largest rank of their states; the paper's bound on them."

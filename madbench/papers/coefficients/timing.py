@@ -28,7 +28,7 @@ FORMS = {
 LENGTHS = {"cpu": (256, 512, 1024, 2048, 4096), "cuda": tuple(2**i for i in range(9, 17))}
 WIDTH, HEADS = 64, 2
 FLASH, SSD = "FlashAttention-2 kernel", "SSD kernel"
-"""The kernels of Figure 5, without projections: from PyTorch, and on a GPU from flash-linear-attention."""
+"""The attention kernels of Figure 5, without projections: PyTorch's, and on a GPU that of flash-linear-attention."""
 KERNELS = {FLASH: 2.0, SSD: 1.0}
 """The expected slopes of the kernels."""
 NEAR = 0.35
@@ -36,7 +36,7 @@ NEAR = 0.35
 
 
 def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None = None) -> Decision:
-    """The decision from times of a forward pass of a layer with d 64, 2 heads and batch 1, and of available kernels."""
+    """The decision from times of a forward pass: of one layer (d 64, 2 heads, batch 1), and of available kernels."""
     lengths = lengths or LENGTHS[device.partition(":")[0]]
     verdicts, remarks, lines, cells, points = {}, {}, [], [], []
     for form, seconds, expected in _measured(lengths, device):
@@ -60,7 +60,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
 
 
 def _measured(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
-    """Every form and kernel with its seconds at each length, and the expected slope."""
+    """Yields each form and available kernel, with its seconds at each length and its expected slope."""
     for form, (label, path, expected) in FORMS.items():
         passes = {length: _layer_pass(label, path, length, device) for length in lengths}
         yield form, pass_seconds(f"{label} by path {path}", passes, device), expected

@@ -1,9 +1,9 @@
 """Proposition 2.6 (ii) with LoRA: adapters of a frozen model learn a changed task, on Q and K or on V and O.
 
 Base models are runs of an image task. Then every image is rotated by a quarter turn, or every class is renamed. The
-first change needs another look at the tokens, the second another readout. On each side two matrices of every mixer get
-the product of two thin matrices, which starts at zero. If no rank of a label is reduced, both sides have the same
-number of parameters.
+first change requires other attention weights, the second another readout. Adapters of a side are added to two matrices
+of every mixer. Each is a product of two thin matrices, zero at the start. If no rank of a label is reduced, both sides
+have the same number of parameters.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _measured(weights: Path) -> Values:
 
 
 class AdaptationMeasure(PlainMeasure):
-    """The measure of the item (:class:`madbench.papers.making.Measure`)."""
+    """Trains the models and their adapters, and compares the accuracies of both sides."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True

@@ -19,7 +19,7 @@ HEADS, RANK = 2, 16
 SIZES = {"GPT-2": (768, 1024), "MAD": (128, 128)}
 """The width d and the length T of the experiments."""
 SHARES = (8, 4)
-"""The shares in d_qk = d / (share n_head): of section 2.6 and Appendix L, and of eq. 57."""
+"""The values of ``share`` in d_qk = d / (share n_head): in section 2.6 and Appendix L, and in eq. 57."""
 
 
 def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]:
@@ -35,7 +35,7 @@ def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]
 
 
 def built_count(mixer: nn.Module) -> dict[str, int]:
-    """The number of weights of a mixer by the same parts."""
+    """The number of weights of a built mixer, by the parts of :func:`printed_count`."""
     weights = {name: p for name, p in mixer.named_parameters() if not name.endswith("bias")}
     sizes = {name: weight.numel() for name, weight in weights.items() if "conv" not in name}
     parts = {"first layer": ("q.", "k.", "qk_gate."), "maps to s": ("mix1.gate.", "mix2.gate.")}
@@ -45,12 +45,12 @@ def built_count(mixer: nn.Module) -> dict[str, int]:
 
 
 def first_share(counts: Mapping[str, int], d: int) -> float:
-    """The number of weights of the first layer and the sequence mixing, in units of d^2."""
+    """The number of weights of the first layer and of sequence mixing, divided by d^2."""
     return (counts["first layer"] + counts["maps to s"] + counts["tables"]) / d**2
 
 
 class AllocationMeasure(PlainMeasure):
-    """The measure that counts the weights of both mixers at the sizes of the experiments. Nothing is trained."""
+    """Counts the weights of both mixers at the sizes of the experiments. Trains nothing."""
 
     operators = tuple(LABELS)
 

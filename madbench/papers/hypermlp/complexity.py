@@ -1,4 +1,4 @@
-"""Table 3 of the HyperMLP paper: the exponents of length with and without mixing, and of the overhead by rank."""
+"""Table 3 of the HyperMLP paper: exponents of the length with and without mixing, and of the rank in the overhead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIXED, PLAIN = "R-12o!", "R"
 
 
 class Table3Measure(ComplexityMeasure):
-    """The measure of softmax and ReLU attention and HyperMLP over a sequence, with the counted overhead over r_s."""
+    """Measures softmax attention, ReLU attention and HyperMLP, and counts the overhead of mixing by rank and length."""
 
     cases = (
         Case("Softmax attention, training", "S", "chunked", 2, PAIRS),

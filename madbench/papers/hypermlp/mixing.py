@@ -28,16 +28,17 @@ STRUCTURE = {
     "compression": ("best_window", "an average over a window", "I.3.2"),
     "noisy_in_context_recall": ("best_window", "an average over a window", "I.3.1"),
 }
-"""The share of a kernel that the paper predicts to be large, by task: its name, a description, and the section."""
+"""The structure that the paper predicts for kernels, by task: name of its share, description and section."""
 KERNELS = Quantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
 """The stored quantity: the shares of each structure in every learned kernel, for every run."""
 LEAST_SEEDS = 3
 MOST, BY_CHANCE = 0.5, 0.05
-"""A prediction is supported from the first share of kernels on, and contradicted up to the second."""
+"""Bounds on the share of kernels with the structure, for every seed: above ``MOST`` the prediction is reproduced, up to
+``BY_CHANCE`` it is contradicted."""
 
 
 class LearnedMixing(TableMeasure):
-    """The measure that inspects the chosen run of every label, task and seed, and draws kernels of the first seed."""
+    """Inspects the run with the chosen rate of every label, task and seed, and draws the kernels of the first seed."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -99,7 +100,7 @@ def judge(shares: list[float]) -> str:
 
 
 def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
-    """The table with one line per label and task: shares of kernels above random tables by seed, and mean shares."""
+    """The table with one row per label and task: mean shares, and by seed how many kernels exceed random tables."""
     from madbench.analysis.rendering import Listing
 
     cells, lines = [], []

@@ -37,7 +37,7 @@ REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not enough data"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A column of the table: a task of lm-evaluation-harness, its metric, and its examples before a question."""
+    """A column of the table: a task of lm-evaluation-harness, its metric, and the number of few-shot examples."""
 
     heading: str
     task: str
@@ -102,7 +102,7 @@ def published_rows(request: Request) -> list[PublishedRow]:
 
 
 def differences(rows: Sequence[PublishedRow]) -> list[str]:
-    """Texts on printed Avg Ranks and #Top1 of a group that do not follow from its columns."""
+    """One text per printed Avg Rank or #Top1 that differs from the value computed from the columns."""
     texts = []
     for row, standing in zip(rows, standings({row.model: [*row.values.values()] for row in rows}).values()):
         exact, printed = standing.average_rank, row.average_rank
@@ -114,7 +114,7 @@ def differences(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
-    """Texts on models whose Avg Rank ends in a half of the last digit and is printed rounded down."""
+    """One text per model whose Avg Rank is halfway between two printed numbers, and is rounded down."""
     exact = standings({row.model: [*row.values.values()] for row in rows})
     return [
         f"{row.model} {exact[row.model].average_rank:.3f} is printed {row.average_rank:.2f}"
@@ -124,7 +124,7 @@ def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 class Table2:
-    """The measure of the item (:class:`madbench.papers.making.Measure`)."""
+    """Trains small models, asks them, and compares printed and stored benchmarks."""
 
     def keeps_weights(self, request: Request) -> bool:
         return False  # language models always keep their weights
@@ -162,7 +162,7 @@ class Table2:
 
 
 def _labels(request: Request) -> list[str]:
-    """The requested labels. By default those of the table at its size, and those of the item at other sizes."""
+    """The requested labels. By default the table's labels for a profile of the table, else the item's labels."""
     if request.labels:
         return expand(request.labels)
     own = [row.label for row in published_rows(request) if row.profile == request.profile_name]
@@ -184,8 +184,8 @@ def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
 def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]:
     """The shares of right answers by label and task, with one number per finished run.
 
-    Our own tasks are asked and stored if necessary. Tasks of the paper are included if they were asked before
-    (``madbench lm evaluate``). It runs on a CPU in one thread, as it takes seconds, and threads on busy cores wait for
+    Our own tasks are measured and stored if they are not stored yet. Tasks of the paper are included if ``madbench lm
+    evaluate`` has stored them. On a CPU one thread is used: a task takes seconds, and on busy cores threads wait for
     each other.
     """
     import torch
@@ -230,10 +230,10 @@ def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
 
 
 def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str, float]]]:
-    """The benchmarks of stored runs of an unchanged profile by label and heading. Other runs are left out.
+    """The benchmarks by heading of each stored run of an unchanged profile, by label. Runs without any are left out.
 
-    The runs have the budget of the item for this profile, a vocabulary of the profile's size, and the same text: that
-    of most such runs.
+    The runs have the budget of the item for this profile, a vocabulary of the profile's size, and the same text. If
+    there are runs on several texts, those on the most frequent text are used.
     """
     from madbench.text.corpus import imagined_corpus
 
@@ -257,13 +257,16 @@ def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _whole(ours: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, list[float]]:
-    """The means of the labels that have every column, by label."""
+    """The mean of every column by label, for labels that have all columns."""
     means = {label: _means(runs) for label, runs in ours.items()}
     return {label: [*of_label.values()] for label, of_label in means.items() if len(of_label) == len(COLUMNS)}
 
 
 def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[str, str]:
-    """The verdict on the standings of our models at this size, and a remark on their number."""
+    """The verdict on whether :data:`BEST` has the best Avg Rank of our models at this scale, and a remark.
+
+    Not decided if a model has too few seeds or lacks a benchmark.
+    """
     whole = {label: values for label, values in _whole(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
     labels = dict.fromkeys(row.label for row in group)
     lacking = [label for label in labels if label not in whole]
@@ -280,14 +283,14 @@ def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[
 
 
 def _command(ours: Mapping[str, Sequence[Mapping[str, float]]], labels: Iterable[str]) -> str:
-    """The command that measures missing columns of stored runs, or all columns if there are no runs."""
+    """The command that measures the missing columns of stored runs, or all columns without stored runs."""
     runs = [run for label in labels for run in ours.get(label, ())] or [{}]
     tasks = dict.fromkeys(column.task for column in COLUMNS if any(column.heading not in run for run in runs))
     return f"madbench lm evaluate RUN... --tasks {','.join(tasks)}" if tasks else "train the others"
 
 
 def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[float]]], results: Results) -> Listing:
-    """The table of our own tasks, and of the paper's tasks that all runs have: one row per label, with standings."""
+    """The table with one row per label: our own tasks, the paper's tasks that all runs have, and standings."""
     from madbench.analysis.rendering import Listing, without_nan
 
     first = next(iter(answers.values()), {})
@@ -320,7 +323,7 @@ def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[flo
 def _published_table(
     item: Item, group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> Listing:
-    """The table of printed rows of one scale with recomputed standings. Our rows stand above those of their label."""
+    """The table of printed rows of one scale, with recomputed standings. Each has our row of its label above it."""
     from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
 
     printed = standings({row.model: [*row.values.values()] for row in group})

@@ -1,4 +1,4 @@
-"""The countable parts of Table 5: FLOPs of the mixers that exist here, and the order of magnitude of latencies."""
+"""The parts of Table 5 that need no timing: FLOPs of the mixers that madbench has, and ratios of printed latencies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRINTED = "table5_l40s.csv"
 WIDTH = 768
 ROWS = {"SM(Flash)": ("S flash", "S", 12, 0), "SM(Naive)": ("S naive", "S", 12, 0)}
 ROWS |= {"HyperGLU": ("G-cg-q-12o", "G-cg-q-12o", 2, WIDTH // 4)}
-"""The name and label in our count, the heads, and the total width of Q and K of eq. 57, by printed row."""
+"""By printed row: name and label in our count, number of heads, and r_qk of eq. 57 (0: the r_qk of the budget)."""
 NEAR = 0.002
 """The largest relative difference between a count and the printed number."""
 ORDER = 10.0
@@ -23,7 +23,7 @@ ORDER = 10.0
 
 
 class Table5Measure(PlainMeasure):
-    """The measure that counts FLOPs by formula and compares printed numbers. Nothing is timed."""
+    """Counts FLOPs by formula and compares printed numbers. Measures no time."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         with open(request.paper.file(PRINTED), newline="", encoding="utf-8") as file:

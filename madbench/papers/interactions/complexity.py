@@ -13,7 +13,7 @@ LONG = (512, 1024, 2048, 4096, 8192)
 
 
 class Table3Measure(ComplexityMeasure):
-    """Measures all rows: HyperAttention of orders 3 and 4, its linear form of orders 3 to 5. Also the growth with n."""
+    """Measures all rows, and how the exponent grows with the order n of HyperAttention (3 and 4; linear: 3 to 5)."""
 
     cases = (
         Case("Self Attention", "S", "chunked", 2, PAIRS),

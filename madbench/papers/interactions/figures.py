@@ -74,10 +74,10 @@ class Matrices:
 
 
 def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
-    """The learned matrices of a row's first seed, by the end of the figure's file name. Empty for other mixers.
+    """The learned matrices of a row's first seed, by suffix of the figure's file name. Empty for a mixer without them.
 
-    For linear attention on colliding agents these are C in the domain base, and T. If the embedding is sinusoidal, C in
-    its own coordinates is added. For other couplings there is only T.
+    T has the effects of symbols on a symbol. Linear attention on colliding agents has T, and E C E^T for the embedding
+    E. If the embedding is sinusoidal, C itself is added. Other mixers have only T.
     """
     effects, world, title = model.effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:
@@ -104,7 +104,7 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
 
 @style()
 def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
-    """The error against length, one panel per task. Lines: the worst seed; marks: every seed; crosses: predictions."""
+    """The error by length, one panel per task. Lines show the worst seed, marks every seed, and crosses predictions."""
     frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
     tasks, names = [task for task in WORLDS if task in set(frame.task)], list(dict.fromkeys(frame.row))
     colors = zip(distinct(PALETTE, len(names)), itertools.cycle(MARKERS))
@@ -173,7 +173,7 @@ def devised(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataF
 
 @contextmanager
 def _page(layout: Layout, size: tuple[float, float], title: str, note: str) -> Iterator[Page]:
-    """A page for panels that share more than axes, with the requested width and with title and note in place."""
+    """A page with the requested width, the title and the note, for figures that do not use :class:`Panels`."""
     title, note = title if layout.has_title else "", note if layout.has_caption else ""
     if width := WIDTHS.get(layout.width):
         size = width, HEIGHT if layout.is_small else min(size[1], width / size[0] * size[1] + 1.0)

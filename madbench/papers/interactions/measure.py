@@ -38,7 +38,7 @@ SHORT |= {"controls=true": f"controls=[{','.join(CONTROLS)}]"}
 DEVISED, EXACT = Colliding(positions=360, radius=5, embedding="sinusoidal"), 1e-10
 """The world of Figure 1, and the largest error of an entry that counts as rounding."""
 FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
-"""The embedding of each figure, and the end of its file's name: ``_coordinates`` for C in its own coordinates."""
+"""The embedding of each figure, and the suffix of its file name, which is ``_coordinates`` for a figure of C itself."""
 APART = 0.1
 """The smallest distance at which the learned C of Figure 2 counts as different from the devised C."""
 LEARNED_C = Quantity("learned_c", {"against": "devised C"})
@@ -94,8 +94,8 @@ class WorldMeasure:
 class FigureMeasure(WorldMeasure):
     """Trains colliding agents with the embedding of a figure, without controls, and draws only the figure's matrices.
 
-    For C in its own coordinates there is a verdict on whether the learned C differs from the devised C. It is for the
-    first seed, which is the one drawn.
+    A figure of C itself adds a verdict on whether the learned C differs from the devised C, for the drawn seed, which
+    is the first.
     """
 
     def plan(self, request: Request) -> Experiment:
@@ -134,10 +134,10 @@ def _measured(weights: Path, row: Row) -> Values:
 
 
 def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
-    """The Frobenius distance of the devised C from the nearest multiple of the learned C, as a share of its norm.
+    """The Frobenius distance of the devised C from the nearest multiple of the learned C, over the norm of the devised.
 
     Multiples count as equal because a factor of C can be moved to the values. The distance is the sine of the angle
-    between both: 0 for multiples, and at most 1.
+    between the two matrices: 0 for multiples, and at most 1.
     """
     cosine = float(learned @ devised / math.sqrt((learned @ learned) * (devised @ devised)))
     return math.sqrt(max(0.0, 1 - cosine**2))
@@ -155,7 +155,7 @@ class DevisedMeasure(PlainMeasure):
 
 
 def _override(text: str) -> str:
-    """The profile's override that a word of the command line stands for."""
+    """The override of the profile for a word of the command line, which may be one of :data:`SHORT`."""
     for short, override in SHORT.items():
         if text == short or short.endswith("=") and text.startswith(short):
             return text.replace(short, override, 1)
@@ -189,7 +189,7 @@ def error_table(rows: Sequence[Row]) -> Listing:
 
 
 def _number(value: float | None) -> str:
-    """The number with three digits from 1 on, two from 0.001 on, and one below."""
+    """The number as text: three significant digits from 1 on, two from 0.001 on, one below. ``-`` for no number."""
     if value is None or math.isnan(value):
         return "-"
     digits = ".3g" if value >= 1 else ".2g" if value >= 1e-3 else ".0e"

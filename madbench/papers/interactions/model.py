@@ -56,9 +56,9 @@ class InteractionModel(nn.Module):
     def effects(self) -> Tensor | None:
         """The learned effects, comparable across embeddings and factorisations (Corollary D.3).
 
-        The effect of other symbols on the first times their value, summed over heads. The shape is (S, S) for pairs and
-        (S, S, S) for triples that count once. None for other tuples, and for a mixer whose values are no such sum
-        (softmax). A ReLU layer after the mixer is left out.
+        An entry is the effect of the other symbols on the first one, times the value of the others, summed over heads.
+        The shape is (S, S) for pairs and (S, S, S) for triples, each counted once. None for longer tuples, and for
+        mixers such as softmax whose outputs are not such a sum. A ReLU layer after the mixer is left out.
         """
         if isinstance(self.mixer, HyperFeatureAttention) and self.mixer.linear and not self.mixer.rope:
             return self._pairs()
@@ -114,7 +114,7 @@ class ValueLoss(nn.Module):
         self.model = model
 
     def branch(self, symbols: Tensor, values: Tensor) -> str:
-        """Return the kind of operators of a call: one kind for all inputs of equal shapes and dtypes."""
+        """Return the name of the operators that a call runs. For inputs of equal shapes and dtypes it never differs."""
         return ""
 
     def forward(self, symbols: Tensor, values: Tensor) -> Tensor:

@@ -79,8 +79,8 @@ class Row:
         """The lowest error that a label of this kind can reach. None if it is not known."""
         label = parse(self.label)
         order = max(getattr(label, "orders", None) or [getattr(label, "degree", 0)])
-        floor = self.world.floor(self.label.partition(":")[0], order, length) if label.base else None  # not of softmax
-        return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow for it
+        floor = self.world.floor(self.label.partition(":")[0], order, length) if label.base else None  # softmax
+        return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow to reach 0
 
     def predicted(self, length: int) -> list[float]:
         """The errors that theory predicts for a control after a perfect fit at L*, by seed. Empty without a control."""
@@ -95,12 +95,12 @@ class Row:
 
     @property
     def is_learned(self) -> bool:
-        """True if no seed errs at L*."""
+        """True if every seed has an error of at most :data:`LEARNED_MSE` at L*, the length trained on."""
         return max(self.errors(self.world.length)) <= LEARNED_MSE
 
     @property
     def is_general(self) -> bool:
-        """True if no seed errs at any length."""
+        """True if every seed has an error of at most :data:`LEARNED_MSE` at every length."""
         return all(max(self.errors(length)) <= LEARNED_MSE for length in self.world.lengths)
 
     @property
@@ -230,7 +230,7 @@ def _colliding_claims(row: Row) -> list[Claim]:
 
 
 def _genotype_claims(row: Row) -> list[Claim]:
-    """Claims on lengths. The paper says that linear attention fits only the trained length, and a ReLU layer all."""
+    """Claims on lengths. By the paper, linear attention fits only the trained length, and with a ReLU every length."""
     world = row.world
     numbers = ", ".join(f"L {n}: {max(row.errors(n)):.1e}" for n in world.lengths)
     fits = _claim(row, f"{row.name}: no error at L*", "B.2", row.is_learned, numbers)

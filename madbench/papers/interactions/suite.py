@@ -242,7 +242,7 @@ def plan(
 ) -> Plan:
     """Plan jobs in the order task, setting, label, seed, without duplicates.
 
-    Without ``labels``, each task's default labels.
+    If ``labels`` is empty, the default labels of each task are planned.
 
     Raises ``LabelError`` if a label cannot see all tokens, ``BudgetError`` if it has no ranks or too few heads for its
     parts, and ``ConfigError`` for an invalid setting.
@@ -297,7 +297,8 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
 
 
 def canonical(job: Job) -> Job:
-    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`). Its setting is what a world makes."""
+    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`). Its setting is a key of its world's
+    content."""
     width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
     training = job.training.canonical(lambda training: training.schedule(training.steps))
     return canonical_job(job, width, length, setting={"world": setting}, training=training)

@@ -77,8 +77,10 @@ class InteractionTrial(Trial):
 
     @torch.inference_mode()
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return ``mse_<L>``, the mean squared error per test agent, ``mse`` at L*, and ``variance_<L>``, the error of
-        a constant.
+        """Return the metrics of the final tests.
+
+        ``mse_<L>`` is the mean squared error per test agent with L agents, ``mse`` that with L* agents, and
+        ``variance_<L>`` the error of a constant.
 
         ``effects_error`` is the mean squared difference between the entries of the learned and the theoretical matrix
         or tensor. For pairs, ``diagonal_error`` covers the diagonal only.

@@ -1,4 +1,4 @@
-"""The lemmas, corollaries and Table 1 of the paper as checks of ``cd:`` labels: V3, V5 to V13 and V16."""
+"""The lemmas, corollaries and Table 1 of the paper as the checks V3, V5 to V13 and V16 of ``cd:`` labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def checks(label: Label) -> Iterator[Check]:
 
 
 def _is_beyond_float64(label: grammar.Label, check: str) -> bool:
-    """True if the quantities that a check compares become infinite within its tokens."""
+    """True if the quantities that a check compares overflow float64 at the length of its sequences."""
     if check.startswith("V11"):
         return label.norm not in ("sum", "max") and growth(label, LONGER) > FLOAT64_EXPONENT
     return check.startswith("V8") and leaves_float64(label, LENGTH)

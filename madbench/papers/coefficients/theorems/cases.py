@@ -30,7 +30,7 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _rank(label: Label) -> Check:
-    """The check V5, Lemma 1, on the size of the smallest linear state that gives every query its output."""
+    """The check V5, Lemma 1: the size of the smallest linear state from which every query can read its output."""
 
     def excess() -> float:
         generator = torch.Generator().manual_seed(0)
@@ -78,7 +78,7 @@ def _mirrors(samples: SampleMixers) -> Iterator[Check]:
     kind = samples.label.mirror[-1:]
 
     def turns(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        """The largest imaginary part of an eigenvalue of two consecutive A, per head and place."""
+        """The largest imaginary part of an eigenvalue of the product of two consecutive A, per head and position."""
         a = mixer.evolution(x)[0]
         return torch.linalg.eigvals(a[1::2] @ a[::2]).imag.abs().amax(-1)
 

@@ -108,7 +108,7 @@ def _zeros(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _example(edge: float) -> Iterator[Check]:
-    """The checks V6, Example 1, on where exp(q.h) is near zero: within 0.001 for scores up to ``edge``."""
+    """The checks V6, Example 1: exp(q.h) is within 0.001 of zero for scores up to ``edge``, not for all below 0."""
     source = "against Example 1"
     scores = torch.linspace(edge, 0, 102, dtype=torch.float64)[1:-1]
     angles = math.pi * torch.linspace(1.5, 2.5, 102, dtype=torch.float64)[1:-1]
@@ -275,7 +275,7 @@ def _boundedness(samples: SampleMixers) -> Check:
         reason = "mirrors shrink or rotate the key, regardless of eta"
 
     def first() -> Tensor:
-        """a_i1 (3 seeds, H, T)."""
+        """a_i1, the coefficients of the first token, (3 seeds, H, T)."""
         coefficients = []
         for seed in CHECK_SEEDS:
             mixer, x = samples.sample(seed, length=LONGER)

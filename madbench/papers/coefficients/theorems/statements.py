@@ -1,4 +1,4 @@
-"""The statements of the paper on coefficient dynamics as checks of a label, and the words that they assume."""
+"""The paper's statements on coefficient dynamics as checks of a label, and the labels for which they are worked out."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ WORKED_OUT = {
 }
 """The values of a label's fields for which the statements were worked out, besides constant gates and absent values.
 
-They are written here and not taken from the grammar: nobody has asked yet what a lemma says of a new word. Its labels
-have no statements of the paper until the word is added here.
+The list is not derived from the grammar. A lemma may not hold for a value that is new in the grammar, so labels with
+such a value have no applicable statements until it is checked and added here.
 """
 FIRST_LEMMA = 7
-"""Number of the lemma on the first preset. The lemmas on the others follow in the order of Table 1."""
+"""The number of the lemma on the first preset. The lemmas on the other presets follow in the order of Table 1."""
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The checks of Table 1, of the lemmas, and of cases beside them.
+    """The checks of Table 1, of the lemmas, and of cases that the lemmas leave open.
 
-    None is applicable to a label with a word that they do not know. Those shown are then the checks of softmax.
+    For a label with a value outside :data:`WORKED_OUT` they are the checks of softmax, all marked as not applicable.
     """
     if not (reason := why_not_worked_out(samples.label)):
         yield from itertools.chain(_table1(samples), lemmas.checks(samples), cases.checks(samples))

@@ -1,4 +1,4 @@
-"""The rows of the paper's Table 1, coded independently as the recurrences and sums of the papers that they cite."""
+"""The rows of the paper's Table 1, coded independently from the recurrences and sums of the papers that they cite."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def scores() -> Tensor:
 
 
 def share(low: float, high: float) -> float:
-    """|T| of Z = [low, high]."""
+    """|T| for Z = [low, high]: the share of pairs with a score in Z."""
     z = scores()
     return float(((z >= low) & (z <= high)).double().mean())
 

@@ -48,7 +48,7 @@ class InteractionFamily:
     own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
 
     def parse(self, text: str) -> InteractionLabel:
-        """Parses the whole text."""
+        """The label that a whole text spells. Raises ``LabelError``."""
         return self.Label.parse(text)
 
     def begins(self, text: str) -> bool:
@@ -64,7 +64,7 @@ class InteractionFamily:
         return letters | {"budget": "over" if label.over else "matched"}
 
     def factors_of_other(self, label: Any) -> dict[str, str] | None:
-        """The factors of a label of another family: softmax attention has order 1 or degree 2. None for all others."""
+        """The factors of softmax attention, a label of another family of order 1 or degree 2. None for other labels."""
         if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
             return None
         return self.softmax | {"rope": "p" if label.rope else "", "rank": label.rank, "budget": "matched"}
@@ -90,7 +90,7 @@ class InteractionFamily:
         return one_factor_apart(self.factors(label), others)
 
     def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Empty: no setting acts other than through the ranks."""
+        """Empty, because settings act only through the ranks."""
         return {}
 
     def traits(self, label: InteractionLabel) -> Traits:

@@ -37,7 +37,7 @@ class InteractionAllocation(RankAllocation):
     flops_of_sums: Callable[[], float]
     """FLOPs per token of the running sums of base ``L``, over all heads."""
     numbers_of_sums: Callable[[], int]
-    """The numbers of these sums."""
+    """The number of entries of these running sums, over all heads."""
 
     @property
     def ranks(self) -> dict[str, int]:
@@ -56,7 +56,7 @@ class InteractionAllocation(RankAllocation):
         return self.slots * sum(self.widths.values()) * max(bytes_per_element, 4)
 
     def state(self, seq_len: int) -> int:
-        """The numbers that decoding carries after ``seq_len`` tokens. A complex number counts as two."""
+        """The size of the decoding cache after ``seq_len`` tokens, in numbers. A complex number counts as two."""
         if self.label.base == "C":
             return self.size.d_model * seq_len
         if self.label.base == "L":
@@ -66,8 +66,8 @@ class InteractionAllocation(RankAllocation):
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        They are twice the parameters plus the visible tuples. For base ``L`` the running sums count instead if they are
-        cheaper. Not counted are softmax, and RoPE of pairs.
+        They are twice the parameters plus the cost of visible tuples. For base ``L`` the running sums count instead of
+        tuples if they are cheaper. Softmax and the RoPE of pairs are not counted.
         """
         if seq_len < 1:
             raise BudgetError(f"{self.label}: seq_len must be at least 1, got {seq_len}")

@@ -1,4 +1,4 @@
-"""Checks of a mixer of interactions, measured on the operator as built. Checks of trained operators are elsewhere."""
+"""Checks of a mixer of interactions on the untrained operator. ``theorems/`` has the checks on trained operators."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ SHIFT, SHIFTS = 11, (11, 64, 257, 300)  # positions
 MIXED = 3e-2  # error of rows in bfloat16
 FAR = 66  # tokens, more than fit into any block of positions
 LONGER = (17, 33)  # additional lengths for pairs; loops over longer tuples would take too long
-MOST_TUPLES = 1500  # tuples of all rows in the loops of a reference
-MOST_GRID = 120_000  # tuples in one tensor
-MOST_ORDINARY = 130_000  # tuples and rows of a sequence at an ordinary size, as a power of its tokens
-LEAST_ORDINARY = 8  # tokens
-MOST_IN_LOOPS = 1300  # tuples of the rows that loops compute at an ordinary size
-MOST_ENTRIES = 30_000  # entries of a coupling at an ordinary size
+MOST_TUPLES = 1500  # limit of the tuples of all rows in the loops of a reference
+MOST_GRID = 120_000  # limit of the tuples in one tensor
+MOST_ORDINARY = 130_000  # limit of t^n for t tokens and degree n at an ordinary size
+LEAST_ORDINARY = 8  # smallest number of tokens at an ordinary size
+MOST_IN_LOOPS = 1300  # limit of the tuples of the rows that loops compute at an ordinary size
+MOST_ENTRIES = 30_000  # limit of the entries of a coupling at an ordinary size
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
-    """The checks of every label, then those of its base."""
+    """The checks of a label. Those that do not apply to it give the reason."""
 
     def check(
         name: str,
@@ -126,7 +126,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
 
 
 def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
-    """The checks at an ordinary size, with fewer tokens for tuples and a smaller width for full couplings."""
+    """The checks at a size of ordinary use, with fewer tokens for long tuples and less width for full couplings."""
     n, parts = label.degree, len(label.parts)
     width = next((d for d in (ordinary.SIZE.d_model, 48, 24, 12) if d**n <= MOST_ENTRIES or label.base != "C"), 6)
     tokens = next((t for t in range(ordinary.TOKENS, LEAST_ORDINARY, -1) if t**n <= MOST_ORDINARY), LEAST_ORDINARY)
@@ -297,7 +297,7 @@ def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
     keys = [k[:, [min(m, mixer.slots[-1] - 1)]] for m in range(mixer.degree - 1)]
 
     def scores(at: int) -> Tensor:
-        """Scores of the last row with tuples that contain a single token."""
+        """The scores of the last row with tuples whose slots all have the same token."""
         product = math.prod(rotate(key, at) for key in keys)
         return rotate(q, at)[:, :, -1:] @ product.transpose(-1, -2)
 

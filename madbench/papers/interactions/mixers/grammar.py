@@ -99,7 +99,7 @@ class InteractionLabel:
             raise BrokenRule("last part", problem, self.suggestions({self.numbers: fewest_parts(parts)}))
 
     def suggestions(self, *changes: Mapping[str, Any]) -> list[str]:
-        """Valid labels: this label with each change of fields, or the first suggestion for the error that results."""
+        """Valid labels: this label with each change of fields. An invalid one is replaced by its error's suggestion."""
         labels = []
         for change in changes:
             try:
@@ -174,7 +174,7 @@ class InteractionLabel:
 
     @classmethod
     def _following(cls, read: str) -> list[str]:
-        """The characters that may follow ``read``, the beginning of a label; at most one more completes the label."""
+        """The characters that may follow ``read``, the beginning of a label. At most one more completes the label."""
         return [
             letter for letter in LETTERS if any(cls.syntax.fullmatch(read + letter + end) for end in ("", "3", "q"))
         ]

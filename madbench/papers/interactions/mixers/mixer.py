@@ -1,4 +1,4 @@
-"""Shared parts of operators on tuples: paths, memory, blocks of rows and decoding; and projections of factored ones."""
+"""Shared parts of operators on tuples: paths, memory, blocks of rows, decoding, and projections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InteractionMixer(nn.Module):
     """A sum over tuples of tokens, for any kind of effects: its paths, blocks of rows, and decoding.
 
     Args:
-        linear: True if running sums can compute it too.
+        linear: True if the operator is linear, so that running sums can compute it too.
         rope: True if queries and keys are rotated by position.
         causal: True if row i sees tokens 0 .. i, False if it sees all tokens.
         max_len: number of tokens that a sliding :meth:`step` keeps.

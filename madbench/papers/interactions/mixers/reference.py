@@ -52,7 +52,7 @@ def _coupling_rows(mixer: InteractionMixer, c: list[Tensor], w: list[Tensor], x:
 def feature_reference(
     mixer: InteractionMixer, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
 ) -> Tensor:
-    """Def. F.3, eq. 39-40: x (B, T, d) -> (B, T or rows, d) in float64. ``widths`` are those of each head's factors."""
+    """Def. F.3, eq. 39-40: x (B, T, d) -> (B, T or rows, d) in float64. ``widths`` has the factors' widths by head."""
     w = {name: value.double() for name, value in mixer.named_parameters()}
     d_vo = w["o.weight"].shape[1] // len(widths)
     sequences = []

@@ -34,10 +34,11 @@ def visibility_mask(slots: int, tuples: str, seen: Tensor, causal: bool, first_r
 def tuple_sums(
     terms: Sequence[Tensor], tuples: str, dim: int, before: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """For each row, the sum over its tuples of the product of the slots' terms, in time linear in T (eq. 43: ``a``).
+    """For each row, the sum over its tuples of the product of the slots' terms, in time linear in T.
 
-    Ordered tuples: P^m_t = P^m_(t-1) + G^m_t P^(m+1)_t, from the innermost slot (oldest token) outward. Strict tuples
-    use P^(m+1)_(t-1) instead. The sums are P^1.
+    For ordered tuples the running sums of slot m are P^m_t = P^m_(t-1) + G^m_t P^(m+1)_t, from the innermost slot
+    (oldest token) outward, and the result is P^1. Strict tuples use P^(m+1)_(t-1) instead of P^(m+1)_t. For all tuples
+    the result is the product of one running sum of G^m per slot (eq. 43).
 
     Args:
         terms: G^m for slots 1 .. n-1, each (.., T, ..) with T at axis ``dim``. They broadcast against each other.

@@ -27,7 +27,8 @@ class World:
     vectors: ClassVar[Array]
     """The fixed embedding E (S, d), one row per symbol."""
     effects: ClassVar[Array]
-    """The theoretical matrix (S, S) or tensor (S, S, S): effect of other symbols on the first times their value."""
+    """The theoretical matrix (S, S) or tensor (S, S, S): the effect of other symbols on the first, times their value.
+    """
     floor: ClassVar[Callable[[str, int, int], float | None]]
     """Maps (family, order, length) to the lowest mean squared error that such a mixer can reach; None if unknown.
 

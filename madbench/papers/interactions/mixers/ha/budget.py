@@ -1,4 +1,4 @@
-"""Costs of HyperAttention. At ranks of d they are 4 d^2 with shared slots, for any degrees, and 2 n d^2 unshared."""
+"""Costs of HyperAttention. With r_qk = r_vo = d, parameters are 4 d^2 with shared slots and 2 n d^2 with unshared."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class HaAllocation(InteractionAllocation):
         }
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """FLOPs per token of sums over one slot after another, j1 first. Fewer slots have fewer but wider tuples.
+        """FLOPs per token if tuples are built one slot after another, j1 first. A beginning of m slots has m tokens.
 
-        With m slots of tokens, base ``C`` contracts d^(n - m) couplings per row, and d^(n - m + 1) values once for all
-        rows. Otherwise a product of keys takes d_qk, and a weighted sum of values 2 d_vo. The last slot takes 2 d_qk
-        and 2 d_vo; for base ``C`` it takes 2 d more for the readout. With RoPE keys are complex: a product takes 6
-        instead of 1, and a sum of products 4 instead of 2.
+        Base ``C``: each beginning in a row takes 2 d^(n - m) for couplings, each in the sequence 2 d^(n - m + 1) for
+        values if m > 1, and each tuple 2 d for the readout. Other bases: in a row, each tuple takes 2 d_qk and 2 d_vo,
+        and each shorter beginning d_qk for the product of keys and 2 d_vo for the sum of values. With RoPE keys are
+        complex, so 2 d_qk becomes 4 d_qk, and d_qk becomes 6 d_qk.
         """
         counted = Counter(self.degrees).items()
         return sum(heads * self._flops_of_head(n, seq_len, causal) for n, heads in counted) / seq_len
@@ -64,7 +64,7 @@ class HaAllocation(InteractionAllocation):
         """FLOPs of all rows of a head of degree n."""
 
         def starts(tokens: int, slots: int) -> int:
-            """The number of different first ``slots`` tokens among the tuples of a row that sees this many tokens."""
+            """The number of beginnings of ``slots`` slots among the tuples of a row that sees ``tokens`` tokens."""
             is_strict = self.label.tuples == STRICT
             seen = max(tokens - (n - 1 - slots), 0) if is_strict else tokens
             return count_tuples(seen, slots, self.label.tuples)
@@ -82,16 +82,16 @@ class HaAllocation(InteractionAllocation):
         return flops
 
     def flops_of_sums(self) -> float:
-        """FLOPs per token. A head has d_qk d_vo numbers, which are built, multiplied, added to sums, and read."""
+        """FLOPs per token of running sums. A head builds, multiplies, adds and reads d_qk d_vo numbers."""
         return sum(map(self._operations, self.degrees)) * self.widths["qk"] * self.widths["vo"]
 
     def numbers_of_sums(self) -> int:
-        """The numbers of the running sums of all heads. With RoPE they are complex."""
+        """The size of the running sums of all heads, in numbers. With RoPE they are complex, and count twice."""
         each = self.widths["qk"] * self.widths["vo"] * (1 + self.label.rope)
         return sum(map(self._sums, self.degrees)) * each
 
     def _sums(self, n: int) -> int:
-        """The running sums of a head of degree n: one per slot, or one if all slots have the same sum."""
+        """The number of running sums of a head of degree n: one per slot, or one if all slots have the same sum."""
         return 1 if self._slots(n) == 1 and self.label.tuples == ALL else n - 1
 
     def _operations(self, n: int) -> int:

@@ -140,7 +140,7 @@ class HyperAttention(FactoredMixer):
     def _sums_of_outer_slot(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same sums, computed per token of the newest slot, which leaves a problem with one slot less."""
+        """The result of :meth:`_sums`, added up over the tokens of the newest slot. For each, one slot less remains."""
         nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
         widths = (values[0].shape[-1], 1, 1)
         sums = [q.real.new_full((*q.shape[:3], width), fill) for width, fill in zip(widths, nothing)]
@@ -183,7 +183,7 @@ class HyperAttention(FactoredMixer):
         return Probe(by_lag(torch.cat(shares, dim=1)), matrices=matrices)
 
     def _shares(self, q: Tensor, keys: list[Tensor]) -> Tensor:
-        """The mean over slots of a row's effects, summed over the tuples with each token there, (B, H', T, T)."""
+        """The sum of a row's effects over tuples with a given token in a slot, as a mean over slots, (B, H', T, T)."""
         length, shares = q.shape[2], 0
         each = torch.eye(length, dtype=q.real.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
         for m in range(len(keys)):

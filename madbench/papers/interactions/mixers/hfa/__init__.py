@@ -1,1 +1,1 @@
-"""HyperFeatureAttention (Def. 5.1, F.3): a pair effect that is a product of pair effects, one per feature."""
+"""HyperFeatureAttention (Def. 5.1, F.3): the effect of a pair of tokens is a product of effects, one per feature."""

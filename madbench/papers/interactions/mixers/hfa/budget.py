@@ -1,4 +1,4 @@
-"""Costs of HyperFeatureAttention. At ranks of d they are 4 d^2 for any orders, and (3 + A) d^2 with a value product."""
+"""Costs of HyperFeatureAttention. With r_qk = r_vo = d, parameters are 4 d^2, or (3 + A) d^2 with a value product."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HfaAllocation(InteractionAllocation):
     least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """FLOPs per token of its (``seq_len`` + 1) / 2 pairs, or ``seq_len`` if not causal.
+        """FLOPs per token of its pairs: (``seq_len`` + 1) / 2 pairs on average, or ``seq_len`` if not causal.
 
         A pair takes 2 (r_qk + r_vo), plus A_h - 1 products per head. For base ``C`` it takes 2 d per factor and per
         head instead of the first two terms.
@@ -51,7 +51,7 @@ class HfaAllocation(InteractionAllocation):
         return 4 * self.numbers_of_sums()
 
     def numbers_of_sums(self) -> int:
-        """The numbers of the running sums of all heads, d_vo prod_a e_a per head."""
+        """The size of the running sums of all heads, in numbers: d_vo prod_a e_a per head."""
         widths = (factor_widths(self.widths["qk"], order, self.label.rope) for order in self.orders)
         return self.widths["vo"] * sum(map(math.prod, widths))
 
