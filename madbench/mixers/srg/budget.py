@@ -1,13 +1,13 @@
 """Costs of S/R/G mixers, and the ranks that match the parameters of softmax attention of the same width.
 
-Ranks are summed over heads: with d_qk and d_vo the widths of one head, H the heads and H_q the query heads (2 H for G
-and D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, r the rank of R(1) and R(2), L the
-maximum length.
+Symbols: d is the width of the model, L the maximum length, H the number of heads, and H_q the number of query heads,
+2 H for G and D and otherwise H. d_qk and d_vo are the widths of one head, and r is the rank of R(1) and R(2). Ranks are
+summed over heads: r_qk = H_q d_qk and r_vo = H d_vo.
 
-Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the
-parameters that c, D, s, n and h add (4 taps per channel, 4 d_qk + d_vo or in DIFF V2 d H, H_q, 2 d_qk, and d H). They
-are counted on both sides. The ``strict`` budget enforces this for all parameters. The ``paper`` budget uses the ranks
-of the HyperMLP paper (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
+Softmax attention of width d has 4 d^2 parameters. This is the budget of a label without ``!``. Five letters raise the
+budget by the parameters that they add: c (8 d), D (4 d_qk + d_vo, or d H in DIFF V2), s (H_q), n (2 d_qk) and h (d H).
+The ``strict`` budget is enforced for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper
+(Section 2.6, Appendix F.2.2, eq. 57) and is not enforced.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ TERMS = {
     "mix2": Term("H r (d + 1)", "W_S2 and its bias", lambda a: a.size.n_head * a.r * (a.d + 1)),
     "mix2_tables": Term("H L (2 r + 1)", "A2, B2, p2", lambda a: a.size.n_head * a.slots * (2 * a.r + 1), True),
 }
-"""All terms of :attr:`MlpAllocation.terms`. A letter of a label lists the terms that it adds to ``qk`` and ``vo``."""
+"""All terms of the parameter count. Every label has ``qk`` and ``vo``; the grammar lists the terms of each letter."""
 SHARED_FORMULAS = {"qk": "d (r_qk + r_k)", "vo": "d (r_v + r_vo)", "adapters": "r_a (2 d + r_v + r_vo)"}
-"""Formulas of terms if heads share keys or values: their ranks are r_k and r_v, summed over the shared heads."""
+"""Formulas that replace those of ``TERMS`` if heads share keys or values, whose ranks are then r_k and r_v."""
 ABSENT_TERMS = {
     ("gates", "qk"): ("vo_gate",),
     ("gates", "vo"): ("qk_gate",),
     ("differential", "v1"): ("contrast_gate",),
     ("differential", "v2"): ("contrast", "head_norm"),
 }
-"""Terms of letters that a label does not have, by setting and value."""
+"""Terms that a letter does not add if a setting has a certain value, by (setting, value)."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class MlpAllocation:
 
     @property
     def key_heads(self) -> int:
-        """Heads of keys. Each of the two sets of query heads of G and D has its own, except in DIFF V2."""
+        """The number of key heads. G and D have two sets of query heads with separate keys, except in DIFF V2."""
         return (
             self.query_heads // self.size.n_head * self.value_heads if self.differential == "v1" else self.value_heads
         )
@@ -173,7 +173,7 @@ class MlpAllocation:
         """All parameters of the mixer."""
         return sum(self.terms.values())
 
-    slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
+    slack = property(lambda self: self.size.rule.room(self), doc="The unused part of the budget. Negative if exceeded.")
 
     @property
     def ratio(self) -> float:
@@ -187,19 +187,19 @@ class MlpAllocation:
 
     @property
     def rotated(self) -> int:
-        """The number of channels of a query head that RoPE rotates, the first ones: whole pairs, and at least one."""
+        """The number of leading channels of a query head that RoPE rotates. It is even, and at least 2."""
         return max(2, 2 * math.floor(self.qk_width * self.rope_share / 2 + 1e-9))
 
     vo_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_vo, the width of one value head.")
     widths = property(lambda self: {"qk": self.qk_width, "vo": self.vo_width}, doc="Widths of one head, by side.")
 
     def tokens(self, length: int) -> int:
-        """The number of tokens of a sequence of this length for which a row has slots."""
+        """The number of tokens that have slots in the last row of a sequence of ``length`` tokens."""
         return min(length, self.window) if self.has_slots_of_window else length
 
     @property
     def most_tokens(self) -> float:
-        """The length of the longest sequence that the mixing tables have rows for. Infinite without tables."""
+        """The length of the longest sequence for which the mixing tables have rows. Infinite if any length fits."""
         is_limited = self.label.has_mixing and self.tokens(self.length + 1) > self.tokens(self.length)
         return self.length if is_limited else math.inf
 
@@ -212,16 +212,17 @@ class MlpAllocation:
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
         """Bytes that each token adds to the decoding cache: one key and one value per head of keys and values.
 
-        The inputs kept for the convolution and the rows of the registers do not grow, and are not counted. A cache of
-        w tokens is spread over ``max_len``.
+        The inputs kept for the convolution and the rows of the registers do not grow, and are not counted. With w, the
+        cache has at most w tokens, and its bytes are divided by ``max_len``.
         """
         share = min(1, self.window / self.length) if self.window else 1
         return (self.r_k + self.r_v) * bytes_per_element * share
 
     def state(self, seq_len: int) -> int:
-        """The numbers that decoding carries after ``seq_len`` tokens: keys, values, and three inputs of convolutions.
+        """The number of elements that decoding carries after ``seq_len`` tokens.
 
-        A window keeps its newest tokens. Keys and values of registers are parameters, and are not counted.
+        These are keys and values, with w only of the newest w tokens, and with c the last three inputs. Keys and values
+        of registers are computed from parameters, and are not counted.
         """
         inputs = (CONV_TAPS - 1) * self.d * self.label.conv
         return inputs + (self.r_k + self.r_v) * min(seq_len, self.window or seq_len)
@@ -260,7 +261,7 @@ class MlpAllocation:
 
 
 def _share(rank: int, heads: int, of_heads: int) -> int | Fraction:
-    """The rank of ``heads`` heads, if that of ``of_heads`` heads is ``rank``. Exact between admissible ranks too."""
+    """Converts the rank of ``of_heads`` heads to that of ``heads`` heads of the same width, as an exact fraction."""
     share = Fraction(rank * heads, of_heads)
     return share if share.denominator > 1 else operator.index(share.numerator)
 
@@ -278,13 +279,13 @@ def solve(
 
     Strict budget of a label with ``q`` (``v`` exchanges the sides): the ranks start at r_qk = d/4, r_vo = d and
     r = ``mix_rank``. If over budget, they are reduced in this order, each only as far as needed: r_qk down to d/8, r
-    down to 1, r_vo down to d/2, r_qk below d/8. Parameters left over go to r_vo. A label without ``q``, ``v`` and
-    ``!`` starts at r_qk = r_vo = d. A label with ``!`` keeps these ranks. If heads share keys or values, a
-    label without ``q`` and ``v`` gives what is left over to r_qk first, and what then remains to r_vo.
+    down to 1, r_vo down to d/2, r_qk below d/8. Unused parameters then increase r_vo. A label without ``q`` and ``v``
+    starts at r_qk = r_vo = d, and one with ``!`` keeps these ranks. If heads share keys or values, unused parameters of
+    a label without ``q``, ``v`` and ``!`` increase r_qk first, and then r_vo.
 
-    A rank is admissible if its width per head is a multiple of ``rank_multiple`` and of 1 (2 for d_qk with p, 8 for
-    d_vo from d_model 256 up), and with e if d_vo is at least 2. The full rank d is admissible too if the heads divide
-    it.
+    A rank is admissible if its width per head is a multiple of ``rank_multiple``. With p, d_qk must also be even. From
+    d_model 256 up, d_vo must be a multiple of 8. With n, d_qk is at least 2, and with e, d_vo is at least 2. The full
+    rank d is admissible too if it can be divided evenly among the heads.
 
     Paper's budget: r = ``mix_rank``. The compressed rank is d/4, or d/8 if the mixer with d/4, including tables,
     exceeds the budget; the other rank is d. Section 2.6 derives d/4 for labels with g, whose VO gate uses the d^2 that
@@ -372,7 +373,7 @@ class _Solver:
 
     @property
     def sides(self) -> dict[str, Side]:
-        """The admissible ranks by name, first the side that pays, then the side that keeps its rank and may grow."""
+        """The admissible ranks by name: the side that is reduced first, then the side that may grow, then ``mix``."""
         qk, vo = self.qk, self.vo
         return ({"vo": vo, "qk": qk} if self.variant.rank == "v" else {"qk": qk, "vo": vo}) | {"mix": Side()}
 
@@ -381,17 +382,17 @@ class _Solver:
         return MlpAllocation(self.variant, self.size, ranks, **self.own)
 
     def room(self, ranks: Mapping[str, int]) -> float:
-        """The parameters that remain of the budget; negative if it is exceeded. Affine in each rank."""
+        """The unused part of the budget. Negative if it is exceeded. Affine in each rank."""
         return self.allocate(ranks).slack
 
     def start(self, divisor: int) -> dict[str, int]:
-        """The initial ranks: d / ``divisor`` for the paying side, d for the other side, and ``mix_rank``."""
+        """The initial ranks: d / ``divisor`` for the side that is reduced first, d for the other, and ``mix_rank``."""
         pays, keeps, mix = self.sides
         mix_rank = self.mix_rank * self.variant.has_mixing
         return {pays: self.sides[pays].floor(self.d // divisor), keeps: self.sides[keeps].floor(self.d), mix: mix_rank}
 
     def smallest(self) -> dict[str, int]:
-        """The ranks of the smallest mixer that the order of payment can reach."""
+        """The ranks of the smallest mixer, after all reductions."""
         pays, keeps, mix = self.sides
         half = self.sides[keeps].ceil(-(-self.d // 2))
         return {pays: self.sides[pays].smallest, keeps: half, mix: int(self.variant.has_mixing)}

@@ -1,4 +1,4 @@
-"""The checks of a built S/R/G mixer: those of every mixer, those of this operator, and the theorems of its paper."""
+"""The checks of a built S/R/G mixer: general checks, checks of this operator, and the theorems of its paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ EXACT_NORM = 1e-5  # error of sums in float32
 
 
 def checks(family: Any, label: Variant) -> Iterable[Check]:
-    """The general checks, those of the operator, and then the paper's theorems. The theorems have letters."""
+    """The general checks, the checks of the operator, and the paper's theorems.
+
+    A theorem is checked only for labels whose letters it was worked out for (see :class:`Statements`).
+    """
     yield from general_checks(family, label, terms=2 if label.base == "D" else 1)  # D subtracts two softmax maps
     yield from _operator_checks(Statements(family, label, letters=None))
     theorems = Statements(family, label)
@@ -26,7 +29,7 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
 
 
 def _operator_checks(of_label: Statements) -> Iterable[Check]:
-    """The checks of what the operator does with any letter."""
+    """The checks of the operator that are not restricted to certain letters."""
     family, label, check = of_label.family, of_label.label, of_label.check
     is_softmax = label.has_softmax
     no_gates = "" if label.gates else "the label has no gates"
@@ -62,7 +65,7 @@ def _operator_checks(of_label: Statements) -> Iterable[Check]:
         what = "What a head reads out is orthogonal to its own value, and only that component is removed."
         yield check("exclusion", what, "arXiv 2603.09078", choices.exclusion, make=lambda *of: of)
     if label.window:
-        what = "Windows of any size give the results of the loops, and a window of all tokens is no window."
+        what = "Windows of any size give the results of the reference, and a window of all tokens has no effect."
         yield check("window", what, "Beltagy et al. 2020, Section 3.1", choices.windows, make=lambda *of: of)
     if label.registers and label.has_mixing:
         what = "With register_place=last, registers are the slots behind the tokens. Without mixing, the place is moot."

@@ -1,4 +1,4 @@
-"""Residuals of checks on S/R/G for some letters, and for settings other than the defaults."""
+"""Residuals of checks on single letters of S/R/G labels, and on settings other than the defaults."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TOKENS = 17
 BLOCK = 5  # rows per block of the path ``chunked``
 LONGER = Size(d_model=16, n_head=2, max_len=TOKENS + 2, budget="paper")
 CLOSED = -1e4  # a logit whose exponential is zero
-LEAST_EFFECT = 1e-3  # of a sink that has weight
+LEAST_EFFECT = 1e-3  # smallest accepted effect of a sink that has weight, or of a random head gate
 OPEN = 40.0  # bias of a gate whose sigmoid is one
 
 
 def one_gate(family: Any, label: Variant) -> Residual:
-    """Compares a mixer with one gate with its loops, its count, and a mixer whose other gate is always open."""
+    """Compares a mixer with one gate with the reference, its parameter count, and a mixer whose other gate is open."""
     residuals = []
     for side, other in (("qk", "vo"), ("vo", "qk")):
         settings = family.Settings(gates=side)
@@ -45,7 +45,10 @@ def one_gate(family: Any, label: Variant) -> Residual:
 
 
 def registers_at_the_end(family: Any, label: Variant) -> Residual:
-    """Compares a mixer whose registers follow the tokens with the loops. Without mixing, their place has no effect."""
+    """Compares a mixer whose registers follow the tokens with the reference.
+
+    Also checks that the place of registers has no effect without mixing.
+    """
     mixers = {}
     for place in ("first", "last"):
         settings = family.Settings(register_place=place)
@@ -64,7 +67,7 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
 
 
 def windows(family: Any, label: Variant) -> Residual:
-    """Compares every path and decoding with the loops, for small and large windows.
+    """Compares every path and decoding with the reference, for small and large windows.
 
     A window of all tokens is compared with no window.
     """
@@ -164,7 +167,7 @@ def equal_heads(family: Any, label: Variant) -> Residual:
 
 
 def of_all_tokens(family: Any, label: Variant) -> Residual:
-    """Compares every path without causality with the loops, and its last row with that of the causal mixer."""
+    """Compares a mixer whose rows see all tokens with the reference, and its last row with that of a causal mixer."""
     settings = family.Settings()
     allocation = family.solve(label, LONGER, settings)
     mixer, x = filled_mixer(partial(family.build, allocation, settings, causal=False))
@@ -175,7 +178,7 @@ def of_all_tokens(family: Any, label: Variant) -> Residual:
         mixer.path = path
         each[path] = difference(mixer(x), expected)
     each["last row"] = difference(mixer(x)[:, -1], causal(x)[:, -1])
-    if label.layout == "lag" and not (label.rope or label.conv):  # every row is the last row of a rotated sequence
+    if label.layout == "lag" and not (label.rope or label.conv):  # every row is the last of a shifted sequence
         rows = [causal(x.roll(TOKENS - 1 - row, dims=1))[:, -1] for row in range(TOKENS)]
         each["rows"] = max(difference(mixer(x)[:, row], of_row) for row, of_row in enumerate(rows))
     return _largest(each, "without causality")

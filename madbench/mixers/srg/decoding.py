@@ -1,11 +1,11 @@
-"""Decoding with an S/R/G mixer: a prompt at once, then token by token. Keys and values are written once, never moved.
+"""Decoding with an S/R/G mixer: a prompt at once, then token by token.
 
 ``y, cache = mixer.prefill(x)`` reads a prompt x (B, T, D) with the forward pass and keeps the part that later tokens
 need. ``y, cache = mixer.step(x, cache)`` reads one token (B, D). A step reads the keys, values and mixing tables of the
-visible slots, without copying them: t (H_q K + H V) numbers per sequence and 2 t R per mixed head.
+t visible slots, without copying them: t (H_q K + H V) numbers per sequence, and 2 t R per head with mixing.
 
-Keys and values are stored by position, and the free rows of a storage follow them. In the lag layout only the one row
-of scores and the one row of weights are reversed: slot l is the token l steps back.
+Both layouts store keys and values by position, so that a step adds rows behind them and reorders none. In the lag
+layout a step reverses only its one row of scores and its one row of weights: slot l is the token l steps back.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Decodable(Protocol):
 
 @dataclass
 class Storage:
-    """Memory for keys and values of C tokens. A row is written once, so that caches that share it stay valid."""
+    """Memory for keys and values of C tokens. A row is written once, so that several caches can share the memory."""
 
     k: Tensor  # (B, H_q, C, K), or once per group of heads that share keys and values
-    v: Tensor  # (B, H, C, V), likewise
+    v: Tensor  # (B, H, C, V), or once per group of heads
     used: int  # number of used rows; the rows after them are free
 
 
@@ -84,31 +84,31 @@ class Cache:
     rows: slice  # rows of the storage
     inputs: Tensor | None  # (B, 3, D), the newest inputs, for a convolution; zeros before the first token
     position: int  # number of tokens decoded so far; exceeds the number of rows with w, or if the cache slides
-    left: int = 0  # number of tokens before the rows that have left the window of w, and that mixing tables still count
-    angles: tuple[Tensor, Tensor] | None = None  # (ANGLES, K) each, for the positions around the newest, for RoPE
+    left: int = 0  # number of tokens that have left the window of w; in the position layout they keep slots
+    angles: tuple[Tensor, Tensor] | None = None  # cosines and sines of RoPE for ANGLES positions around the newest
 
     @property
     def k(self) -> Tensor:
-        """(B, H_q, length, K), rotated, by position."""
+        """The keys (B, H_q, length, K), rotated, in order of position."""
         return self.storage.k[:, :, self.rows]
 
     @property
     def v(self) -> Tensor:
-        """(B, H, length, V), by position."""
+        """The values (B, H, length, V), in order of position."""
         return self.storage.v[:, :, self.rows]
 
     @property
     def numbers(self) -> int:
-        """The numbers of the cache, without free rows of the storage and without angles."""
+        """The number of elements in the cache, without free rows of the storage and without angles."""
         return self.k.numel() + self.v.numel() + (0 if self.inputs is None else self.inputs.numel())
 
 
 def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-    """Rows of a prompt and the cache after it. See :meth:`DynamicMLP.prefill`."""
+    """Decodes a prompt. Returns its rows and the cache after it. See :meth:`DynamicMLP.prefill`."""
     _check_causal(mixer)
     if x.dim() != 3:
         raise TrainingError(f"{mixer.variant}: a prompt is (B, T, D), not {tuple(x.shape)}")
-    whole = x[:, : mixer.max_len] if slide else x  # each row beyond these sees a window of its own
+    whole = x[:, : mixer.max_len] if slide else x  # every later row sees another window, and takes a step
     projected = mixer.project(whole, 0)
     rows = mixer(whole, projected)
     cache = _extend(_empty_cache(mixer, whole), mixer, whole, projected, slide)
@@ -116,7 +116,7 @@ def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, C
 
 
 def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-    """The row of a token and the cache after it. See :meth:`DynamicMLP.step`."""
+    """Decodes a token. Returns its row and the cache after it. See :meth:`DynamicMLP.step`."""
     _check_causal(mixer)
     if x.dim() != 2:
         raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
@@ -129,7 +129,7 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
     cache = _extend(cache, mixer, row, projected, slide)
     k, v = cache.k, cache.v
     if cache.left and mixer.variant.has_mixing and not mixer.has_slots_of_window:
-        k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # slots by position count the tokens that have left
+        k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # tokens that have left keep their slots
     seen = mixer.for_each_head(replace(projected, k=k, v=v))
     if mixer.uses_sdpa and not (mixer.variant.base == "D" or mixer.variant.sink):
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
@@ -162,7 +162,7 @@ def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
 def _extend(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bool) -> Cache:
     """Adds the tokens x (B, M, D), projected to ``new``, to the cache.
 
-    A cache that slides drops its oldest tokens, and so does that of a label with w.
+    With ``slide`` only the newest ``max_len`` tokens are kept, and with w only the newest w tokens.
     """
     storage, end = cache.storage, cache.rows.stop
     kept, total = end - cache.rows.start, cache.left + end - cache.rows.start + x.shape[1]
@@ -176,7 +176,7 @@ def _extend(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bo
     is_writable = torch.is_inference_mode_enabled() or not (torch.is_grad_enabled() or storage.k.is_inference())
     is_free = storage.used == end and storage.k.shape[2] - end >= count
     if not (is_free and is_writable and storage.k.dtype == new.k.dtype):
-        # twice the kept rows, so that moving costs O(1) rows per token; with gradients every step moves them
+        # room for twice the kept rows, so that copying costs O(1) rows per token; with gradients every step copies
         usual = min(mixer.max_len, 2 * most) if mixer.window else mixer.max_len
         room = kept + count if torch.is_grad_enabled() else max(usual, kept + count, 2 * kept)
         k, v = (t.new_empty(*t.shape[:2], room, t.shape[3]) for t in (new.k, new.v))

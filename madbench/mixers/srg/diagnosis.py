@@ -55,7 +55,7 @@ def _sorted_labels() -> list[str]:
 
 
 def _following(before: str) -> set[str]:
-    """The characters after ``before`` in labels that begin with it, and "" if it is a label."""
+    """The characters that can follow ``before`` in a label, and "" if ``before`` is a label."""
     labels, found = _sorted_labels(), set()
     index = bisect.bisect_left(labels, before)
     while index < len(labels) and labels[index].startswith(before):

@@ -47,11 +47,11 @@ from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, need
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 HEAD_NORM_EPS = 1e-5
 QK_NORM_EPS = 1e-6  # as in Qwen3
-DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster even though they are recomputed
+DENSE_LIMIT_LENGTH = 512  # for longer inputs, path chunked is faster: it skips masked slots, but recomputes its blocks
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
-TILED_FROM_BYTES = 2**22  # size of this tensor from which tiles are faster; a smaller one fits in the cache anyway
+TILED_FROM_BYTES = 2**22  # size of the same tensor from which tiles are faster; a smaller one fits in the cache anyway
 MIXED_TILED_FROM_BYTES = 2**18  # the same with mixing, for which tiles need fewer passes
-SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing; below it torch's attention has fewer calls
+SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing, where torch's attention needs fewer calls
 
 
 @dataclass(frozen=True)
@@ -89,19 +89,20 @@ class DynamicMLP(nn.Module):
       position (H.5).
     - a: W_v and W_o are each the sum of a matrix and a product of two thin matrices, which starts at zero
       (Proposition 2.6).
-    - w: ``l`` runs over the last w tokens of the prefix and the registers. Tokens before them have no slot: R(1) and
-      R(2) keep the rows and columns of the others.
-    - s: each softmax has one more logit in its denominator, after R(1), which no slot has. It starts as the weights do,
-      as in transformers' gpt-oss.
+    - w: ``l`` runs over the last w tokens of the prefix and the registers. Earlier tokens have no slot: their rows and
+      columns are removed from R(1) and R(2).
+    - s: each softmax has one more term in its denominator, whose logit is learned and is not mixed by R(1). The logit
+      is initialized like the weights, as in transformers' gpt-oss.
     - n: ``q_t <- gain RMSNorm(q_t)`` for each head, and keys likewise, before RoPE, the gate and 1 / sqrt(d_qk). Keys
       of registers are normalized too. The two gains, which heads share, start at one.
-    - m: groups of heads share keys and values. They are projected and cached once per group, and repeated for every
-      head before anything else, so that each path computes them. The two sets of query heads of G and D have keys of
-      their own.
-    - h: what a head reads out, after everything else, is scaled by ``sigmoid(x_t w_h)``. There is no bias, and w_h
-      starts as the weights of the other gates do, so that a gate starts near 1/2, as in the authors' models
-      (Qiu et al. 2025). Marin's models take 2 sigmoid and start at zero, so that a gate starts at one.
-    - e: what a head reads out loses its component along the token's own value, the value that the head mixes (see
+    - m: groups of heads share keys and values. They are projected and cached once per group. They are then repeated for
+      every head before any other step, so that every path supports them. The two sets of query heads of G and D have
+      separate keys.
+    - h: the readout of a head is scaled by ``sigmoid(x_t w_h)``, after the norm of D and before the VO gate. There is
+      no bias, and w_h is initialized like the weights of the other gates, so that a gate starts near 1/2, as in the
+      authors' models (Qiu et al. 2025). Marin's models use 2 sigmoid and start w_h at zero, so that a gate starts at
+      one.
+    - e: the component along the token's own value is removed from the readout of a head (see
       :func:`madbench.mixers.srg.parts.exclude`). This happens before the norm of D and before all gates.
 
     Args:
@@ -115,9 +116,9 @@ class DynamicMLP(nn.Module):
         position_rows: for mixing without ``o``: ``from_start``, or ``from_end`` as in the paper's public code. The row
             of a position then depends on the length of the whole input.
         register_place: for k with mixing: ``first``, or ``last``, behind a row's last token.
-        causal: True if a row sees the tokens up to its own, False if it sees all tokens. By lag, slot l of row t of T
-            is then the token (t - l) mod T, so that the last row equals that of the causal mixer. A convolution still
-            reads earlier tokens only. With w, a row sees the tokens at a distance below w.
+        causal: True if a row sees the tokens up to its own, False if it sees all tokens. If False, slot l of row t of T
+            is, in the lag layout, the token (t - l) mod T, so that the last row equals that of the causal mixer. A
+            convolution still reads earlier tokens only. With w, a row sees the tokens at a distance below w.
         path: ``auto``, or one of these paths. All compute the same function.
 
             - ``reference``: loops in float64
@@ -125,9 +126,9 @@ class DynamicMLP(nn.Module):
             - ``chunked``: blocks of ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of
               B H T T
             - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal S, R and G without registers,
-              with w or s only S without mixing, and D without registers and mixing
+              w and s; causal S and D without registers and mixing, also with w and s
             - ``sdpa``: torch's scaled dot product attention; S and D without mixing and registers
-            - ``fused``: Triton kernels on a GPU; causal S, R and G without registers, w and s, S only with mixing
+            - ``fused``: Triton kernels on a GPU; causal S, R and G without registers, w and s; S must have mixing
         chunk: rows per block.
 
     Parameters: exactly ``allocation.total``.
@@ -208,9 +209,10 @@ class DynamicMLP(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """Initializes projections, taps, A and B from N(0, 0.02^2), and the norm's gain to one. The rest is zero.
+        """Draws the weights from N(0, 0.02^2), and sets the gains of norms to one.
 
-        Zero are p, biases, and the second factors of adapters. With one seed the values equal those of a new mixer.
+        p, all biases, and the second factors of adapters are set to zero. With the same seed the values equal those of
+        a new mixer.
         """
         redraw_parts(self)
         self._draw()
@@ -229,7 +231,7 @@ class DynamicMLP(nn.Module):
         return nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
 
     def forward(self, x: Tensor, projected: Projected | None = None) -> Tensor:
-        """x (B, T, D) -> (B, T, D). Row t of a causal mixer depends on rows 0..t only.
+        """Returns the mixed rows of x (B, T, D), of the same shape. Row t of a causal mixer depends on rows 0..t only.
 
         ``projected`` is the result of :meth:`project` for x, if it is already computed. Raises ``TrainingError`` for
         an x of another shape or of integers, and if T is 0 or too long.
@@ -270,27 +272,30 @@ class DynamicMLP(nn.Module):
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
 
-        Equals T calls of :meth:`step`, but needs only one :meth:`forward`. With ``slide``, tokens beyond ``max_len``
-        take one step each. With ``position_rows="from_end"`` only the last row and the cache equal those of steps,
-        because earlier rows depend on the length of the prompt.
+        The result equals that of T calls of :meth:`step`, but needs only one :meth:`forward`. With ``slide``, tokens
+        beyond ``max_len`` take one step each. With ``position_rows="from_end"`` only the last row and the cache equal
+        those of steps, because earlier rows depend on the length of the prompt.
         """
         return decoding.prefill(self, x, slide)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
 
-        Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error unless
-        ``slide`` is true, which keeps a window of the newest ``max_len`` tokens. Its output is the last row of
-        :meth:`forward` on the window alone (paper, Theorem 2.3). Exceptions are labels whose conv reads inputs before
-        the window, and labels whose scores depend on absolute positions: a gate follows RoPE, or ``rope`` is
-        ``mispaired``. With ``position_rows="from_end"`` a step is the last row of :meth:`forward` on the tokens so far;
-        a longer input gives another row. Without gradients (``torch.inference_mode()``) the cache is updated in place.
-        With gradients every step copies it.
+        The output equals row ``cache.position`` of :meth:`forward`. With ``position_rows="from_end"`` it equals the
+        last row of :meth:`forward` on the tokens so far, because a longer input gives another row.
+
+        With mixing, more than ``max_len`` tokens are an error unless ``slide`` is true, which keeps a window of the
+        newest ``max_len`` tokens. The output is then the last row of :meth:`forward` on the window alone (paper,
+        Theorem 2.3). Exceptions are labels with c, whose convolution reads inputs before the window, and labels whose
+        scores depend on absolute positions, because a gate follows RoPE or ``rope`` is ``mispaired``.
+
+        Without gradients (``torch.inference_mode()``) the memory of the cache is extended in place. With gradients
+        every step copies it.
         """
         return decoding.step(self, x, cache, slide)
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
-        """Scores, activations and weights (T x T each) of x (B, T, D), whose first row is at ``position``."""
+        """The scores, activations and weights of x (B, T, D), whose first row is at ``position``."""
         check_sequences(x, self.variant)
         self.check_length(x.shape[1])
         p = self.for_each_head(self.project(x, position))
@@ -337,7 +342,7 @@ class DynamicMLP(nn.Module):
         return Probe(w, h, h > 0 if self.variant.has_selection else None, values, kernels)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape, on this device and in this arithmetic."""
+        """The path that :meth:`forward` takes for an input of this shape, on the mixer's device and in its dtype."""
         if self.path != "auto":
             return self.path
         if is_symbolic(batch, length):
@@ -365,7 +370,7 @@ class DynamicMLP(nn.Module):
             return False
         if is_traced() and not self.is_stacked:
             return False
-        if not (torch.is_grad_enabled() or self.window):  # torch's attention computes what a window hides
+        if not (torch.is_grad_enabled() or self.window):  # torch's attention also computes what a window hides
             return False
         is_large = batch * heads * length * length * 4 >= SOFTMAX_TILED_FROM_BYTES and length > softmax.BLOCK_ROWS
         return is_large and softmax.keeps_weights(batch, heads, length, self.window)
@@ -392,11 +397,11 @@ class DynamicMLP(nn.Module):
         before: Tensor | None = None,
         angles: tuple[Tensor, Tensor] | None = None,
     ) -> Projected:
-        """Projects the tokens x (B, T, D) to queries, keys, values and strengths. The first token is at ``position``.
+        """Projects x (B, T, D) to queries, keys, values and mixing strengths. The first token is at ``position``.
 
-        With m there is one key and value per group of heads (:meth:`for_each_head` repeats them).
-        ``before`` are the preceding inputs (B, taps - 1, D), for a convolution. ``angles`` are those of the positions,
-        for RoPE, if already computed.
+        With m there is one key and value per group of heads (:meth:`for_each_head` repeats them). ``before`` are the
+        preceding inputs (B, taps - 1, D), for a convolution. ``angles`` are the RoPE angles of the positions, if they
+        are already computed.
         """
         k_in = v_in = x
         if self.k_conv:
@@ -438,7 +443,7 @@ class DynamicMLP(nn.Module):
         return replace(p, k=self._keys_of_heads(p.k), v=_repeat_heads(p.v, self.n_head))
 
     def _keys_of_heads(self, k: Tensor) -> Tensor:
-        """(B, heads of keys, S, K) -> (B, H_q, S, K). Both sets of query heads of DIFF V2 read the same keys."""
+        """Repeats keys for all query heads, (B, key heads, S, K) -> (B, H_q, S, K). In DIFF V2 both sets share keys."""
         if self.allocation.differential == "v2":
             k = torch.cat((k, k), dim=1)
         return _repeat_heads(k, self.query_heads)
@@ -454,11 +459,14 @@ class DynamicMLP(nn.Module):
         return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag and self.causal else p
 
     def _last_token(self, first_row: int, p: Projected) -> int:
-        """The last token that the first row of a block sees. Without causality this is the last token of all."""
+        """The last token that the first row of a block sees. If the mixer is not causal, this is the last of all."""
         return first_row if self.causal else p.k.shape[2] - 1
 
     def _seen(self, first_row: int, p: Projected, is_step: bool = False) -> Seen:
-        """The slots that the rows of a block see. The keys of a step are those that it sees, or all by position."""
+        """The slots that the rows of a block see.
+
+        In a step, ``p`` has only the visible keys, except with w and mixing in the position layout, where it has all.
+        """
         rows, tokens = p.q.shape[2], p.k.shape[2]
         if not self.window or self.has_slots_of_window:
             return None if is_step else self._last_token(first_row, p) + self.register_slots
@@ -474,7 +482,7 @@ class DynamicMLP(nn.Module):
         return append_slots(visible, registers, last).tril(last + self.register_slots)
 
     def _scores(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
-        """Scores (B, H_q, M, W + registers), of at most w tokens by lag. Undefined in slots that a row cannot see."""
+        """Scores (B, H_q, M, W + registers). Undefined in slots that a row cannot see. With w and o, W is at most w."""
         q = p.q * self.scale if self.variant.has_softmax else p.q
         if self.by_lag and self.causal and not is_step:
             z = lag_scores(q, p.k)
@@ -489,7 +497,7 @@ class DynamicMLP(nn.Module):
         return append_slots(z, to_registers, self._last_token(first_row, p))
 
     def _by_slot(self, z: Tensor, first_row: int, is_step: bool) -> Tensor:
-        """Converts tokens (B, heads, M, W) between positions and slots, for a step or for rows that see all tokens."""
+        """Converts z (B, heads, M, W) between positions and slots, for a step or for rows that see all tokens."""
         if not self.by_lag:
             return z
         return z.flip(-1) if is_step else swap_position_and_lag(z, first_row)
@@ -501,7 +509,7 @@ class DynamicMLP(nn.Module):
         return split_slots(w, self.register_slots, last)
 
     def _weights(self, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """h, a and w of :class:`Maps`, and the norm, from scores. a and w must still be divided by the norm."""
+        """Computes h, a and w of :class:`Maps` from the scores z, and the norm by which a and w must be divided."""
         h = self.mix1.right(mask_slots(z, seen), p.s1) if self.mix1 else z
         a, norm = activate(self.variant.base, h, seen, self._contrast(p), self.sink)
         return h, a, mask_slots(self.mix2.right_transposed(a, p.s2), seen) if self.mix2 else a, norm
@@ -509,9 +517,8 @@ class DynamicMLP(nn.Module):
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
         """Attends from rows ``first_row, ...`` to all keys up to the last of them: (B, H, M, V).
 
-        For a step, which has one row, the keys are by position in both layouts. In float16, bases with a norm are
-        computed in float32: their scores and activations are divided by the norm only at the end, and are too small
-        before.
+        For a step, which has one row, the keys are by position in both layouts. In float16, R, G and L are computed in
+        float32: their scores and activations are divided by the norm only at the end, and may be too small for float16.
         """
         if self._exceeds_float16(p):
             with without_autocast(p.q):
@@ -537,7 +544,7 @@ class DynamicMLP(nn.Module):
         return _repeat_heads(_split_heads(v[None], self.allocation.value_heads), self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-        """Applies ``operator`` to the projected rows of the heads. Handles an axis of models under ``vmap``."""
+        """Applies ``operator`` to the projected rows of the heads, also under ``vmap`` over models."""
         tables = (mixing and mixing.tables(rows[0].shape[-2]) for mixing in (self.mix1, self.mix2))
         inputs = (self.variant.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
@@ -551,27 +558,27 @@ class DynamicMLP(nn.Module):
             seen = self._keys_of_rows(start, end, length)
             first_row = start - seen.start
             if self.by_lag and self.causal:
-                seen = slice(length - end, length + 1 - seen.start)  # a row more, as in newest_first
+                seen = slice(length - end, length + 1 - seen.start)  # one more row, as in newest_first
             block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, *others)
             blocks.append(recompute(self._attend_block, first_row, *block, module=self))
         return torch.cat(blocks, dim=2)
 
     def _keys_of_rows(self, start: int, end: int, length: int) -> slice:
-        """The keys that the rows of a block are computed from: those that they see, or more."""
+        """The range of keys that a block of rows is given. It contains all keys that the rows see."""
         first, last = 0, end if self.causal and not self.is_from_end else length
         if self._skips_hidden_keys():
             first, last = max(0, start - self.window + 1), min(last, end + self.window - 1)
         return slice(first, last)
 
     def _skips_hidden_keys(self) -> bool:
-        """True if blocks of rows leave out the keys before their windows. Slots by position count these keys."""
+        """True if blocks of rows get only the keys of their windows. With mixing by position, all keys have slots."""
         return self.window > 0 and (self.has_slots_of_window or not self.variant.has_mixing)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:
         return self.attend(Projected(*block), first_row)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
-        """For e, removes the component along the rows' own values from the readout of the heads, o (B, H, T, V)."""
+        """With e, removes the component along each token's own value from the readout of the heads, o (B, H, T, V)."""
         return exclude(o, p.v) if self.variant.exclusive else o
 
     def read_out(self, o: Tensor, x: Tensor) -> Tensor:
@@ -587,7 +594,7 @@ class DynamicMLP(nn.Module):
 
 
 def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:
-    """``scale`` times the norm of x, computed in the dtype of its gain. x itself without a norm."""
+    """Applies the norm to x in the dtype of its gain, and multiplies by ``scale``. Returns x if the norm is None."""
     if norm is None:
         return x
     y = norm(x.to(norm.weight.dtype))
@@ -595,10 +602,10 @@ def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, T, heads * C) -> (B, heads, T, C)."""
+    """Splits channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, shared heads, T, C) -> (B, heads, T, C): consecutive heads share one."""
+    """Repeats shared heads, (B, shared heads, T, C) -> (B, heads, T, C). Consecutive heads get the same one."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)

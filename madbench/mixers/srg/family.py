@@ -114,12 +114,16 @@ class SRGFamily:
         return {name: value for name, value in letters.items() if name not in absent}
 
     def neighbours(self, label: Variant) -> tuple[Variant, ...]:
-        """All labels that differ from this one in exactly one factor, by factor and then as listed."""
+        """All labels that differ in exactly one factor, ordered by factor and then as in the list of labels."""
         others = ((other, self.factors(other)) for other in neighbours(label))
         return one_factor_apart(self.factors(label), others)
 
     def levels(self, label: Variant) -> dict[str, str]:
-        """Letters by factor, as contrasts name them. Mixing includes its layout; budget is the saving side, or !."""
+        """Letters by factor, as contrasts name them.
+
+        ``mix1`` and ``mix2`` include the letter o of the layout. ``budget`` is the letter of the side that saves
+        parameters, or ``!``.
+        """
         letters = self.factors(label) | {"budget": "!" if label.over else label.rank}
         if label.has_mixing:
             lag = "o" if label.layout == "lag" else ""
@@ -144,8 +148,8 @@ class SRGFamily:
     def effective(self, allocation: MlpAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that change this mixer other than through its ranks.
 
-        With one pair of rotated channels both rotations are equal. Without a QK gate the order of RoPE and gate is
-        irrelevant. Shares that rotate the same channels are equal. DIFF V2 has no initial lambda.
+        Settings without effect are left out: ``rope`` with a single pair of rotated channels, ``rope_order`` without a
+        QK gate, and ``lambda_init`` in DIFF V2. All values of ``rope_share`` that rotate the same channels become one.
         """
         without_effect = {"mix_rank", "rank_multiple"}
         if allocation.rotated <= 2:
@@ -161,7 +165,7 @@ class SRGFamily:
         return {name: value for name, value in settings.items() if name not in without_effect}
 
     def traits(self, label: Variant) -> Traits:
-        """The traits of the label. The diagonals p do not decay; adapters start at zero under both fidelities."""
+        """The traits of the label. The diagonals p get no weight decay, and adapters start at zero at any fidelity."""
         diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
         reads = {
             "rank_multiple": True,

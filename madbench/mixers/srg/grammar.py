@@ -285,7 +285,7 @@ class Variant:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if it adds parameters that must be saved elsewhere. Those of c, D, s, n and h raise the budget."""
+        """True if a letter adds parameters that must be saved elsewhere. c, D, s, n and h raise the budget instead."""
         return any(row.is_paid for row in self.letters)
 
     def query_heads(self, n_head: int) -> int:
@@ -300,11 +300,11 @@ for _row in LETTERS:
 FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
 """Factors in which labels can differ, in the order of the letters."""
 FACTOR_NAMES = {row.factor: row.name for row in LETTERS if row.factor in ("mix1", "mix2") or "_" in row.factor}
-"""Display names of factors, if they differ from the internal name. An internal name of several words is not shown."""
+"""Display names of ``mix1``, ``mix2`` and the factors of several words. Other factors are shown by their own name."""
 
 
 class RuleError(LabelError):
-    """A label that is valid in syntax but breaks a rule on the saving of parameters."""
+    """A label with valid syntax that breaks a rule about where parameters are saved."""
 
 
 def spell(letters: Collection[str]) -> str:

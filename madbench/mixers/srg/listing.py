@@ -23,7 +23,7 @@ _BEYOND_TABLE1 = {row.letter for row in LETTERS if not row.is_in_table1}
 def every_label() -> tuple[str, ...]:
     """All labels of the grammar, ordered by base, features, mixing, and the place where parameters are saved.
 
-    They are joined from the texts of segments: building 100,000 variants takes seconds.
+    They are joined from the texts of segments, because building 100,000 variants would take seconds.
     """
     budgets = {False: [*_segment("rank", "")], True: [(letter, True) for letter in (*_letters_of("rank"), "!")]}
     labels = []
@@ -62,10 +62,10 @@ def listing_key(variant: Variant) -> tuple[int, ...]:
 
 
 def neighbours(variant: Variant) -> list[Variant]:
-    """The variants that can differ from this one in one factor, in the order of the list, and a few others.
+    """Candidates for the variants that differ in one factor, in the order of the list. A few differ in more.
 
-    Rank, layout and budget follow from each other and from the letters that add parameters, so they are tried in every
-    combination with every change of another field.
+    Rank, layout and budget depend on each other and on the letters that add parameters. They are therefore tried in
+    every combination with every change of another field.
     """
     dependent = ("rank", "layout", "over")
     changes: list[dict[str, str | bool]] = [{}]

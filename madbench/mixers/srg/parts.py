@@ -31,7 +31,7 @@ ROPE_BASE = 10000.0
 
 @dataclass(frozen=True)
 class Projected:
-    """Projections of the rows of a block and of the tokens that they see; one row per query except for ``k``, ``v``."""
+    """Projections for a block of rows. ``k`` and ``v`` have one row per key, the others one per query."""
 
     q: Tensor  # (B, H_q, T, K), rotated and gated
     k: Tensor  # (B, H_q, S, K), rotated
@@ -47,14 +47,18 @@ class Projected:
 
 
 Seen = int | Tensor | None
-"""The slots that the rows of a block see: those up to an index in the first row, and one more in each further row; or a
-mask (M, W); or all, if None."""
+"""The slots that the rows of a block see.
+
+int: the last visible slot of the first row; each further row sees one more. Tensor: a mask (M, W). None: all slots.
+"""
 
 
 def activate(
     base: str, h: Tensor, seen: Seen, contrast: Tensor | None = None, sink: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Hidden scores (B, heads, M, W) -> activations (B, H, M, W) and the norm (B, H, M, 1) still to divide by.
+    """Applies the base's activation to hidden scores h (B, heads, M, W).
+
+    Returns activations (B, H, M, W), and the norm (B, H, M, 1) by which they must still be divided, or None.
 
     S is softmax, R is ReLU of L2Norm, L is L2Norm, and G is Softplus times ReLU of L2Norm (paper, eq. 11). G has 2H
     heads: the first H are the gate and the last H the scale. D has 2H heads too: the first softmax minus ``contrast``
@@ -84,7 +88,7 @@ def activate(
 
 
 def mask_slots(x: Tensor, seen: Seen) -> Tensor:
-    """Sets the slots of x (..., M, W) that a row cannot see to 0."""
+    """Sets those slots of x (..., M, W) to 0 that a row cannot see."""
     if isinstance(seen, Tensor):
         return x.masked_fill(~seen, 0)
     return x if seen is None else x.tril(seen)
@@ -100,7 +104,7 @@ def in_window(rows: int, tokens: int, first_row: int, window: int, causal: bool,
 
 
 def _norm(h: Tensor) -> Tensor:
-    """The norm, computed in float32 or wider: EPS and a long sum are beyond bfloat16."""
+    """The norm, computed in float32 or wider, because 16 bits are too inexact for EPS and a long sum."""
     return wide(h).square().sum(-1, keepdim=True).add(EPS).sqrt()
 
 
@@ -111,8 +115,8 @@ def rotate(
 
     ``style="rotation"``: every pair is rotated by one angle, so scores depend on the offset of two positions only.
     ``style="mispaired"``: angles laid out for half-split pairs are applied to interleaved pairs (2i, 2i + 1), as in the
-    paper's public code. The two coordinates of a pair are then rotated by different angles. ``angles`` are those of
-    :func:`rotary_angles`, if already computed. If they are of fewer channels, only the first channels are rotated.
+    paper's public code. The two coordinates of a pair are then rotated by different angles. ``angles`` is the result of
+    :func:`rotary_angles`, if already computed. If it has fewer channels than x, only the first channels are rotated.
     """
     cos, sin = angles or rotary_angles(x, first_position)
     width = cos.shape[-1]
@@ -149,7 +153,7 @@ class ShortConv(nn.Module):
         self.weight = nn.Parameter(torch.empty(d_model, CONV_TAPS))
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """x (B, T, D), and the three inputs before it (B, 3, D) or zeros -> (B, T, D)."""
+        """Convolves x (B, T, D). ``before`` are the three inputs before x (B, 3, D), or None for zeros."""
         return causal_convolution(x, self.weight, before)
 
 
@@ -171,7 +175,7 @@ class Contrast(nn.Module):
 
 
 def exclude(o: Tensor, v: Tensor) -> Tensor:
-    """o (..., V) without its component along v (..., V). If v is zero, o is unchanged and its gradients are finite.
+    """Removes from o (..., V) its component along v (..., V). If v is zero, o is unchanged and gradients are finite.
 
     The unit vector is v / max(|v|, EPS), in float32 or wider. Marin's code adds 1e-6 to the square of the norm.
     """
@@ -181,7 +185,7 @@ def exclude(o: Tensor, v: Tensor) -> Tensor:
 
 
 def newest_first(x: Tensor) -> Tensor:
-    """(..., S, C) in position order -> (..., S + 1, C): the newest row first, then a row of zeros at the end.
+    """Reverses x (..., S, C), so that the newest row is first, and appends a row of zeros: (..., S + 1, C).
 
     The last W + 1 rows are those of the first W positions, so that one reversed tensor serves every block.
     """
@@ -189,7 +193,7 @@ def newest_first(x: Tensor) -> Tensor:
 
 
 def lag_scores(q: Tensor, k_newest_first: Tensor) -> Tensor:
-    """q (..., M, K), keys (..., W + 1, K) from :func:`newest_first` -> scores (..., M, W), slot l = lag l.
+    """Scores by lag, (..., M, W), of q (..., M, K) with keys (..., W + 1, K) from :func:`newest_first`.
 
     Slots beyond a row's oldest key contain scores of other rows and must be masked.
     """
@@ -199,7 +203,7 @@ def lag_scores(q: Tensor, k_newest_first: Tensor) -> Tensor:
 
 
 def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
-    """Weights (..., M, W) by lag, zero in masked slots, and values (..., W + 1, V) -> (..., M, V)."""
+    """Readout (..., M, V) of values (..., W + 1, V) with weights (..., M, W) by lag, which are zero in masked slots."""
     rows, slots = w.shape[-2:]
     by_column = F.pad(w.flatten(-2), (rows - 1, 1)).unflatten(-1, (rows, slots + 1))
     return by_column @ v_newest_first
@@ -208,8 +212,8 @@ def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
 def swap_position_and_lag(z: Tensor, first_row: int) -> Tensor:
     """Converts (..., M, W) from position to lag order, and back, for rows from ``first_row`` that all see W keys.
 
-    Slot l of row t is the key at position (t - l) mod W: first the lags of a causal row, then the keys after it, the
-    last key first.
+    Slot l of row t is the key at position (t - l) mod W: first the keys up to row t, then the keys after row t, both
+    with the newest first.
     """
     rows, slots = (torch.arange(size, device=z.device) for size in z.shape[-2:])
     index = (first_row + rows[:, None] - slots) % len(slots)
@@ -217,7 +221,7 @@ def swap_position_and_lag(z: Tensor, first_row: int) -> Tensor:
 
 
 def append_slots(z: Tensor, registers: Tensor, last: int) -> Tensor:
-    """Slots of tokens (..., M, W) and of k registers (..., M, k) -> (..., M, W + k), registers behind a row's tokens.
+    """Puts the slots of k registers (..., M, k) behind the tokens z (..., M, W) that each row sees: (..., M, W + k).
 
     The first row sees ``last`` + 1 tokens, and each further row one more, up to W. Values in later slots are undefined.
     """
@@ -243,9 +247,9 @@ def _seen(rows: int, tokens: int, last: int, device: torch.device) -> Tensor:
 
 
 def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Tensor:
-    """y (Diag(gain) + into Diag(s) out_of^T): y (B, heads, M, W), s (B, heads, M, R) -> (B, heads, M, W).
+    """Returns y (Diag(gain) + into Diag(s) out_of^T), (B, heads, M, W).
 
-    ``into`` and ``out_of`` are (heads, W, R), ``gain`` is (heads, 1, W).
+    y is (B, heads, M, W), s (B, heads, M, R), ``into`` and ``out_of`` (heads, W, R), and ``gain`` (heads, 1, W).
     """
     if y.shape[-2] == 1:  # the rows of all sequences form one block, so that the tables are read once
         y, s = y[:, :, 0].transpose(0, 1), s[:, :, 0].transpose(0, 1)
@@ -261,7 +265,7 @@ class SequenceMixing(nn.Module):
     """R = I + Diag(p) + A Diag(s_t) B^T: R(1) or R(2) (paper, section 2.4, Lemma G.1). The matrix is never formed.
 
     ``A``, ``B`` (heads, L, r) and ``p`` (heads, L) are stored for the maximum length and sliced to the current slots.
-    Slot 0 has the same row at every length. With ``is_from_end`` the last slot has the same row instead.
+    Slot 0 uses the same table row at every length. With ``is_from_end`` the last slot does instead.
     ``s_t = sigmoid(gate(x_t))``. Parameters: heads L (2r + 1) in the tables, d heads r + heads r in the gate.
     """
 
@@ -274,20 +278,20 @@ class SequenceMixing(nn.Module):
         self.gate = nn.Linear(d_model, heads * rank)
 
     def tables(self, slots: int) -> Tables:
-        """The tables whose first ``slots`` rows are those of the slots. They may have more rows."""
+        """A, B and p, starting with the rows of the ``slots`` slots. Further rows may follow."""
         tables = (self.A, self.B, self.p)
         return tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
 
     def strengths(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> s (B, heads, T, R)."""
+        """The strengths s (B, heads, T, R) of the tokens x (B, T, D)."""
         return torch.sigmoid(self.gate(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def right(self, y: Tensor, s: Tensor) -> Tensor:
-        """y R: y (B, heads, M, W), s (B, heads, M, R) -> (B, heads, M, W)."""
+        """Returns y R, (B, heads, M, W), for y (B, heads, M, W) and s (B, heads, M, R)."""
         return self._mix(y, self.A, s, self.B)
 
     def right_transposed(self, y: Tensor, s: Tensor) -> Tensor:
-        """y R^T, shapes as in :meth:`right`."""
+        """Returns y R^T, with shapes as in :meth:`right`."""
         return self._mix(y, self.B, s, self.A)
 
     def _mix(self, y: Tensor, into: Tensor, s: Tensor, out_of: Tensor) -> Tensor:
@@ -298,7 +302,7 @@ class SequenceMixing(nn.Module):
 
 
 def _rows(table: Tensor, slots: int, is_from_end: bool) -> Tensor:
-    """Rows (heads, ``slots``, ...) of a table. Copied in an exported program, where ``slots`` may be all or fewer."""
+    """The rows of a table for ``slots`` slots, (heads, slots, ...). A copy in exported programs, else a view."""
     first = table.shape[1] - slots if is_from_end else 0
     if is_symbolic(slots):
         return table.index_select(1, first + torch.arange(slots, device=table.device))

@@ -1,4 +1,4 @@
-"""Attention from projections, written with operators of torch alone. Other paths take second derivatives from it."""
+"""Attention from projections, written with operators of torch alone. Other paths use its second derivatives."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class Mixing(NamedTuple):
 def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> Tensor:
-    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V), divided by its norm. For S, q must be scaled already.
+    """Returns the readout of the heads, o (B, H, T, V), divided by its norm.
 
-    Computed in float32 or wider, also under autocast.
+    Takes q and k (B, H_q, T, K) and v (B, H, T, V). For S, q must be scaled already. Computes in float32 or wider, also
+    under autocast.
     """
     dtype = q.dtype
     with without_autocast(q):

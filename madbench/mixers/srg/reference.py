@@ -25,13 +25,13 @@ def reference(
     rows: Sequence[int] | None = None,
     **settings: Any,
 ) -> Tensor:
-    """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
+    """Returns the output of a mixer for x (B, T, D) in float64, differentiable in x and in the parameters.
 
-    ``parameters`` is the state dict of a ``DynamicMLP``, in any floating dtype. ``rope`` and ``settings`` are its
-    arguments.
-    ``rows`` are the rows to compute; None means all. A row sees the tokens up to its own, or all of them if ``causal``
-    is false. In the lag layout the tokens behind it then follow, the last token first. With ``window``, it sees those
-    at a distance below it.
+    ``parameters`` is the state dict of a ``DynamicMLP``, in any floating dtype. ``rope`` and ``settings`` are arguments
+    of the ``DynamicMLP`` and of its allocation. ``rows`` are the rows to compute; None means all.
+
+    A row sees the tokens up to its own, or all tokens if ``causal`` is false. In the lag layout the slots of later
+    tokens then follow, the last token first. With ``window``, a row sees only tokens at a distance below ``window``.
     """
     w = {name: value.double() for name, value in parameters.items()}
     rows = range(x.shape[1]) if rows is None else rows
@@ -158,7 +158,7 @@ def softmax(z: Tensor, sink: Tensor | None) -> Tensor:
 
 
 def for_each_head(x: Tensor, width: int, heads: int) -> Tensor:
-    """Keys or values of shared heads, (T, shared heads * width) -> (T, heads * width). Consecutive heads share one."""
+    """Repeats shared keys or values for all heads, (T, shared heads * width) -> (T, heads * width)."""
     group = heads * width // x.shape[1]
     return torch.cat([x[:, head // group * width :][:, :width] for head in range(heads)], dim=1)
 
@@ -173,13 +173,13 @@ def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, lengt
 
 
 def convolve(x: Tensor, taps: Tensor) -> Tensor:
-    """x (T, D), taps (D, 4) -> (T, D). The last tap applies to the row itself."""
+    """Convolves x (T, D) with taps (D, 4). The last tap applies to the row itself."""
     rows = range(x.shape[0])
     return torch.stack([sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0) for t in rows])
 
 
 def _normalized(x: Tensor, gain: Tensor) -> Tensor:
-    """x (T, K), each row divided by its root mean square and scaled by the gain (K,)."""
+    """Divides each row of x (T, K) by its root mean square, and multiplies it by the gain (K,)."""
     return torch.stack([gain * row / torch.sqrt(row.square().mean() + 1e-6) for row in x])
 
 

@@ -15,9 +15,10 @@ BLOCK_NUMBERS = 2**18
 
 
 class ConvolveInBlocks(torch.autograd.Function):
-    """x (B, T, D), weight (D, taps) -> (B, T, D). The last tap applies to the current token; zeros precede the first.
+    """The convolution of x (B, T, D) with weight (D, taps), in blocks of sequences.
 
-    Higher derivatives are those of :func:`convolve`.
+    The last tap applies to the current token, and zeros precede the first token. Higher derivatives are those of
+    :func:`convolve`.
     """
 
     @staticmethod
@@ -65,7 +66,7 @@ def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None = None) 
 
 
 def convolve(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
-    """The convolution with operators of torch. ``before`` (B, taps - 1, D) are the inputs before the first, or None."""
+    """The convolution with operators of torch. ``before`` (B, taps - 1, D) are the inputs before x; None for zeros."""
     rows, length = pad_before(x, before, weight.shape[1] - 1), x.shape[1]
     first, *others = (rows[:, j : j + length] * tap for j, tap in enumerate(weight.unbind(-1)))
     return sum(others, first)
@@ -82,6 +83,6 @@ def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
-    """Blocks of sequences of x. For tensors without data only the first, as all need the same memory."""
+    """Blocks of sequences of x. Only the first block for tensors without data, because all need the same memory."""
     count = max(1, BLOCK_NUMBERS // max(1, x[0].numel())) if len(x) else 1
     return (slice(i, i + count) for i in range(0, len(x) if has_data(x) else min(1, len(x)), count))

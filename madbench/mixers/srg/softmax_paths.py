@@ -19,10 +19,11 @@ def attend(
     path: str, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, window: int, causal: bool,
     by_head: Callable[..., Tensor],
 ) -> Tensor:  # fmt: skip
-    """q, k (B, heads, T, K), v (B, heads, T, V), sink (heads,) -> (B, heads, T, V), on the path ``sdpa`` or ``tiled``.
+    """Softmax attention (B, heads, T, V) on the path ``sdpa`` or ``tiled``.
 
-    A row sees the tokens at a distance below ``window``, or all if it is 0. ``by_head`` calls an operator with rows of
-    the heads, as :meth:`DynamicMLP._by_head` does.
+    Takes q and k (B, heads, T, K), v (B, heads, T, V), and sink (heads,) or None.
+    A row sees the tokens at a distance below ``window``, or all tokens if ``window`` is 0. ``by_head`` is
+    :meth:`DynamicMLP._by_head`, which calls an operator with rows of the heads.
     """
     if path == "tiled":
         of_heads = None if sink is None else sink[:, None, None].expand(len(q), -1, 1, 1)
@@ -38,11 +39,12 @@ def attend(
 
 
 def append_sink(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Operands of softmax attention without a sink, (B, heads, T + 1, K + 1) and (B, heads, T + 1, V or K + 1).
+    """Converts q, k and v, so that attention without a sink gives the result of attention with the sink.
 
-    A token without a value stands before the others. Its key has the sink as its score with every query, by a further
-    channel. The first row of the result has no meaning; the rows after it are those of attention with the sink. Values
-    are padded to the width of keys if they are narrower, since some kernels need equal widths.
+    A token with a value of zero is put before the others, and a further channel gives its key the sink as its score
+    with every query. The first row of the result has no meaning; the other rows are those of attention with the sink.
+    Values are padded to the width of keys if they are narrower, since some kernels need equal widths. Returns q and k
+    (B, heads, T + 1, K + 1), and v (B, heads, T + 1, V or K + 1).
     """
     width = q.shape[-1]
     q = F.pad(q * ((width + 1) / width) ** 0.5, (0, 1), value=1.0)  # attention divides by the square root of the width

@@ -25,7 +25,7 @@ def attend_stacked(
 
 
 class _AsHeads(torch.autograd.Function):
-    """A function that has only a rule for ``vmap``. Gradients are those of the operator."""
+    """A function with a rule for ``vmap`` alone, which calls the operator. Gradients are those of the operator."""
 
     @staticmethod
     def forward(*inputs: Any) -> Tensor:
@@ -54,10 +54,13 @@ def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | No
 
 
 def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
-    """(N, B, i H, T, C) -> (B, i N H, T, C). If a head has several scores, all first ones stay before the second."""
+    """Merges N models into the heads, (N, B, i H, T, C) -> (B, i N H, T, C), for i scores per head.
+
+    The first scores of all heads stay before the second scores.
+    """
     return x.unflatten(2, (-1, n_head)).permute(1, 2, 0, 3, 4, 5).flatten(1, 3)
 
 
 def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
-    """(N, i H, ...) -> (i N H, ...), in the same order."""
+    """Merges N models into the heads, (N, i H, ...) -> (i N H, ...), in the order of :func:`_heads_of_rows`."""
     return table.unflatten(1, (-1, n_head)).movedim(0, 1).flatten(0, 2)

@@ -24,21 +24,23 @@ TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
 """Most rows of a tile. Fewer rows make more tiles and slower products; more rows compute more masked slots."""
 TILE_NUMBERS = 2**19
-"""Numbers in the largest sheets of a tile, 2 MiB in float32. More leave the cache; with fewer, calls dominate."""
+"""Most numbers in a sheet (see :mod:`madbench.mixers.srg.tiles`), 2 MiB in float32, so that tiles fit in the cache.
+With smaller sheets the overhead of calls dominates."""
 KEPT_NUMBERS = 2**20
-"""Most numbers in the largest sheets for which one tile has all sequences and keeps its values for backward."""
+"""Most scores of a batch, B H_q T T, for which a single tile has all rows and keeps its values for backward."""
 LEAST_ROWS = 16
-"""Fewest rows of a tile, even if its rows are so long that it exceeds the other limit."""
+"""Fewest rows of a tile, even if its sheets then exceed ``TILE_NUMBERS``."""
 
 
 def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     mix1: MixingTables | None, mix2: MixingTables | None,
 ) -> Tensor:  # fmt: skip
-    """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
+    """Returns the readout of the heads, o (B, H, T, V), divided by its norm.
 
-    For S, q must be scaled already. All arithmetic is in float32 or wider, also under autocast. Higher derivatives are
-    those of :func:`madbench.mixers.srg.plain.attend`, which keeps T x T numbers in memory.
+    Takes q and k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R) and s2 (B, H, T, R). For S, q must be scaled
+    already. All arithmetic is in float32 or wider, also under autocast. Higher derivatives are those of
+    :func:`madbench.mixers.srg.plain.attend`, which keeps T x T numbers in memory.
     """
     nothing = (None, None, None)
     mix1, mix2 = ((mix[0].mT, mix[1].mT, 1 + mix[2][:, None]) if mix else nothing for mix in (mix1, mix2))
@@ -74,7 +76,7 @@ def _plain(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     *tables: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """The function that :class:`_Tiled` computes, of the same inputs."""
+    """Computes the same as :class:`_Tiled`, from the same inputs, with operators of torch."""
     length = q.shape[2]
 
     def mixing(s: Tensor | None, of_s: Sequence[Tensor | None]) -> plain.Mixing | None:
@@ -108,7 +110,7 @@ class _Pass:
         """The operands and the single tile of a forward pass, kept for the backward pass."""
 
     def forward(self, keeps: bool) -> tuple[Tensor, Tensor | None]:
-        """Returns o in the dtype of q, and for R and G the norm (H, B, T). ``keeps``: keep the tile for backward."""
+        """Returns o in the dtype of q, and for R and G the norm (H, B, T). Keeps the tile for backward if ``keeps``."""
         q, _, v, *_ = self.inputs
         o = self._of_rows(v, q.dtype)
         norm = None if self.base == "S" else v.new_empty(self.n_head, self.batch, self.length, dtype=self.dtype)
@@ -155,12 +157,12 @@ class _Pass:
         return [*grads, *(None if x is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], tables))]
 
     def _groups(self) -> Iterator[slice]:
-        """Slices of sequences that share tiles. Without data, only the first: memory is all that counts then."""
+        """Slices of sequences that share tiles. Only the first for tensors without data, which measure only memory."""
         end = self.batch if has_data(self.inputs[0]) else self.entries
         return (slice(i, min(i + self.entries, self.batch)) for i in range(0, end, self.entries))
 
     def _blocks(self) -> Iterator[slice]:
-        """Slices of rows, one per tile. Without data, only the last two, which together need the most memory."""
+        """Slices of rows, one per tile. Only the last two for tensors without data, because they need most memory."""
         starts = range(0, self.length, self.rows)
         starts = starts if has_data(self.inputs[0]) else starts[-2:]
         return (slice(i, min(i + self.rows, self.length)) for i in starts)

@@ -68,10 +68,10 @@ class Sheet:
         start, width = (self.rows - 1) * by_lag, slots + by_lag
         of_head = self.entries * self.pitch * slots
         self.flat = memory[start : start + heads * of_head].view(heads, -1, slots)
-        """(heads, N M, W), by lag (heads, N (M + 1), W): rows by slot, for products with tables."""
+        """Rows by slot, (heads, N M, W), or in the lag layout (heads, N (M + 1), W), for products with tables."""
         size = (heads * self.entries, self.rows, width)
         self.keys = memory.as_strided(size, (self.pitch * slots, width, 1))
-        """(heads N, M, W), by lag (heads N, M, W + 1): rows by key, for products with q, k and v."""
+        """Rows by key, (heads N, M, W), or in the lag layout (heads N, M, W + 1), for products with q, k and v."""
         of_sequences = self.flat.view(-1, self.pitch, slots)
         self.diagonal = of_sequences[:, : self.rows, slots - self.rows :]
         self.blanks = (memory[:start], of_sequences[:, self.rows :]) if by_lag else ()
@@ -98,16 +98,16 @@ class Sheet:
         return self
 
     def fill(self, left: Tensor, right: Tensor) -> Self:
-        """Writes left right^T and masks it: q and k, or the gradient of o and v."""
+        """Writes left right^T and masks it. The factors are q and k, or the gradient of o and v."""
         torch.bmm(left, right.mT, out=self.keys)
         return self.mask()
 
     def of_rows(self, x: Tensor) -> Tensor:
-        """x (..., number of rows of ``flat``) -> (..., N, M), without the blank rows."""
+        """Converts x (..., number of rows of ``flat``) to (..., N, M), without the blank rows."""
         return x.view(*x.shape[:-1], self.entries, self.pitch)[..., : self.rows]
 
     def mix(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-        """Writes y R, where y may be this sheet. Returns (y A)^T before and after its product with s.
+        """Writes y R to this sheet, which may be y itself. Returns (y A)^T before and after its product with s.
 
         Values in masked slots are undefined afterwards.
         """
@@ -123,7 +123,10 @@ class Sheet:
     def unmix(
         self, y: Sheet, inner: tuple[Tensor, Tensor], s: Tensor, tables: Tables, grads: Tables, work: Sheet
     ) -> Tensor:
-        """Turns the gradient of y R, masked, into that of y. Adds the gradients of the tables; returns that of s."""
+        """Converts this sheet from the masked gradient of y R to the gradient of y. Returns the gradient of s.
+
+        Adds the gradients of the tables to ``grads``.
+        """
         product, strengthened = inner
         grad = torch.bmm(tables.B, self.flat.mT)
         add_product(grads.B, strengthened, self.flat)
@@ -202,7 +205,7 @@ class Tile:
             add_product(grads.k, columns.mT, x.q)
 
     def _fill(self, x: Operands, has_norm: bool = True) -> tuple[Sheet, Tensor | None]:
-        """Writes all sheets. Returns the sheet of weights, which v is read with, and for R and G the norm (H, N, M)."""
+        """Writes all sheets. Returns the sheet of weights, by which v is read, and for R and G the norm (H, N, M)."""
         z, h, a, norm = self.scores.fill(x.q, x.k), self.scores, self.a, None
         if x.mix1:
             h, self.inner1 = self.hidden, self.hidden.mix(z, x.s1, x.mix1)

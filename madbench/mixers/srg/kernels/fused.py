@@ -1,4 +1,4 @@
-"""The kernels as torch operators, with gradients and autocast. torch.compile does not look inside or split graphs."""
+"""The kernels as torch operators, with gradients and autocast. torch.compile keeps each as one call in its graph."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     mix1: Tables | None, mix2: Tables | None,
 ) -> Tensor:  # fmt: skip
-    """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
+    """Returns the readout of the heads, o (B, H, T, V), divided by its norm.
 
-    For S, q must be scaled already. q, k and v are multiplied in autocast's dtype, or in their own; s and the tables
-    stay float32.
+    Takes q and k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R) and s2 (B, H, T, R). For S, q must be scaled
+    already. q, k and v are multiplied in autocast's dtype, or in their own without autocast. s1, s2 and the tables stay
+    float32.
     """
     dtype, length = arithmetic(q), q.shape[2]
     if q.device.type != "cuda" and not (q.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"):
@@ -86,7 +87,7 @@ def attention(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None, b1: Tensor | None,
     p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """o, then the tensors for the backward pass. See ``forward`` in the modules of the layouts."""
+    """Returns o and the tensors for the backward pass, as ``forward`` in the module of the layout."""
     with torch.cuda.device_of(q):  # Triton launches on the current device
         o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
     return [o, *saved]

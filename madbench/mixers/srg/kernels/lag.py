@@ -12,9 +12,9 @@ inverse). Columns with n <= m have the lags from t - i, and the others the P lag
 therefore skewed from two tiles of keys; a loop over lags computes one of them per step. Weights are converted back in
 the same way: a block of keys takes them from two blocks of lags.
 
-c and u are sums over all lags and are computed first, in loops of their own. The saved tensors, O(B H T (r + 1)), allow
-every later tile to be computed independently. The sign of the hidden score h decides in ReLU, so h is computed from
-16-bit pieces to the precision of float32 products.
+c and u are sums over all lags and are computed first, in separate loops. They are saved with the norms, in
+O(B H T (r + 1)) numbers, so that every later tile is computed independently. ReLU depends on the sign of the hidden
+score h, so h is computed from 16-bit pieces to the precision of float32 products.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """Yields ``aside()``, a context for kernels that depend on earlier launches but may overlap with later ones.
 
-    Programs of a kernel have up to T / P steps, so that another kernel can use the processors of short programs. With
-    few steps the switch of streams costs more than it saves, and one stream is used. The current stream waits at the
-    end.
+    The programs of a kernel have from 1 to T / P steps, and another kernel can use the processors that short programs
+    leave free. With few steps the switch of streams costs more than it saves, and one stream is used. The current
+    stream waits at the end.
     """
     if x.device.type != "cuda" or x.shape[2] < LONG:
         yield contextlib.nullcontext
@@ -115,11 +115,12 @@ def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V), divided by its norm, and ``saved`` for :func:`backward`.
+    """Returns o (B, H, T, V), divided by its norm, and ``saved`` for :func:`backward`.
 
+    Takes q and k (B, H_q, T, K) and v (B, H, T, V).
     H_q is 2 H for G, first the heads of the gates, then those of the scales. For S, q must be scaled by K^-1/2 already.
-    Saved are the norms (B, H, T), for S the binary logarithm of the sum; then c if there is R(1) and u over the norm if
-    there is R(2): (B, heads, T, R), all float32.
+    ``saved`` has, in float32, the norms (B, H, T), or for S the binary logarithms of the sums; then c (B, H_q, T, R) if
+    there is R(1), and u over the norm (B, H, T, R) if there is R(2).
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)

@@ -1,10 +1,10 @@
 """The backward kernels of the lag layout. :mod:`madbench.mixers.srg.kernels.lag` has the equations.
 
-g is the gradient of a over its norm. Each kernel computes sums of one kind, so that no sum is added to by two programs:
-sums over lags (:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over the rows that see a key
-(:func:`values_kernel`, :func:`keys_kernel`, separate so that the sums of each fit into registers), and over the rows
-that have a lag (:func:`lags_kernel`). All sequences of a batch share the tables. The kernels return their gradients per
-sequence, and these are summed afterwards.
+g is the gradient with respect to a / n, the activations divided by their norm. Each kernel computes sums of one kind,
+so that no two programs add to the same sum: sums over lags (:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over
+the rows that see a key (:func:`values_kernel`, :func:`keys_kernel`, separate so that the sums of each fit into
+registers), and over the rows that have a lag (:func:`lags_kernel`). All sequences of a batch share the tables. Their
+gradients are computed per sequence and summed afterwards.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def mixed_gradients_kernel(
 def activation_gradient(
     dw, du, B2, P2, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """g of a tile by lag, from the gradient of w."""
+    """g of a tile by lag, from the gradients of w and u."""
     if MIX:
         b2 = read(B2, lag[None, :], tl.arange(0, RP)[:, None], T, R)
         dw = dot(du.to(kind), b2.to(kind), dw * read_gain(P2, lag[None, :], T, MIX))
@@ -153,9 +153,9 @@ def rows_kernel(
 def add_cyclic(
     x, y, N, gap, T, MIX: tl.constexpr, EXACT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """x + y N^T for a tile that is skewed from one tile of keys, ``gap`` positions before its rows.
+    """x + y N^T, for a tile x of P rows and the P keys ``gap`` positions before them, with columns ordered by lag.
 
-    Its columns up to the row's own are the lags from ``gap``. The other columns are the P lags before these.
+    Columns n <= m of row m are the lags ``gap`` + n, and the other columns are the lags ``gap`` + n - P.
     """
     if MIX:
         P: tl.constexpr = x.shape[0]

@@ -62,7 +62,7 @@ def sums_kernel(
             c = mixed_scores(of_branch, K + rows * KW, A1 + (head + branch * H) * T * R, start, T, KW, KP, R, RP)
             write(C + rows * R, t[:, None], r[None, :], T, R, c)
             product = c * read(S1 + rows * R, t[:, None], r[None, :], T, R)
-        if branch == 0 or MIX2:  # u alone needs the scale
+        if branch == 0 or MIX2:  # only u needs the scale branch
             q, gamma = q + (of_branch,), gamma + (product,)
             newer = newer + (scores(of_branch, K + rows * KW, start, T, KW, KP),)
     u, total = tl.zeros((P, RP), tl.float32), tl.zeros((P,), tl.float32)

@@ -18,7 +18,7 @@ def skew(x):
 
 @triton.jit
 def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
-    """x y^T with the P keys from ``start``, (P, P). Zero if there is no such key."""
+    """The scores x y^T (P, P) of rows x with the P keys from ``start``. Zero for keys that do not exist."""
     P: tl.constexpr = x.shape[0]
     i, w = start + tl.arange(0, P), tl.arange(0, WP)
     return dot(x, read(Y, i[None, :], w[:, None], T, W), tl.zeros((P, P), tl.float32))
@@ -44,7 +44,7 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """c * s1 of the rows t. Zero without R(1)."""
+    """gamma = c * s1 of the rows t. Zero without R(1)."""
     gamma = 0.0
     if MIX:
         r = tl.arange(0, RP)
@@ -69,7 +69,7 @@ def read_rows(
 
 @triton.jit
 def newest_scores(q, K, gate, H, start, T, KW: tl.constexpr, KP: tl.constexpr):
-    """Scores of the P rows from ``start`` with the keys from ``start``, by branch: the first newer tile."""
+    """Scores of the P rows from ``start`` with the P keys from ``start``, by branch: the first tile of newer keys."""
     branches = ()
     for branch in tl.static_range(len(q)):
         branches = branches + (scores(q[branch], K + (gate + branch * H) * T * KW, start, T, KW, KP),)
@@ -81,7 +81,7 @@ def hidden_of_lags(
     q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """z and h by branch, for the P rows from ``start`` and P lags from ``first``, and scores of the older keys."""
+    """z and h by branch, for the P rows from ``start`` and the P lags from ``first``, and scores of the older keys."""
     P: tl.constexpr = q[0].shape[0]
     lag, z, h, olders = first + tl.arange(0, P), (), (), ()
     kind: tl.constexpr = K.dtype.element_ty

@@ -9,8 +9,9 @@ A slot is a key. B1 and B2 are therefore additional columns of keys and values, 
 attention. The computation is flash attention of widths K + R and V + R, plus sums over tiles of rows. Everything saved
 is divided by the norm n_t (for S by the sum of exponentials), so that float16 can hold it.
 
-Some products would spoil gradients by rounding: those of the hidden score h, whose sign decides in ReLU, and of the
-running sums. Their float32 factors are split into two 16-bit numbers, the value and the rest.
+Rounding the factors of two kinds of products to 16 bits would make gradients inaccurate: the products for the hidden
+score h, on whose sign ReLU depends, and those of the running sums. Their float32 factors are split into two 16-bit
+numbers, the rounded value and the remainder.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from madbench.mixers.srg.kernels.position_forward import forward_kernel
 from madbench.mixers.srg.kernels.position_sums import pieces_kernel, read_sums_kernel, scan_kernel, sums_kernel
 from madbench.mixers.srg.kernels.tile import Mixing, tile_width
 
-# rows of a program and keys per step, or the other way round; the first that fits is used
+# rows of a program and keys per step, or keys of a program and rows per step; the first entry that fits is used
 TILES = ((64, 64), (64, 32), (64, 16), (32, 32), (32, 16), (16, 16))
-NARROW_BYTES = 512  # bytes of a row and a key of all operands beyond which a tile leaves too few registers
+NARROW_BYTES = 512  # bytes of one row and one key, over all operands, beyond which square tiles need too many registers
 HOPPER_SHARED_BYTES, OTHER_SHARED_BYTES = 232448, 16384
 MOST_COLUMNS = 256  # columns of v that one program sums
 
@@ -61,7 +62,7 @@ class Launch:
         )  # fmt: skip
 
     def split(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
-        """The 16-bit pieces of x * factor for the left side of a product, or of a table x for the right side."""
+        """The 16-bit pieces of x * factor, for the left side of a product, or of x alone, for the right side."""
         out = x.new_empty(*x.shape[:-1], self.pieces, dtype=self.kind)
         rows = out.numel() // self.pieces
         pieces_kernel[(triton.cdiv(rows, 64),)](
@@ -71,7 +72,7 @@ class Launch:
         return out
 
     def sums(self, n: Tensor, y: Tensor, reverse: bool = False) -> Tensor:
-        """The sum of n_i y_i^T before each tile, or after it if ``reverse``: (B, heads, tiles, R, W)."""
+        """The sum of n_i y_i^T over the rows before each tile, or after it if ``reverse``: (B, heads, tiles, R, W)."""
         heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         state = y.new_empty(self.batch, heads, self.tiles, self.rank, width, dtype=torch.float32)
         grid = (self.tiles, self.batch * heads, triton.cdiv(width, block))
@@ -128,11 +129,12 @@ def tiles_of(width: int) -> tuple[int, int]:
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V), divided by its norm, and ``saved`` for :func:`backward`.
+    """Returns o (B, H, T, V), divided by its norm, and ``saved`` for :func:`backward`.
 
+    Takes q and k (B, H_q, T, K) and v (B, H, T, V).
     H_q is 2 H for G, first the heads of the gates, then those of the scales. For S, q must be scaled by K^-1/2 already.
-    Saved are the norms (B, H, T), for S the binary logarithm of the sum; then c if there is R(1) and u over the norm if
-    there is R(2): (B, heads, T, R).
+    ``saved`` has the norms (B, H, T), or for S the binary logarithms of the sums; then c (B, H_q, T, R) if there is
+    R(1), and u over the norm (B, H, T, R) if there is R(2).
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)

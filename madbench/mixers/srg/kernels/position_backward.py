@@ -1,4 +1,7 @@
-"""The backward kernels of the layout without ``o``, for queries, keys and values separately."""
+"""The backward kernels of the position layout, one each for queries, keys and values.
+
+The equations are in :mod:`madbench.mixers.srg.kernels.position`. gamma is c * s1.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +174,7 @@ def values_kernel(
 ):  # fmt: skip
     """Gradients of v, B2 and p2. A program has P keys of a head and VA + VR columns; it loops over S rows at a time.
 
-    The gradient of p2 is a sum over columns; DP has partial sums over VA and over VR of them.
+    The gradient of p2 is a sum over columns. DP gets one partial sum over VA columns, and one over VR columns.
     """
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H

@@ -1,4 +1,4 @@
-"""The forward kernel of the layout without ``o``. See :mod:`madbench.mixers.srg.kernels.position`."""
+"""The forward kernel of the position layout. :mod:`madbench.mixers.srg.kernels.position` has the equations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from madbench.mixers.srg.kernels.tile import FLOOR, LOG2_E, dot, read, read_gain
 def read_rows(
     Q, GAMMA, gate, H, t, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """q and the pieces of gamma of the rows t, by branch. t, d and piece are index vectors that broadcast."""
+    """q and the pieces of gamma = c * s1 of the rows t, by branch. t, d and piece are index vectors that broadcast."""
     q, m = (), ()
     for branch in tl.static_range(BRANCHES):
         rows = (gate + branch * H) * T
@@ -66,7 +66,7 @@ def forward_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """A program has P rows of one head and VA + VR columns of its output. It loops over the keys, S at a time."""
+    """o, u and the norm. A program has P rows of one head and VA + VR columns. It loops over the keys, S at a time."""
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh

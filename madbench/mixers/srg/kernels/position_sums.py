@@ -25,9 +25,9 @@ def pieces_kernel(
 ):  # fmt: skip
     """Splits float32 X (ROWS, R) into 16-bit pieces, so that a product of pieces has float32 precision.
 
-    The left factor is multiplied by FACTOR, and stored as high halves, high halves again, and rests. The right factor
-    is stored as high halves, rests, and high halves. Both are filled with zeros up to WIDTH. Float32 output is not
-    split.
+    A piece is a rounded value or its remainder. The left factor is multiplied by FACTOR, and stored as values, values
+    again, and remainders. The right factor is stored as values, remainders, and values. Both are filled with zeros up
+    to WIDTH. Float32 output is not split.
     """
     row, column = tl.program_id(0) * P + tl.arange(0, P)[:, None], tl.arange(0, WIDTH)[None, :]
     piece, r = column // R, column % R

@@ -1,8 +1,8 @@
 """Checks that kernels compute the same as plain operators on this GPU, before path ``auto`` uses them.
 
 Each program is checked once. An assembler can generate wrong machine code for a valid kernel: ptxas of CUDA 12.8, which
-Triton ships, generates code that reads uninitialized registers. Gradients then have errors of their own size, and yet a
-run still learns.
+Triton ships, generates code that reads uninitialized registers. Gradients then have errors as large as themselves, but
+the loss of a run still falls.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from madbench.mixers.srg.budget import MlpAllocation
 from madbench.mixers.srg.kernels import fused
 
 BOUND = 3e-2  # largest relative error of an output or a gradient, as a norm; rounding to bfloat16 gives 3e-3
-LONG = (272, 259)  # tokens, a multiple of 16 and none; longer sequences are more tiles of the same program
-LEAST = 1e-2  # share of the largest gradient's norm that errors of almost zero gradients are compared with
+LONG = (272, 259)  # numbers of tokens, a multiple of 16 and another; longer inputs are more tiles of the same program
+LEAST = 1e-2  # errors of small tensors are relative to this share of the largest norm instead of their own
 
 
 class Program(NamedTuple):
@@ -37,7 +37,7 @@ class Program(NamedTuple):
         """The program of a mixer, with the smallest equivalent number of heads and length.
 
         For numbers of heads and lengths, Triton distinguishes 1, multiples of 16 and others. Tiles have 16 to 64 rows.
-        One token is checked like several: alone, its scores have no gradient except rounding errors.
+        One token is checked as several, because the scores of a single token have no gradient but rounding errors.
         """
         variant, heads = allocation.label, allocation.size.n_head
         mixings = (variant.mix1, variant.mix2)
@@ -61,7 +61,7 @@ def problem(program: Program, device: torch.device) -> str:
 
 
 def largest_error(program: Program, device: torch.device) -> float:
-    """The largest relative error, as a norm, of the output and the gradients, against plain operators in float64."""
+    """The largest relative error of the output and the gradients, as norms, against plain operators in float64."""
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
         inputs = [x if x is None else x.requires_grad_() for x in _draw(program, device)]
         exact_inputs = [x if x is None else x.detach().double().requires_grad_() for x in inputs]

@@ -41,7 +41,7 @@ def dot(x, y, total):
 
 @triton.jit
 def dot_rest(x, y, total):
-    """x y + total, with x in full float32 precision and y in its own."""
+    """x y + total, with x in full float32 precision and y in the precision of its dtype."""
     high = x.to(y.dtype)
     total = dot(high, y, total)
     if y.dtype != tl.float32:
@@ -51,7 +51,7 @@ def dot_rest(x, y, total):
 
 @triton.jit
 def dot_both(x, y, total, kind: tl.constexpr):
-    """x y + total, with both in full float32 precision, multiplied in the type ``kind``."""
+    """x y + total, with x and y in full float32 precision, as products of pieces of the dtype ``kind``."""
     high = y.to(kind)
     total = dot_rest(x, high, total)
     if kind != tl.float32 and y.dtype != kind:
@@ -107,7 +107,7 @@ def read_gain(P, i, rows, MIX: tl.constexpr):
 
 @triton.jit
 def activation(h, visible, norm, BASE: tl.constexpr):
-    """a / n, and h / n of the first branch, of a tile. ``norm`` broadcasts; for S it is the logarithm of the sum."""
+    """a / n of a tile, and h / n of its first branch. ``norm`` broadcasts; for S it is the log2 of the sum."""
     selecting = h[0]
     if BASE == "S":
         a = tl.where(visible, tl.exp2(selecting * LOG2_E - norm), 0.0)
@@ -121,7 +121,7 @@ def activation(h, visible, norm, BASE: tl.constexpr):
 
 @triton.jit
 def hidden_gradients(g, a, selecting, h, delta, norm, BASE: tl.constexpr):
-    """The gradients of h for each branch. ``g`` is n times the gradient of a; the rest is as in :func:`activation`."""
+    """The gradients of h for each branch. ``g`` is the gradient of a / n, the rest is as in :func:`activation`."""
     if BASE == "S":
         dh = (a * (g - delta),)
     else:

@@ -55,7 +55,7 @@ def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of the angle by which a diagonal R(1) rotates a normal."""
+    """The largest sine of the angle by which a diagonal R(1) rotates a normal of a boundary."""
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     mixer.mix1.A.zero_()
@@ -63,7 +63,7 @@ def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares normals with B0(X) R(1), combinations of the base normals (eq. 42)."""
+    """Compares the normals with B0(X) R(1), which combines the normals for R(1) = I (eq. 42)."""
     freeze_gates(mixer)
     w, base, token = dict(mixer.named_parameters()), _unmixed(mixer, x[0]), x[0, -1]
     matrices = [mixing_matrix(w, "mix1", head, token, base.shape[-1]) for head in range(mixer.query_heads)]
@@ -71,16 +71,16 @@ def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of the angle between a normal and the nearest base normal."""
+    """The largest sine of the angle between a normal and the nearest normal for R(1) = I."""
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     return float(_sines(normals(mixer, x[0]), base).min(-1).values.max())
 
 
 def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of the angle between a base normal and the nearest normal, for an R(1) that swaps two slots.
+    """The largest sine of the angle between a normal for R(1) = I and the nearest one, if R(1) swaps two slots.
 
-    It is I - v v^T with v = e_1 - e_2, which has rank one and is not diagonal.
+    This R(1) is I - v v^T with v = e_1 - e_2, where v v^T has rank one and is not diagonal.
     """
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
@@ -102,14 +102,14 @@ def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _sines(normals: Tensor, base: Tensor) -> Tensor:
-    """Sines of the angles between all normals (..., d, S) and all base normals: (..., S, S)."""
+    """Sines of the angles between all normals (..., d, S) and all normals for R(1) = I: (..., S, S)."""
     normals, base = (F.normalize(side, dim=-2).mT for side in (normals, base))
     along = (normals @ base.mT)[..., None] * base[..., None, :, :]
     return (normals[..., None, :] - along).norm(dim=-1)
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the slope of the hidden scores, for constant X, with the three terms of eq. 43 from its parameters."""
+    """Compares the slope of the hidden scores, for constant X, with the sum of the terms of eq. 43."""
     x, change = x[0], _change(mixer, x)
     token = x[-1]
 
@@ -156,8 +156,8 @@ def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
 def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
     """The mixer with the weights of Proposition I.2, and tokens (N, 2, D) on a grid of (x1, x2).
 
-    Channels 0 and 1 hold x1 and x2, which only the query reads. Channels 2 and 3 mark the row of X that a token is. The
-    older token is e2, and its value goes to channel 1. Gates are one half, for which W_q and W_o compensate.
+    Channels 0 and 1 hold x1 and x2, which only the query reads. Channel 2 marks the newest token, and channel 3 the
+    older token, whose value goes to channel 1. Gates are one half, and W_q and W_o are doubled to compensate.
     """
     newest, oldest = (0, 1) if mixer.by_lag else (1, 0)
     for parameter in mixer.parameters():
@@ -191,8 +191,8 @@ def construction(mixer: DynamicMLP, x: Tensor) -> float:
 def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
     """Compares a slot's hidden score with x b^T + sum_k phi(w_k x) x a_k^T, for random b, a_k, w_k (Examples 2 and 3).
 
-    Tokens have two channels that only the query reads and two channels for their keys: b for the oldest, a_k for the
-    others.
+    Tokens have two channels that only the query reads, and two channels for their keys. The key of the oldest token is
+    b, and those of the other tokens are a_k.
     """
     mix, generator = mixer.mix1, torch.Generator().manual_seed(0)
     for parameter in mixer.parameters():
@@ -214,7 +214,7 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
-    """The distance of the kinks at three x1 from a line, or the smallest jump of the slope there, whichever is less."""
+    """How far the kinks at three values of x1 are from a straight line, or the smallest jump of the slope, if less."""
     mixer, tokens = warped(mixer, x)
 
     def rows(x1: Tensor, x2: Tensor) -> Tensor:
@@ -255,10 +255,10 @@ def convolution(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def uncovered_shift(slots: int, rank: int, offset: int = 1) -> float:
-    """A lower bound on the share of a shift's squared mass that no R = I + Diag(p) + A Diag(s) B^T of this rank covers.
+    """A lower bound on the share of a shift's squared mass that R = I + Diag(p) + A Diag(s) B^T of this rank misses.
 
     For any p, only the low-rank part of R acts between slots of different parity, where an odd shift has all of its
-    mass. These are two blocks. Each loses at least the squares of its singular values beyond the ``rank`` largest.
+    mass. These are two blocks. Each misses at least the squares of its singular values beyond the ``rank`` largest.
     """
     shift = torch.eye(slots, dtype=torch.float64).roll(offset, 1).triu()
     blocks = (shift[parity::2, 1 - parity :: 2] for parity in (0, 1))

@@ -63,7 +63,7 @@ def bend(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def smooth(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest jump of the slope of the last row at tokens on a line, each within a cell, relative to the slope.
+    """The largest jump of the slope of the last row, relative to the slope, at tokens on a line that lie within cells.
 
     All gates depend on the token. Infinite if all tokens are in the same cell, because nothing is measured then.
     """

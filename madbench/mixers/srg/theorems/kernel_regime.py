@@ -73,9 +73,10 @@ def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def laziness(mixer: DynamicMLP, x: Tensor) -> float:
-    """The distance between descent in all parameters and kernel descent, with the output scaled up ten times more.
+    """The ratio of two distances between descent in all parameters and kernel descent.
 
-    It is relative to the distance before. A ratio of 0.1 means that the kernel changes in proportion to the parameters.
+    For the first distance the output is scaled up ten times more than for the second. A ratio of 0.1 means that the
+    kernel changes in proportion to the parameters.
     """
     x, start, parameters, away = x[:1], [p.detach().clone() for p in mixer.parameters()], [*mixer.parameters()], []
     for factor in (SLOW, SLOWER):

@@ -43,7 +43,7 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def budget(family: Any, label: Variant) -> float:
-    """The sum of parameters over the budget, miscounted ones, and unused ones that allow one more unit of rank."""
+    """The sum of parameters over the budget, the error of the count, and unused parameters if a larger rank fits."""
     settings = family.Settings()
     allocation = family.solve(label, STRICT, settings)
     counted = sum(parameter.numel() for parameter in family.build(allocation, settings).parameters())
@@ -129,7 +129,7 @@ def extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
-    """Multiplies the selecting scores: those of all heads, or of the gate branch."""
+    """Multiplies the scores whose sign selects slots by ``factor``: those of all heads, or of G's gate."""
     mixer.q.weight[: mixer.n_head * mixer.allocation.qk_width] *= factor
 
 
@@ -149,7 +149,7 @@ def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
-    """Number of slots that switch when the scale scores change sign, plus number of active slots that do not change."""
+    """The number of slots that switch if scale scores change sign, plus active slots whose activation stays equal."""
     before = mixer.maps(x).activations
     mixer.q.weight[mixer.n_head * mixer.allocation.qk_width :].neg_()
     after = mixer.maps(x).activations
@@ -158,7 +158,10 @@ def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
-    """The distance from a line of three points of a slot's boundary, on parallel lines in token space; for 3 slots."""
+    """The bend of the boundary at which a slot switches, the largest of 3 slots. Zero if boundaries are flat.
+
+    It is the deviation from a straight line of three points of the boundary, on three parallel lines in token space.
+    """
     free = x.shape[-1] // 2
     mixer.k.weight[:, :free] = 0  # the token moves but its key does not, so that X stays constant
     if is_static:
@@ -218,7 +221,10 @@ def inactive(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Checks ReLU(h) - ReLU(-h) = h: the mixer minus itself with negated selecting scores is the ungated mixer."""
+    """Checks ReLU(h) - ReLU(-h) = h: activations minus those of negated selecting scores equal those without ReLU.
+
+    Adds the number of slots that are not read, and 1 if the negated scores give the same output.
+    """
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]
     full = gate / gate.square().sum(-1, keepdim=True).add(EPS).sqrt()
@@ -232,7 +238,7 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares L with the selected slots minus the other slots: h = ReLU(h) - ReLU(-h)."""
+    """Compares the rows of L with those of R minus those of R with negated scores: h = ReLU(h) - ReLU(-h)."""
     y, mixer.variant = mixer(x), replace(mixer.variant, base="R")
     selected = mixer(x)
     _scale_scores(mixer, -1.0)
@@ -256,8 +262,8 @@ def rope(
 ) -> float:
     """The largest difference between the scores of a sequence and of the same sequence at later positions.
 
-    With ``is_mixed`` it is computed under bfloat16 autocast, which rounds positions from 257 on if they are computed in
-    bfloat16.
+    With ``is_mixed`` the scores are computed under bfloat16 autocast. Positions from 257 on would then be rounded if
+    they were computed in bfloat16.
     """
     mixer.rope_order = order
     if has_even_gate and mixer.variant.gates:
@@ -280,7 +286,7 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def sliding(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the newest row of a window that has moved with the last row of the window alone."""
+    """Compares the last row of decoding in a sliding window with the last row of this window alone."""
     x = torch.cat((x, -x, x.roll(1, dims=1)), dim=1)
     return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
 
@@ -299,7 +305,7 @@ def sequences(family: Any, label: Variant) -> Residual:
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares scores with x_t W_q M(1)(x_t) . R W_k in the first slots, and without registers in the others."""
+    """Compares scores in register slots with x_t W_q M(1)(x_t) . R W_k, and others with those without registers."""
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
     q = q * torch.sigmoid(mixer.qk_gate(x)) if mixer.variant.gates else q
     expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))

@@ -1,8 +1,8 @@
-"""Residuals of checks on the slots that a context instantiates, as a measure (Appendices D.1, E, H and I).
+"""Residuals of checks on the pool of a context, the measure that its slots define (Appendices D.1, E, H and I).
 
 A pool is the measure sum_j delta(u_j, v_j) of the atoms U = R(1)^T X and V = R(2)^T X. The output of a head is the
-integral over it of Psi(x; u, v) = ReLU(x L(1) u^T) v L(2)^T, divided by the norm of the hidden scores. This holds for
-base R without RoPE, which would rotate the address of every slot by another angle.
+integral of Psi(x; u, v) = ReLU(x L(1) u^T) v L(2)^T over the pool, divided by the norm of the hidden scores. This holds
+for base R without RoPE, which would rotate the address of every slot by another angle.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Reach:
-    """Omega_t of Lemma D.2 for a set of pools, and the bounds of Assumption D.1."""
+    """The bounds of Assumption D.1 for a set of pools. They define the set Omega_t of Lemma D.2."""
 
     u: float  # C_R1 B_X
     v: float
@@ -101,7 +101,7 @@ def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
 
 
 def _mix_columns(mix: SequenceMixing | None, context: Tensor, token: Tensor, head: int) -> Tensor:
-    """R^T X (S, D): the columns of X, mixed like a row of scores."""
+    """R^T X (S, D). Each column of X is mixed like a row of scores."""
     if mix is None:
         return context
     columns = context.T.expand(1, mix.heads, -1, -1)
@@ -156,7 +156,7 @@ def atoms(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def features(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |Psi| on Omega_t relative to its bound, at the maximizing atoms and at others (Lemma D.3)."""
+    """The largest |Psi| on Omega_t, relative to its bound, at the maximizing atoms and at other atoms (Lemma D.3)."""
     ratios = []
     for of_head in _of_heads(mixer, x):
         reach = _reach(of_head)
@@ -196,11 +196,11 @@ def total_variation(atoms: Tensor, weights: Tensor) -> Tensor:
 
 
 def restriction(mixer: DynamicMLP, x: Tensor) -> float:
-    """The total variation that the mixer's selection, as a gate, adds to signed measures on its pool.
+    """The total variation that is added to signed measures on a pool if the mixer's selection multiplies them.
 
     Two tokens of the context are equal, so that atoms coincide if slots are tokens. Returns the larger of the added
-    variation and the number of slots not selected by the sign of alpha. Both are zero if selection is a restriction
-    (Theorem D.6, E.6, E.7).
+    variation and the number of slots whose selection is not given by the sign of alpha. Both are zero if selection is a
+    restriction (Theorem D.6, E.6, E.7).
     """
     x = x.clone()
     x[:, 2] = x[:, 1]
@@ -246,9 +246,9 @@ def outputs(mixer: DynamicMLP, x: Tensor) -> float:
 def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
     """The largest violation of the norm properties in Theorem D.7, on atoms of the pools and random atoms.
 
-    |f|_var is the least total variation that represents f, found by linear programming. The relative violations are:
-    |f| above sup |Psi| |f|_var, |f|_var above that of a measure that represents f, the norm of a sum above the sum of
-    norms, and the deviation from scaling by a factor of 3.
+    |f|_var is the least total variation of a measure that represents f, found by linear programming. The relative
+    violations are: |f| above sup |Psi| |f|_var, |f|_var above the total variation of the measure that defines f, the
+    norm of a sum above the sum of norms, and the deviation of |3 f|_var from 3 |f|_var.
     """
     away, generator = [0.0], torch.Generator().manual_seed(0)
     for of_head in _of_heads(mixer, x[:1, -SHORTEST - 2 :]):
@@ -281,8 +281,8 @@ def _least_variation(table: Tensor, f: Tensor) -> float:
 def prompt(mixer: DynamicMLP, x: Tensor) -> float:
     """Compares the change of the last row by an earlier document with the two terms of Proposition H.1.
 
-    Adds the number of slots whose activity is not as expected: unchanged for the old document, and given by the sign of
-    alpha for the new one.
+    Adds the number of slots whose activity is not as expected. The slots of the old context must not change. A slot of
+    the earlier document must be active if alpha is positive.
     """
     first, second, token = x[0, :SHORTEST], x[1, : SHORTEST + 1], x[0, -1:]
     short, whole = torch.cat((first, token)), torch.cat((second, first, token))
@@ -300,7 +300,7 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def spurious(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest deviation of the mean number of active noise slots, over a noise and its negative, from one half."""
+    """The largest difference of half of the noise slots to the mean number that a noise and its negative activate."""
     negative = -x
     negative[:, -1] = x[:, -1]
     counts = []

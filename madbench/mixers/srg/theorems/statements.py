@@ -1,4 +1,4 @@
-"""The statements about a label, as checks, each with the letters for which it was worked out."""
+"""Makes checks of theorems about a label. Each has the letters for which its theorem was worked out."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WITHIN = 1 + 1e-12  # largest ratio of a bounded quantity to its bound
 WORKED_OUT = "SRGDLpcgkaqv12o!"
 """The letters for which the theorems were worked out, by the paper or in the files of this folder.
 
-They are written here and not taken from the grammar: nobody has asked yet what a theorem says of a new letter. Its
-labels have no theorems until the letter is added here, or to the ``letters`` of those checks that hold with it.
+They are listed here instead of taken from the grammar, because a theorem may not hold with a new letter. Theorems are
+not checked for labels with a new letter until it is added here, or to the ``letters`` of the checks that hold with it.
 """
 
 
@@ -34,10 +34,10 @@ class Statements:
         self, name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING,
         unless: str = "", make: Callable[..., Any] = sample, letters: Collection[str] | None = None,
     ) -> Check:  # fmt: skip
-        """A check that ``measure`` of what ``make`` makes is at most ``tolerance``.
+        """A check that ``measure``, called with the result of ``make``, is at most ``tolerance``.
 
-        It is not applicable, with the reason, if there is a reason ``unless``, or if the label has a letter that is
-        not among ``letters``.
+        The check is not applicable if ``unless`` gives a reason, or if the label has a letter that is not in
+        ``letters``.
         """
         unless = unless or self._reason(self.letters if letters is None else letters)
         run = None if unless else lambda: measure(*make(self.family, self.label))

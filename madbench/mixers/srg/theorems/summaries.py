@@ -1,7 +1,7 @@
-"""The constructions of Appendices I.3.1 and I.3.2 as checks: averages of noise, and summaries of a context.
+"""Checks of the constructions in Appendices I.3.1 and I.3.2: averages of noise, and summaries of a context.
 
 Every token has the channels that an embedding could give it: some for keys, some for values, and, in the last token,
-some for its query. One head computes the result; the weights of the other heads are zero.
+some for its query. One head computes the result, and the weights of the other heads are zero.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def noisy_tokens(like: Tensor) -> Tensor:
 
 
 def _recall(mixer: DynamicMLP) -> float:
-    """Sets weights so that a row reads these scores and the kind of a token. Returns 2 if gates halve them, else 1."""
+    """Sets weights so that a row reads the scores and kinds of :func:`noisy_tokens`. Returns as :func:`_clear`."""
     half = _clear(mixer)
     mixer.q.weight[0, ASKS], mixer.k.weight[0, ADDRESS] = half, 1
     for row, channel in enumerate((IS_SIGNAL, IS_NOISE)):
@@ -95,7 +95,7 @@ def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:
 
 
 def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, rank: int) -> None:
-    """Sets column ``into`` of R to the weights of these slots, using one unit of its rank. s is one half."""
+    """Sets column ``into`` of R to ``weights`` in the rows ``slots``, with one unit of its rank. s is one half."""
     mix.p[0, slots] = -1
     mix.A[0, slots, rank], mix.B[0, into, rank] = weights, 2.0
 
@@ -103,8 +103,8 @@ def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, 
 def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
     """Compares rows with a pool of two slots: the sum of the signal tokens, and the average of the noise tokens.
 
-    Also checks the noise slot over all patterns: m times the variance of its score is 1, and it is active in half of
-    the patterns.
+    Also checks over all patterns that m times the variance of the noise slot's score is 1, and that this slot is active
+    in half of the patterns.
     """
     tokens = noisy_tokens(x)
     _recall(mixer)
@@ -120,7 +120,7 @@ def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
-    """Makes R(1) have one slot for the sum of the signal, one for the average of the noise, and zero elsewhere."""
+    """Sets R(1) so that one slot is the sum of the signal, one the average of the noise, and the others zero."""
     slots = _slots(mixer, tokens)
     signal, noise = slots[:SIGNAL], slots[SIGNAL:-1]
     _collect(mixer.mix1, signal, signal[0], mixer.q.weight.new_ones(SIGNAL), 0)
@@ -128,7 +128,7 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 
 
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
-    """The increase of the signal's share of a row's normalized weights by R(1), in the pattern with the least."""
+    """How much R(1) increases the signal's share of a row's normalized weights, the least over all noise patterns."""
     tokens = noisy_tokens(x)
     _recall(mixer)
     token_wise = mixer(tokens)[:, -1, IS_SIGNAL]
@@ -155,7 +155,7 @@ def _weights(like: Tensor, summaries: int) -> Tensor:
 
 
 def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
-    """Sets weights so that the token at place j has score ``scores[j, i]`` for question i, and values are read."""
+    """Sets weights so that a row reads values, and the token at place j has score ``scores[j, i]`` for question i."""
     for j in range(CONTEXT):
         mixer.k.weight[j, PLACES.start + j] = 1
         mixer.q.weight[j, QUESTIONS.start : QUESTIONS.start + scores.shape[1]] = half * scores[j]
@@ -164,7 +164,7 @@ def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
 
 
 def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows that each select one summary slot with C^T X, for a random C. R(2) makes the slots."""
+    """Compares rows with C^T X for a random C. R(2) makes one slot per summary, and each row selects one slot."""
     asked = min(SUMMARIES, mixer.mix2.A.shape[-1])
     tokens, c = _context(x, asked), _weights(x, asked)
     half, slots = _clear(mixer), _slots(mixer, CONTEXT + 1)
@@ -178,7 +178,7 @@ def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows of a token-wise head with scores C with C^T X over the length of each column, for a C above 0."""
+    """Compares rows of a token-wise head with C^T X, divided by the norm of each column of C. Its scores are C > 0."""
     tokens, c = _context(x, SUMMARIES), _weights(x, SUMMARIES).abs()
     _reads(mixer, _clear(mixer), c)
     expected = torch.zeros_like(tokens[:, -1])
@@ -187,10 +187,10 @@ def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_sign(mixer: DynamicMLP, x: Tensor) -> float:
-    """1 minus the least cosine between two slopes of one row by values, over random heads. 0 if all have one sign.
+    """1 minus the least cosine between two derivatives of a row by values, over random heads. 0 if all have one sign.
 
-    Scores do not read the values, so that a row is linear in them, as a summary is. The slope of the row by each value
-    is the weight of that value times one matrix. Slopes of zero are left out.
+    Scores do not read the values, so that a row is linear in them, as a summary is. The derivative of the row by each
+    value is the weight of that value times one matrix. Derivatives of zero are left out.
     """
     tokens, generator, least = _context(x, 1), torch.Generator().manual_seed(2), 1.0
     moved = tokens.repeat(CONTEXT * WIDTH + 1, 1, 1)

@@ -23,7 +23,7 @@ def _mixings(mixer: DynamicMLP) -> Iterator[SequenceMixing]:
 
 
 def _extend_by_zero(mixer: DynamicMLP) -> int:
-    """Makes R that of a window, extended by zero with p = -1 and A = B = 0 (Lemma C.6). Returns its number of slots."""
+    """Sets R to that of a window, extended by zero with p = -1 and A = B = 0 (Lemma C.6). Returns its slot count."""
     first = WINDOW + mixer.register_slots
     for mix in _mixings(mixer):
         mix.A[:, first:], mix.B[:, first:], mix.p[:, first:] = 0, 0, -1
