@@ -15,7 +15,7 @@ from madbench.mixers.sequence import MixerSequence
 
 @dataclass(frozen=True)
 class HybridLabel:
-    """The labels of consecutive layers, which repeat over the depth of a model. No shorter pattern gives the same."""
+    """A pattern of labels, one per layer, that repeats over the layers of a model. It has no shorter equivalent."""
 
     layers: tuple[Label, ...]
     is_cut: bool = False  # True if the last repetition may be incomplete
@@ -25,7 +25,7 @@ class HybridLabel:
 
     @property
     def kinds(self) -> tuple[Label, ...]:
-        """The different labels, in order of their first layer."""
+        """The different labels, in the order in which they first occur."""
         return tuple(dict.fromkeys(self.layers))
 
     def at(self, depth: int) -> tuple[Label, ...]:
@@ -41,7 +41,7 @@ class HybridLabel:
         return tuple(self.layers[index % length] for index in range(depth))
 
     def numbers(self, kind: Label) -> str:
-        """The layers of the pattern that have a label, counted from 1: ``layers 1 to 3``, ``layer 4``."""
+        """The numbers, from 1, of the layers that have the label ``kind``, such as ``layers 1 to 3`` or ``layer 4``."""
         numbers = [index + 1 for index, layer in enumerate(self.layers) if layer == kind]
         is_run = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
         text = f"{numbers[0]} to {numbers[-1]}" if is_run else ", ".join(map(str, numbers))
@@ -60,13 +60,13 @@ class HybridAllocation(MixerSequence):
         return self.blocks[0].size
 
     @property
-    def ranks(self) -> Mapping[str, Any]:  # type: ignore[override]  # always by name here
-        """The ranks of each kind of layer, after its label."""
+    def ranks(self) -> Mapping[str, Any]:  # type: ignore[override]  # here always a mapping
+        """The ranks of each mixer. A key is the mixer's label, a space and the name of the rank."""
         return {f"{kind.label} {name}": rank for kind, _ in self.kinds for name, rank in kind.ranks.items()}
 
     @property
     def terms(self) -> Mapping[str, int]:
-        """The parameters of all layers of each kind by term, after its label."""
+        """Parameters by mixer and term, over all layers of the mixer. A key is its label, a space and the term."""
         return {
             f"{kind.label} {name}": number * count for kind, count in self.kinds for name, number in kind.terms.items()
         }

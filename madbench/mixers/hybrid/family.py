@@ -40,7 +40,7 @@ class HybridFamily:
 
     @functools.cached_property
     def Settings(self) -> type:
-        """The settings of all families. A setting enters a run's id only if a layer uses it, at another value."""
+        """The settings of all families. A setting enters a run's id if a layer uses it and it is not the default."""
         own: dict[str, tuple[str, Any, Any]] = {}
         for settings in _settings_of_others():
             kinds = typing.get_type_hints(settings)
@@ -50,7 +50,7 @@ class HybridFamily:
         return dataclasses.make_dataclass("Settings", own.values(), frozen=True)
 
     def parse(self, text: str) -> Label:
-        """Parses a pattern. A pattern of one mixer is the label of that mixer."""
+        """Parses a pattern. Returns the mixer's own label if all layers have the same mixer."""
         text = text.removeprefix(PREFIX)
         if not is_pattern(text):
             raise LabelError(point_at(text, 0, "expected labels separated by '/', as in 3xKDA/S-p"))
@@ -84,15 +84,15 @@ class HybridFamily:
         return {"pattern": pattern} | {letters[kind]: str(kind) for kind in kinds}
 
     def factors_of_other(self, other: Label) -> dict[str, str]:
-        """The factors of a model of equal layers: a pattern of one mixer, ``b`` if its cache grows, otherwise ``a``."""
+        """The factors of a model with ``other`` in every layer. Its letter is ``b`` if its cache grows, else ``a``."""
         letter = "b" if _grows(other) else "a"
         return {"pattern": letter, letter: str(other)}
 
     def neighbours(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
-        """All labels in which one kind of mixer is replaced by one of its own neighbours, in one factor.
+        """All hybrids that differ in one factor because one mixer is replaced by one of its own neighbours.
 
-        A replacement that changes the order of the mixers, and with it the pattern, differs in more and is left out:
-        StickBreaking, whose cache grows, is sorted behind S-p, and KDA before it.
+        A replacement is left out if it changes the order of the mixers, because the factor ``pattern`` then differs
+        too. For example, StickBreaking has a growing cache and is sorted behind S-p, but KDA is sorted before it.
         """
         mine, changed = self.factors(label), {}
         for kind in label.kinds:
@@ -131,7 +131,7 @@ class HybridFamily:
         )
 
     def effective(self, allocation: HybridAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change a mixer other than through its ranks, after the mixer's label."""
+        """The settings that change a mixer other than through its ranks. A key is label, space and setting."""
         effective = {}
         for kind, _ in allocation.kinds:
             own = {name: settings[name] for name in used_settings(kind.label) if name in settings}
@@ -139,7 +139,7 @@ class HybridFamily:
         return effective
 
     def solve(self, label: HybridLabel, size: Size, settings: Any) -> HybridAllocation:
-        """The allocations of one pattern. Raises ``BudgetError`` if no ranks of a mixer meet its budget."""
+        """Allocates ranks to the layers of one pattern. Raises ``BudgetError`` if a mixer cannot meet its budget."""
         own = {name: getattr(settings, name) for kind in label.kinds for name in used_settings(kind)}
         sizes = size.d_model, size.n_head, size.max_len, size.budget
         whole = HybridLabel(label.layers)
@@ -169,7 +169,7 @@ def _settings_of_others() -> Iterator[type]:
 
 @dataclasses.dataclass(frozen=True)
 class _Letter:
-    """A letter in place of a label."""
+    """A letter that stands for a label in the factor ``pattern``."""
 
     letter: str
 
@@ -178,7 +178,7 @@ class _Letter:
 
 
 def _letter(index: int) -> str:
-    """A letter per mixer, and a number after it for more mixers than letters: a, b, ..., z, a2, b2."""
+    """The letter of the mixer with this index: a, b, ..., z, a2, b2, ..."""
     round_, position = divmod(index, len(string.ascii_lowercase))
     return string.ascii_lowercase[position] + (str(round_ + 1) if round_ else "")
 
@@ -192,12 +192,12 @@ def _ordered(kinds: Iterable[Label]) -> list[Label]:
 
 
 def _grows(label: Label) -> bool:
-    """True if a label's mixer caches keys and values of tokens. False if its code is not to be imported."""
+    """True if a label's mixer caches keys and values of tokens. False for users' code, which is not imported here."""
     return _cache_bytes(label, MEASURED.max_len) > 0
 
 
 def _layer_type(label: Label) -> str:
-    """The word of transformers' ``layer_types`` for a label's mixer."""
+    """The entry for a label's mixer in ``layer_types`` of a transformers config."""
     if not _grows(label):
         return "linear_attention"
     is_limited = _cache_bytes(label, 2 * MEASURED.max_len) == _cache_bytes(label, MEASURED.max_len)
@@ -206,7 +206,7 @@ def _layer_type(label: Label) -> str:
 
 @functools.cache
 def _cache_bytes(label: Label, length: int) -> float:
-    """The size of the decoding cache after so many tokens. Zero if the label's code is not to be imported."""
+    """Bytes of the decoding cache after ``length`` tokens. Zero for users' code and if no ranks meet the budget."""
     family = family_of(label)
     if _names_code(label):
         return 0.0

@@ -1,1 +1,4 @@
-"""Family of users' own modules (B, T, D) -> (B, T, D). Labels: ``my:package.Mixer``, or ``my:name`` of an entry."""
+"""Family of users' own modules (B, T, D) -> (B, T, D), with labels ``my:package.Mixer`` or ``my:NAME``.
+
+``NAME`` is an entry of ``mixers.yaml`` or of an installed package.
+"""

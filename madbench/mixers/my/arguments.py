@@ -1,4 +1,4 @@
-"""Arguments of a user's module in its label, such as ``my:my_mixers.MyMixer(beta=2,mode=fast)``, read as text."""
+"""Arguments in the label of a user's module, such as ``my:my_mixers.MyMixer(beta=2,mode=fast)``. Imports no module."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def dotted(path: str) -> str:
 
 
 def arguments_of(path: str) -> dict[str, Value]:
-    """The arguments of a canonical path, by name. Empty if it has none."""
+    """The arguments in the canonical path of a label, by name. Empty if it has none."""
     _, opening, inner = path.partition("(")
     return dict(map(_argument, _words(inner[:-1]))) if opening else {}
 
 
 def read_arguments(text: str, start: int) -> str:
-    """The canonical text of the arguments that begin at a position of a label. Empty if there are none.
+    """Parses the arguments of the label ``text``, whose parenthesis opens at ``start``. Returns their canonical text.
 
-    A value is a number, true, false, null or a word. Raises ``LabelError`` that points at the error.
+    A value is a number, true, false, null or a word. The text is empty if there are no arguments. Raises
+    ``LabelError`` with a caret at the error.
     """
     inner = text[start + 1 : -1]
     if not text.endswith(")") or "(" in inner or ")" in inner:
@@ -64,7 +65,7 @@ def _argument(word: str) -> tuple[str, Value]:
 
 
 def _value(text: str) -> Any:
-    """The value of a text without brackets and quotes. None for other texts."""
+    """The value of a YAML scalar without brackets and quotes. None for any other text."""
     if not re.fullmatch(r"[\w.+-]+", text):
         return None
     try:

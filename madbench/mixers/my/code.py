@@ -85,7 +85,7 @@ def users_code(path: str) -> UsersCode:
 
 
 def _definitions(made: Source) -> Iterator[tuple[str, str]]:
-    """Pairs of a module and a top-level name: the label's own, then those of the class and its base classes."""
+    """Pairs (module, top-level name) of definitions: the label's own, then the class and its base classes."""
     yield made.module, made.name
     for each in inspect.getmro(made.make) if isinstance(made.make, type) else (made.make,):
         yield from _place(each)
@@ -102,7 +102,7 @@ def _probe_name(path: str) -> str:
 
 
 def _try(path: str) -> list[tuple[str, str]]:
-    """Builds the module and runs it once. Returns the classes of its parts; empty if it fails at all sizes."""
+    """Builds the module and runs it once. Returns the classes of its submodules. Empty if it fails at all sizes."""
     for size in SIZES:
         with watch.watching(_probe_name(path)), kept_random_state(), torch.device("cpu"):
             with suppress(MadbenchError), torch.no_grad():

@@ -25,7 +25,7 @@ PREFIX = "my:"
 
 @dataclass(frozen=True)
 class Label:
-    """The dotted path of a class or function that makes a module, and after it its arguments in parentheses."""
+    """The dotted path of a class or function that makes a module, followed by its arguments in parentheses."""
 
     path: str
 
@@ -40,7 +40,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class ModuleFamily(ListedFamily):
-    """See :class:`madbench.mixers.Family`. If ``is_refused`` is true, modules that are not causal are rejected."""
+    """See :class:`madbench.mixers.Family`. ``solve`` rejects modules that are not causal if ``is_refused`` is true."""
 
     is_refused: bool = True
 
@@ -84,7 +84,7 @@ class ModuleFamily(ListedFamily):
         return users_code(label.path).identity
 
     def code(self, label: Label) -> dict[str, Any]:
-        """The files of that code with their digests, for the record (:mod:`madbench.identity.listing`)."""
+        """The files on which the module's results depend, with digests (:mod:`madbench.identity.listing`)."""
         from madbench.mixers.my.code import users_code
 
         return users_code(label.path).listing
@@ -101,7 +101,7 @@ class ModuleFamily(ListedFamily):
         return importable
 
     def preset_spelling(self, label: Label) -> str:
-        """``my:NAME`` if the label has an entry, with its arguments."""
+        """``my:NAME`` if the label has an entry, otherwise ``my:`` and its path. Arguments are kept."""
         place, arguments = dotted(label.path), label.path[len(dotted(label.path)) :]
         name = next((name for name, path in entries().items() if path == place), place)
         return f"{PREFIX}{name}{arguments}"
@@ -137,13 +137,13 @@ class ModuleFamily(ListedFamily):
         ]
 
     def traits(self, label: Label) -> Traits:
-        """The traits of the module: measured output maps, and its own initialization."""
+        """The traits of the module. Its output maps are measured, and its own initialization is kept."""
         from madbench.mixers.my.measures import traits
 
         return traits(label)
 
     def takes_layer(self, label: Label) -> bool:
-        """True if the module requires its place in the model."""
+        """True if the module requires its layer's index or the number of layers as an argument."""
         from madbench.mixers.my.operator import takes_layer
 
         return takes_layer(label.path)
@@ -163,7 +163,7 @@ class ModuleFamily(ListedFamily):
         return ModuleMixer(allocation, path)
 
     def checks(self, label: Label) -> Iterable[Check]:
-        """Checks that apply to every mixer, that nothing leaks between rows, and that every parameter matters."""
+        """The checks of every mixer, a check for leaks between rows, and a check that every parameter has an effect."""
         from madbench.mixers.my.operator import make, takes_steps
 
         family = dataclasses.replace(self, is_refused=False)

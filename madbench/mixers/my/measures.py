@@ -33,9 +33,9 @@ from madbench.mixers.traits import output_names
 
 TOKENS = 96  # length of the test input, longer than a block of most modules that work in blocks
 CHANGED = (1, 4, 7, 17, 33, 65)
-"""First changed tokens of the changed test inputs."""
-STEPS = 8  # tokens after which the state of a step is measured first; windows are full then
-LEAK = 1e-4  # largest change of an earlier row by a later token that is accepted, relative to the output
+"""Positions from which test inputs are changed, one input per position."""
+STEPS = 8  # decoding steps before the first measurement of the state, so that short windows are full
+LEAK = 1e-4  # largest accepted change of an earlier row by a later token, relative to the output
 SMALL = Size(d_model=64, n_head=2, max_len=16, budget="paper")
 """Size at which traits are measured."""
 
@@ -48,7 +48,7 @@ class ModuleAllocation:
     size: Size
     terms: Mapping[str, int]  # parameters by part of the module
     target: int
-    leak: str = ""  # violation of causality or independence, as the rest of a sentence about the module
+    leak: str = ""  # violation of causality or independence, as a predicate such as "is not causal: ..."
 
     @property
     def ranks(self) -> dict[str, int]:
@@ -66,20 +66,21 @@ class ModuleAllocation:
         return self.total / self.target
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Forward FLOPs per token, as its ``flops_per_token(seq_len)`` states, or else counted over its operations.
+        """Forward FLOPs per token: the result of the module's own ``flops_per_token(seq_len)``, or else a count.
 
-        See :mod:`madbench.mixers.my.operations` for what counts.
+        :mod:`madbench.mixers.my.operations` describes the count.
         """
         return flops(self.label.path, self.size, seq_len)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes by which the state of the module's own step grows, or else of its inputs, which decoding keeps."""
+        """Bytes that decoding keeps per token: the growth of the state of the module's ``step``, or else its input."""
         return kept_per_token(self.label.path, self.size) * bytes_per_element
 
     def state(self, seq_len: int) -> int:
-        """The numbers carried from token to token, as its ``state(seq_len)`` states.
+        """The number of elements that decoding carries, as the module's own ``state(seq_len)`` returns it.
 
-        Raises ``UnknownStateError`` if it has no such method, and ``BudgetError`` if that returns another number.
+        Raises ``UnknownStateError`` if the module has no such method, and ``BudgetError`` if the result is not a whole
+        number of at least 0.
         """
         found = stated(self.label.path, self.size, "state", seq_len)
         if found is None:
@@ -96,7 +97,7 @@ class ModuleAllocation:
 def measure_cost(label: Any, size: Size) -> ModuleAllocation:
     """Measures the cost of a label's module at a size: builds it and runs it once on the CPU.
 
-    Raises ``BudgetError`` if the module cannot be built or run, changes the shape, or is shared between blocks.
+    Raises ``BudgetError`` if the module cannot be built or run, changes the shape, or shares parameters between calls.
     """
     with kept_random_state(), torch.device("cpu"), torch.no_grad():
         torch.manual_seed(0)
@@ -116,10 +117,10 @@ def measure_cost(label: Any, size: Size) -> ModuleAllocation:
 
 
 def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
-    """The rest of a sentence on how a row depends on later tokens, other examples or earlier calls; empty if not.
+    """A predicate such as "is not causal: ..." if rows depend on later tokens, other examples or earlier calls.
 
-    Measured in training and in evaluation mode. Each is measured with the initial weights and with slightly changed
-    weights, because an output map that starts at zero would hide every leak.
+    Empty if they do not. Both training and evaluation mode are measured, with the initial weights and with slightly
+    changed weights, because an output map that starts at zero would hide every leak.
     """
     if not _run(label, module, x).isfinite().all():
         raise BudgetError(f"{label}: its output has NaN or infinity for normally distributed inputs {tuple(x.shape)}")
@@ -140,7 +141,7 @@ def _leak_of_mode(label: Any, module: nn.Module, x: Tensor) -> str:
     y = _run(label, module, x)
 
     def change(other: Tensor) -> Tensor:
-        """The largest change of a row of the first example."""
+        """The largest change in each row of the first example, (T,)."""
         return (_run(label, module, other) - y)[0].abs().amax(dim=-1)
 
     least = LEAK * y.abs().max()
@@ -172,7 +173,7 @@ def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
     torch.manual_seed(1)
     own = x.clone()
     with working_folder_on_path(), wrap_user_errors(f"{label}: its forward fails on an input {tuple(x.shape)}"):
-        y = module(own)  # may import more modules; in training the working folder is not searched for modules
+        y = module(own)  # may import modules of the working folder, which training does not search
     if not isinstance(y, Tensor) or y.shape != x.shape or y.dtype != x.dtype:
         raise BudgetError(f"{label}: {wrong_output(y, x)}")
     if not torch.equal(own, x):
@@ -184,7 +185,7 @@ def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1000)
 def flops(path: str, size: Size, seq_len: int) -> float:
-    """Forward FLOPs per token of the module: stated by it, or else counted, on tensors without data if possible."""
+    """Forward FLOPs per token: the number that the module states, or else a count, without tensor data if possible."""
     if (found := stated(path, size, "flops_per_token", seq_len)) is not None:
         return found
     with kept_random_state(), torch.device("cpu"), torch.no_grad():
@@ -200,7 +201,7 @@ def flops(path: str, size: Size, seq_len: int) -> float:
 def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
     """The number that a module's own method ``name(seq_len)`` returns. None if there is no such method.
 
-    Raises ``BudgetError`` if it fails, or returns no finite number of at least 0.
+    Raises ``BudgetError`` if the method fails, or if its result is not a finite number of at least 0.
     """
     with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
         module = make(path, size)
@@ -216,7 +217,7 @@ def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
 
 @functools.lru_cache(maxsize=1000)
 def kept_per_token(path: str, size: Size) -> float:
-    """Numbers that decoding keeps per token: measured on the module's own step, or else its inputs."""
+    """Elements that decoding keeps per token: the growth of the state of a working ``step``, or else ``d_model``."""
     with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
         module = make(path, size).eval()
         if not takes_steps(module):
@@ -226,7 +227,7 @@ def kept_per_token(path: str, size: Size) -> float:
             for _ in range(2 * STEPS):
                 _, state = module.step(torch.zeros(1, size.d_model), state)
                 kept.append(held_numbers(state))
-        except Exception:  # a wrong step, of which verify says what is wrong
+        except Exception:  # the step fails; ``madbench verify`` reports why
             return float(size.d_model)
     return (kept[-1] - kept[STEPS - 1]) / STEPS
 

@@ -29,7 +29,7 @@ COPIES = frozenset(
     _local_scalar_dense _reshape_copy _to_copy _unsafe_view
     """.split()
 )
-"""The operations, besides views, that only move or set numbers. An operation in place has the same name."""
+"""Operations, besides views, that only move or set numbers. A name also stands for its in-place variant."""
 FOURIER = ("_fft_r2c", "_fft_c2r", "_fft_c2c")
 
 
@@ -58,7 +58,7 @@ class _OtherOperations(TorchDispatchMode):
 
 def _is_copy(function: Any, packet: Any) -> bool:
     """True for views, which share the memory of an input and do not write to it, and for :data:`COPIES`."""
-    schema = getattr(function, "_schema", None)  # operations of a higher order have none
+    schema = getattr(function, "_schema", None)  # higher-order operations have no schema
     aliases = [returned.alias_info for returned in schema.returns] if schema else []
     is_view = any(alias is not None and not alias.is_write for alias in aliases)
     return is_view or packet.__name__.removesuffix("_") in COPIES
@@ -78,7 +78,7 @@ def _flops(name: str, args: Any, result: Any) -> float:
 
 
 def _attention_flops(q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> int:
-    """Scores and read-out of all pairs, from the shapes (B, H, T, channels)."""
+    """FLOPs of the scores and the readout of all pairs, from the shapes (B, H, T, channels) of q, k and v."""
     return 2 * math.prod(q[:-1]) * k[-2] * (k[-1] + v[-1])
 
 

@@ -45,7 +45,7 @@ class ModuleMixer(nn.Module):
         self.has_own_step = takes_steps(self.module)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D). Raises ``TrainingError`` for an input or an output of another shape."""
+        """Applies the module to x (B, T, D). Raises ``TrainingError`` for an input or an output of another shape."""
         check_sequences(x, self.allocation.label)
         y = self.module(x)
         if not isinstance(y, Tensor) or y.shape != x.shape:
@@ -73,7 +73,7 @@ class ModuleMixer(nn.Module):
         return self(seen)[:, -1], seen
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Tensor]:
-        """Decodes a prompt (B, T, D). Returns its rows (B, T, D) and its inputs, as the cache.
+        """Decodes a prompt (B, T, D). Returns its rows (B, T, D) and the cache, as in :meth:`step`.
 
         The last row equals that of T steps. The other rows do too, unless they depend on the length of the input.
         """
@@ -123,10 +123,12 @@ def make(path: str, size: Size) -> nn.Module:
 
 
 def arguments(path: str, size: Size) -> dict[str, Any]:
-    """The arguments of a class or function: those of its label, and the sizes that it accepts, by its own names.
+    """The keyword arguments with which a class or function is called, under the names that it uses.
 
-    The place in the model is passed only if it is required: an argument with a default keeps its default. The
-    arguments that a class's ``fit`` returns are passed unless the budget is ``paper``. Those of the label replace them.
+    - The arguments of the label, which take precedence over all others.
+    - The sizes that the class accepts.
+    - The layer's index and the number of layers, if they are required. An argument with a default keeps its default.
+    - The arguments that the class's ``fit`` returns, unless the budget is ``paper``.
 
     Raises ``BudgetError`` if the class requires other arguments, or lacks an argument of the label or of ``fit``.
     """
@@ -147,7 +149,7 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
 
 
 def check_arguments(path: str) -> None:
-    """Raises ``BudgetError`` for an argument of a label that the module does not have, or that is one of its sizes."""
+    """Raises ``BudgetError`` for an argument of a label that the module does not have, or that the model sets."""
     parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:
         return
@@ -166,7 +168,7 @@ def check_arguments(path: str) -> None:
 
 
 def _size_arguments(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
-    """The arguments for the sizes, each with the field of ``Size`` that it stands for."""
+    """The names of the arguments for sizes, each with the field of ``Size`` that provides its value."""
     own = {field: next((name for name in names if name in parameters), "") for field, names in SPELLINGS.items()}
     if not own["d_model"] and _takes_any(parameters):
         own["d_model"] = "d_model"
@@ -179,9 +181,11 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns for the budget in parameters.
+    """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns.
 
-    For another quantity its ``fit`` takes an argument ``match``, and ``budget`` is in that quantity.
+    Empty if the class has no ``fit`` or if the budget is ``paper``.
+    ``budget`` is a number of parameters. If another quantity is matched, ``fit`` also receives its name as ``match``,
+    and ``budget`` is in that quantity. Raises ``BudgetError`` if there is no ``fit`` that accepts ``match``.
     """
     fit, quantity, budget = own_fit(source(path).make), size.rule.quantity, 4 * size.d_model**2
     match = {} if quantity == "parameters" else {"match": quantity}
@@ -207,7 +211,7 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) 
 
 
 def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The ``fit`` of a class. None if there is none: a property, or a method without the argument ``budget``."""
+    """The ``fit`` of a class. None if it has none, or only a property or a plain method without ``budget``."""
     fit = getattr(made, "fit", None)
     is_plain = isinstance(inspect.getattr_static(made, "fit", None), FunctionType)
     if not callable(fit) or (is_plain and "budget" not in inspect.signature(fit).parameters):
@@ -216,7 +220,7 @@ def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
-    """True if a module or its class has a method ``step(x, state)``, not a property, a part or another method."""
+    """True if a module or class has a method that can be called as ``step(x, state)``. A submodule does not count."""
     step = inspect.getattr_static(module, "step", None)
     if not isinstance(step, FunctionType | MethodType | classmethod | staticmethod):
         return False
@@ -228,7 +232,7 @@ def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
 
 
 def states_cost(module: nn.Module, name: str) -> bool:
-    """True if a module has a method of this name with the argument ``seq_len``, not a property or another method."""
+    """True if a module has a method ``name`` that can be called with ``seq_len`` alone. A property does not count."""
     method = inspect.getattr_static(module, name, None)
     if not isinstance(method, FunctionType | MethodType | classmethod | staticmethod):
         return False
@@ -239,12 +243,12 @@ def states_cost(module: nn.Module, name: str) -> bool:
 
 
 def takes_layer(path: str) -> bool:
-    """True if a class or function requires its place in the model."""
+    """True if a class or function requires its layer's index or the number of layers as an argument."""
     return bool(_layer_arguments(path))
 
 
 def _layer_arguments(path: str) -> dict[str, str]:
-    """The required arguments for the place in the model, each with the field of ``Layer`` that it stands for."""
+    """The required arguments for the place in the model, each with the field of ``Layer`` that provides its value."""
     fields = {name: field for field, names in LAYER_SPELLINGS.items() for name in names}
     return {name: fields[name] for name in _required(_parameters(path) or {}) if name in fields}
 
@@ -269,7 +273,7 @@ def _is_unnamed(parameter: inspect.Parameter) -> bool:
 
 
 def asks_for(path: str, name: str) -> bool:
-    """True if the module accepts a size as an argument."""
+    """True if the class or function at a path has an argument for the size ``name``, such as ``n_head``."""
     return bool(set(SPELLINGS[name]) & set(_parameters(path) or {}))
 
 

@@ -1,4 +1,4 @@
-"""Source of a user's module: its dotted path, given as a class or an entry, and its import."""
+"""The source of a user's module: finds its dotted path from a class or an entry, and imports it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PATH = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 def entries() -> dict[str, str]:
     """The dotted paths of all entries, by name. ``mixers.yaml`` takes precedence over installed packages.
 
-    A ``mixers.yaml`` in a results folder or in an unpacked archive is data of another person and has no entries.
+    A ``mixers.yaml`` in a results folder or in an unpacked archive is ignored, because it may come from somebody else.
 
     Raises ``ConfigError`` for an invalid file.
     """
@@ -62,7 +62,7 @@ def may_import(path: str) -> bool:
 
 
 def importable(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels of users' modules among ``labels``, and in hybrids, whose code may be imported."""
+    """The labels of users' modules, in ``labels`` and in hybrids among them, whose code may be imported."""
     parts = {part for label in labels for part in part_texts(label)}
     paths = {part: part.removeprefix("my:") for part in parts if part.startswith("my:")}
     return tuple(sorted(label for label, path in paths.items() if may_import(path)))
@@ -89,7 +89,7 @@ def entry_sources() -> dict[str, tuple[str, str]]:
 
 
 def broken_modules() -> dict[str, str]:
-    """The reasons why entries cannot be used, by name. An unreadable ``mixers.yaml`` appears under its own name."""
+    """The reasons why entries cannot be used, by name. An unreadable ``mixers.yaml`` appears under the file's name."""
     failed = dict(REGISTRY.refused)
     try:
         paths = entries()
@@ -131,7 +131,7 @@ def _load(name: str, value: str) -> Source:
 
 
 REGISTRY: Registry[Source] = Registry(GROUP, "module", fault_of_name=fault_of_name, load=_load, error=LabelError)
-"""The modules of packages. Entries of a ``mixers.yaml`` come before them (:func:`entries`)."""
+"""The entries of installed packages. An entry of ``mixers.yaml`` with the same name replaces one (:func:`entries`)."""
 
 
 def _dotted(value: str) -> str:
@@ -223,7 +223,7 @@ def _source(path: str) -> Source:
 
 @contextmanager
 def working_folder_on_path() -> Iterator[None]:
-    """Lets code in the block import modules of the working folder. It comes last, so that it hides no other module."""
+    """Lets code in the block import modules of the working folder. It is searched last, so that it hides no module."""
     folder = os.getcwd()
     if folder in sys.path or "" in sys.path:
         yield
@@ -239,7 +239,7 @@ def working_folder_on_path() -> Iterator[None]:
 def _count_as_own(path: str) -> None:
     """Treats the package of a dotted path as the user's code, even if it is installed among libraries.
 
-    For torch and madbench, whose versions are in every record, only the file of the module is treated so.
+    For torch and madbench, only the file of the module counts as the user's code, because records have their versions.
     """
     parts = path.split(".")
     with suppress(ImportError, ValueError, AttributeError):
@@ -255,7 +255,7 @@ def _count_as_own(path: str) -> None:
 
 
 def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
-    """Imports a dotted path: its module, the class or function at its end, and the number of parts of the module."""
+    """Imports a dotted path. Returns the module, its class or function, and how many parts name the module."""
     folder, where = os.getcwd(), f"my:{path}"
     parts = path.split(".")
     module, count = None, 0
