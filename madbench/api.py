@@ -454,8 +454,8 @@ def audit(
     """The audit of a profile: one row per column.
 
     It has the agreement of seeds about the labels, the shares of labels that the column cannot separate, and the rank
-    correlations with other columns. ``against`` is another profile. If it is given, the frame compares the two
-    profiles: it says which orders of labels and which differences also hold under the other profile.
+    correlations with other columns. ``against`` is another profile. If it is given, the frame instead says which orders
+    of labels and which differences also hold under that profile.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     if against is None:

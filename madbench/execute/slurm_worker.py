@@ -24,7 +24,7 @@ from madbench.jobs import Job, Record, StopTraining
 from madbench.suites import job_from_dict
 
 REPORT_SECONDS = 5.0
-CALL_SECONDS = 120.0  # seconds that a job waits for ``call.json``, which a killed driver never writes
+CALL_SECONDS = 120.0  # seconds that a job waits for ``call.json``, which a killed driver may not write
 MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
 
 

@@ -262,7 +262,7 @@ class _Planner:
         ]
 
     def notes_on_corpus(self) -> list[str]:
-        """A sentence if a corpus of another program was read with a type of ids that is not nanoGPT's default."""
+        """A sentence if no type was given for another program's ids, and they were not read with nanoGPT's type."""
         opened = self.opened if self.corpus is not None else None
         if opened is None or opened.manifest.recipe or self.dtype or opened.manifest.dtype == "uint16":
             return []
