@@ -240,7 +240,7 @@ def _record(request: Request) -> Path:
 
 
 def chosen_settings(results: Results | None) -> str:
-    """A note that settings of these runs were chosen to match the published order of labels. Empty if none were."""
+    """A note that settings of these runs were chosen by the published order of labels. Empty if none were."""
     from madbench.analysis.findings import choice_note
 
     return choice_note(row.protocol.profile.chosen_on for row in (results.experiment.rows if results else ()))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 COUNT = Scale(resolution=1 / 64)
-"""The scale of counts, which are means over 64 sequences. With limits, the test would assume a smallest spread."""
+"""The scale of counts, which are means over 64 sequences. With limits, the test would expect a larger spread."""
 
 
 def decide_lengths(request: Request, results: Results) -> Made:
