@@ -173,7 +173,7 @@ class MlpAllocation:
         """All parameters of the mixer."""
         return sum(self.terms.values())
 
-    slack = property(lambda self: self.size.rule.room(self), doc="The unused part of the budget. Negative if exceeded.")
+    slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
 
     @property
     def ratio(self) -> float:

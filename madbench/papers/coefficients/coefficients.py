@@ -34,7 +34,7 @@ from madbench.suites.mad.suite import MAD
 from madbench.suites.scoring import scoring_of
 from madbench.training.checkpoints import load_model
 
-EXAMPLES = 64  # number of measured test sequences, the first of the test set
+EXAMPLES = 64  # first test sequences
 SHARES = Quantity("coefficients", {"near_zero": NEAR_ZERO, "near_one": NEAR_ONE, "examples": EXAMPLES})
 """The shares of coefficients near zero and near one, measured for every run of principles 2 and 2.1."""
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
@@ -69,10 +69,9 @@ def measure(results: Results) -> pd.DataFrame:
 def measured_runs(
     results: Results, quantity: Quantity, measure: Callable[[Path, Job], Values]
 ) -> Iterator[tuple[Any, Job, Measurement]]:
-    """Yields the runs at the chosen learning rate, with their jobs and measurements, in the order of the jobs.
+    """The chosen runs, as rows of :func:`madbench.analysis.scores.collect`, with their jobs and measurements.
 
-    Runs are rows of :func:`madbench.analysis.scores.collect`. Raises ``StoreError`` for a run that has neither the
-    measurement nor weights, and if no run has finished.
+    Raises ``StoreError`` for runs that have neither the measurement nor weights, and if no run has finished.
     """
     chosen = scoring_of(MAD).chosen_rows(results.collected(MAD)).sort_index()  # in the order of the jobs
     if chosen.empty:
@@ -103,7 +102,7 @@ def first_examples(job: Job) -> Tensor:
 
 
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
-    """The decision from Spearman's correlation of accuracy with the shares, computed over labels for each seed."""
+    """The decision from Spearman's correlation of accuracy with the shares over labels, one per seed."""
     rows, shown = measure(results), study.shown or (*CORRELATED, READOUT)
     lines, of_correlations, verdicts, listed = [], [], {}, []
     for task, of_task in rows.groupby("task", sort=False):
@@ -132,7 +131,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
         if quantity in shown
     }
-    notes, bands, protocol = ["One point per seed."], {}, " ".join(results.sentences(MAD))
+    notes, bands, protocol = ["A point a seed."], {}, " ".join(results.sentences(MAD))
     if READOUT in shown:
         axes_of[READOUT_PANEL] = {"xlabel": "score s", "ylabel": "φ(s)", "xticks": (-12, -8, -4, 0)}
         notes.append(f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set.")
@@ -180,7 +179,7 @@ def _points(rows: pd.DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yields points of phi(s) for every pointwise readout. Kernels are left out, as they need more than the score s."""
+    """phi(s) around zero for every pointwise readout. Kernels are left out: they need more than the score."""
     s = torch.linspace(-12, 3, 301, dtype=torch.float64)
     for label in labels:
         parsed = parse(label)

@@ -1,4 +1,4 @@
-"""The accuracy of a sweep of rates by two choices: the rate with the best validation, and the best test accuracy."""
+"""The accuracy of a sweep of rates by two choices: the rate that validation chooses, and the best test accuracy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from madbench.suites.mad.suite import MAD
 
 
 def both_choices(results: Results) -> Listing | None:
-    """The table of mean accuracies in percent by label and task, for both choices. None without a sweep.
+    """Means over the reported seeds in percent, by label and task. None if every label has one rate and decay.
 
-    Both choices use the same seeds. The seed that chooses the rate for the other seeds is left out.
+    Both choices use the same seeds. A seed that chooses the rate for others is in neither.
     """
     scores = results.scores[results.scores.value.notna()]
     chosen = {key: by_seed.value for key, by_seed in scores.set_index("seed").groupby(["label", "column"], sort=False)}
@@ -45,8 +45,8 @@ def both_choices(results: Results) -> Listing | None:
     if count < 2:
         return None
     caption = (
-        f"Test accuracy of a sweep of {count} runs per seed, by both choices: at the rate that validation chooses, as"
-        " in contrasts and verdicts, and the best of all, as in the paper (Appendix E.1). The seed that chooses the"
-        " rate for the others is left out. -: no seed, or all runs of a seed diverged."
+        f"Test accuracy of a sweep of {count} runs a seed, by both choices: at the rate that validation chooses, "
+        "which contrasts and verdicts are about, and the best of all, which is the paper's (Appendix E.1). A seed that "
+        "chooses the rate for others is in neither. -: no seed, or all runs of a seed diverged."
     )
     return principle_table(caption, ["Label", "Task", "By validation", "Best of the sweep"], lines, cells)

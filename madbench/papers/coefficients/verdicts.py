@@ -1,4 +1,4 @@
-"""Contrasts of labels from the runs of a principle, with the usual test of differences, and a verdict per group."""
+"""Contrasts of labels from the runs of a principle, tested as everywhere else, and a verdict for each group."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import LARGEST_COEFFICIENT
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
-"""The verdicts on a contrast, and on a group of contrasts."""
+"""Verdicts of a contrast, and of a group of them."""
 Outcome = tuple[Contrast, Comparison]
 """A contrast on one task. Its p is adjusted for all contrasts of its group."""
 
 
 def principle_table(caption: str, headings: list[str], lines: list[list[str]], cells: list[dict[str, Any]]) -> Listing:
-    """The table of a principle, with text ``lines`` and numbers ``cells``. A line of one cell is a heading."""
+    """The table of a principle. ``lines`` are text, a line of one cell is a heading; ``cells`` are the numbers."""
     padded = [line + [""] * (len(headings) - len(line)) for line in lines]
     return Listing(cells, headings, padded, [*map(without_nan, cells)], caption, "", "tab:principle")
 
@@ -87,7 +87,7 @@ def _growth(results: Results) -> Listing | None:
             largest[row.name] = [max(values, default=math.nan) for values in of_seed.values()]
     caption = (
         "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were "
-        "not finite at the first evaluation."
+        "no numbers any more at the first of them."
     )
     lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in largest.items()]
     cells = [
@@ -99,10 +99,7 @@ def _growth(results: Results) -> Listing | None:
 
 
 def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
-    """The verdict on each group: ``supported`` if all contrasts are, ``contradicted`` if one is.
-
-    Otherwise all verdicts other than ``supported``, joined.
-    """
+    """The verdict of each group: supported if every contrast is, contradicted if one is, else the other verdicts."""
     verdict_of: dict[str, str] = {}
     for group in dict.fromkeys(contrast.group for contrast, _ in rows):
         of_group = [_verdict(row) for contrast, row in rows if contrast.group == group]

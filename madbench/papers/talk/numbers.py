@@ -22,7 +22,7 @@ SMALL, LARGE = "340M", "1.3B"
 
 
 class SlideNumbers(PlainMeasure):
-    """Compares the numbers on the slides with the published tables. Trains nothing."""
+    """The measure of the item. It reads the published tables and trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         of_labels, of_models = (
@@ -69,7 +69,7 @@ def _at_scale(of_models: Rows) -> tuple[str, str, str]:
     grows = {large > small for small, large in zip(*distances)}
     verdict = OPEN if len(grows) > 1 else _is(True in grows)
     remark = "; ".join(
-        f"{scale}: {rank:.2f} in Avg Rank, {mean:.3f} per column"
+        f"{scale}: {rank:.2f} in Avg Rank, {mean:.3f} a column"
         for scale, (rank, mean) in zip((SMALL, LARGE), distances)
     )
     return f"The advantage over SoftmaxAttn appears stronger at {LARGE}", verdict, remark

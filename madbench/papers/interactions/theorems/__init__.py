@@ -1,4 +1,4 @@
-"""The theorems of the paper as checks of labels: which functions a label represents and learns in small worlds."""
+"""The theorems of the paper as checks of labels, on the functions that they represent and learn in small worlds."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ def policies() -> Iterator[Check]:
         "pair of policies: exact for drawn f and w, the agent itself among the others, at every length."
     )
     yield Check("agents of two policies", what, "B.1.3, eq. 18", functools.partial(_error, False), ROUNDING)
-    what = "If no two agents share place and policy, the sum over j other than i is exact, with f = 0 for i itself."
+    what = "The sum over j other than i, where no two agents have one place and one policy: f is zero at that place."
     yield Check("distinct agents of two policies", what, "B.1.3, eq. 18", functools.partial(_error, True), ROUNDING)
     what = (
-        "If two agents may share place and policy, no C and W give the sum over j other than i: the effect of an agent "
-        "on itself equals the effect of an equal agent."
+        "Where two agents may have one place and one policy, no C and W give the sum over j other than i: the effect "
+        "of an agent on itself cannot be told from the effect of its like."
     )
     yield Check("other agents alone", what, "against eq. 18", _least_error, 0.1, is_difference=True, contradicts=True)
 
@@ -108,11 +108,11 @@ def pixels() -> Iterator[Check]:
     """B.3: linear attention over pixels compared with convolutions of the image."""
     what = "The counts of linear attention are the convolution of the image with a kernel that spans the offsets."
     yield Check("pixels as a convolution", what, "B.3", _against_convolution, ROUNDING)
-    what = "Other offsets, of any size, are another convolution: C keeps its width and its number of weights."
+    what = "C of other offsets, of other sizes, is another convolution: width, and number of weights, stay the same."
     yield Check("offsets of any size", what, "B.3", _any_offsets, ROUNDING)
     what = (
-        "No function of 3 x 3 pixels, such as one layer with that kernel, detects a shape with offsets beyond them: of "
-        "two images that are equal there, one has the shape. Linear attention counts one pixel more in it."
+        "No function of 3 x 3 pixels, such as one layer with that kernel, tells a shape with offsets beyond them: two "
+        "images that are equal there have and lack it, and linear attention tells them apart by one pixel."
     )
     yield Check("beyond 3 x 3", what, "B.3", _told_apart, 0.5, is_difference=True)
 

@@ -60,10 +60,10 @@ def of_waves() -> Iterator[Check]:
 
     what = "The series of a window of 2 R to both sides is the quotient of sines, F[0] = (4 R + 1) / N."
     yield Check("window", what, "Lemma B.4", window, ROUNDING)
-    what = "Cosines with 2 Re F and sines with -2 Im F reproduce a function, for odd and for even N."
+    what = "Cosines with 2 Re F and sines with -2 Im F give a function back, at odd and at even N."
     yield Check("real series", what, "Lemma B.5", real_series, ROUNDING)
     yield Check(
-        "sinusoids", "Sinusoidal positions are orthogonal, of squared norm N / 2.", "eq. 16", orthogonal, ROUNDING
+        "sinusoids", "Positions in sines and cosines are orthogonal, of square N / 2.", "eq. 16", orthogonal, ROUNDING
     )
     what = "Effects that are equal to both sides have a diagonal C."
     yield Check("diagonal", what, "Remark B.7", diagonal, ROUNDING)
@@ -114,9 +114,9 @@ def of_descent() -> Iterator[Check]:
     yield Check("counts on the diagonal", what, "Lemma C.1", counts, ROUNDING)
     what = "x^T (M^T M)^2 x is at least the least eigenvalue of M^T M times |M x|^2."
     yield Check("least eigenvalue", what, "Lemma C.3", least_eigenvalue, 1.0)
-    what = "If the eigenvalues of A(t) are at least psi, x falls at least as exp(-psi t)."
+    what = "With eigenvalues of A(t) from psi on, x falls at least as exp(-psi t)."
     yield Check("decay", what, "Lemma C.4", decay, 1.0)
-    what = "A skip connection in both the model and its target does not change any gradient."
+    what = "A skip in the model and in what it learns leaves every gradient as it is."
     yield Check("skip", what, "Remark D.2", skip, 1e-12)
 
 
@@ -146,7 +146,7 @@ def of_features() -> Iterator[Check]:
         return abs(math.log10(count / paper))
 
     def side_by_side(cells: int = 3) -> float:
-        """The root mean square error of the best bilinear form in one-hots of x and y for whether x - x' = y - y'."""
+        """The root mean square error of the best bilinear form of one-hot (x, y) for x - x' = y - y'."""
         x, y = np.divmod(np.arange(cells**2), cells)
         places = np.hstack([np.eye(cells)[x], np.eye(cells)[y]])
         collides = (1.0 * (np.subtract.outer(x, x) == np.subtract.outer(y, y))).ravel()
@@ -187,7 +187,10 @@ def of_cost() -> Iterator[Check]:
 
 
 def of_triples(has_all_pairs: bool) -> Iterator[Check]:
-    """Lemma G.8, and Theorem G.4 for sums over ordered pairs, or over all pairs if ``has_all_pairs``."""
+    """Lemma G.8, and Theorem G.4 with the sum over ordered pairs.
+
+    With ``has_all_pairs``: the second half, over all pairs.
+    """
 
     def ordered_counts() -> float:
         symbols = np.random.default_rng(0).integers(4, size=9)
@@ -203,14 +206,14 @@ def of_triples(has_all_pairs: bool) -> Iterator[Check]:
         what = "With keys and values shared by both slots, any effects and values symmetric in them are represented."
         yield Check("shared slots", what, "Theorem G.4", shared_slots, ROUNDING)
         return
-    what = "For sequences of one length, or without repeats, ordered pairs give the sum over all pairs of any effects."
+    what = "Of sequences of one length, or without repeats, ordered pairs give the sum over all pairs of any effects."
     source, lengths = "Theorem G.4 with Def. 6.1", range(2, 5)
 
     def represented() -> float:
         return max(ordered_error(lengths, has_repeats=False), *(ordered_error([length]) for length in lengths))
 
     yield Check("ordered pairs", what, source, represented, ROUNDING)
-    what = "For sequences of 2 to 4 symbols with repeats, no C of ordered pairs gives that sum at every length."
+    what = "Of sequences of 2 to 4 symbols, some repeated, no C of ordered pairs gives it at every length."
     run = functools.partial(ordered_error, lengths)
     yield Check("ordered pairs, every length", what, "limit of Theorem G.4, ours", run, 0.1, is_difference=True)
 

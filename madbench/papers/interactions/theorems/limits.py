@@ -1,4 +1,6 @@
-"""Limits of linear attention as checks: approximation in fewer dimensions, parameter counts, and stacked layers."""
+"""Limits of linear attention as checks: functions it cannot represent, or only approximately, or not with fewer
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def approximations() -> Iterator[Check]:
 
     what = (
         "With the d largest directions of effects, errors stay below the bound in all three cases of d2, "
-        "if the singular vectors of effects, on both sides, and of values are the same."
+        "where the singular vectors of effects, on both sides, and of values are the same."
     )
     yield Check("narrow vectors", what, "Theorem B.2", shared_span, 1.0)
     what = (
@@ -44,8 +46,8 @@ def approximations() -> Iterator[Check]:
     )
     yield Check("wide approximation", what, "Theorem B.2, mended", wide_enough, 1.0)
     what = (
-        "At width d the bound does not hold in general: for effects of rank 1 it is 0, but no embedding in one "
-        "dimension gets below 1 per agent."
+        "In general it does not hold at width d: of rank 1, the bound is 0, and no embedding in one dimension "
+        "gets below 1 an agent."
     )
     yield Check(
         "approximation in general", what, "against Theorem B.2", least_error, 0.5, is_difference=True, contradicts=True
@@ -67,10 +69,7 @@ def _problem(width: int, seed: int, is_shared: bool) -> tuple[Array, Array]:
 
 
 def _worst(effects: Array, values: Array, is_wide: bool) -> float:
-    """The largest ratio of an agent's error to the bound.
-
-    Sequences are drawn, or have any symbol first and then repeat another one.
-    """
+    """The largest ratio of an agent's error to the bound, on drawn sequences and on sequences of a single symbol."""
     left, sizes, right = np.linalg.svd(effects)
     directions, scales, turned = np.linalg.svd(values, full_matrices=False)
     kept = (left[:, :KEPT] * sizes[:KEPT]) @ right[:KEPT]
@@ -135,18 +134,18 @@ def parameters() -> Iterator[Check]:
         return float(np.linalg.norm(values - fitted) / np.linalg.norm(values - values.mean(0)))
 
     source = "Theorem 3.2"
-    what = "Linear attention has |S|^2 effective weights, C_ab w_b, at every length."
+    what = "Linear attention has |S|^2 weights that decide its function, C_ab w_b, at every length."
     yield Check("parameters by length", what, source, of_attention)
-    what = "A network that is linear in the tokens leaves an error, so it has to be linear in products of tokens."
+    what = "A linear network of the tokens alone leaves an error: what is linear has to be their products."
     yield Check("linear in tokens", what, source, of_tokens, 0.1, is_difference=True)
-    what = "Linear in products of two tokens, without sharing, it has L |S| (1 + (L - 1)(|S| - 1)) effective weights."
+    what = "Of products of two tokens, sharing nothing, it has L |S| (1 + (L - 1)(|S| - 1)) weights that decide."
     yield Check("parameters of a network", what, f"{source}, its number", of_network)
     what = "These are L^2 |S|^2 / 2 or more. That no weight is shared is the theorem's premise, not its result."
     yield Check("parameters by length squared", what, source, least, 1.0)
 
 
 def attention_weights(length: int, symbols: int) -> int:
-    """The number of effective weights: the rank of the Jacobian of linear attention's outputs in C and w."""
+    """The rank of the slopes of linear attention's outputs in C and w, over drawn sequences."""
     generator = torch.Generator().manual_seed(0)
     operator = Coupling(1, symbols, 1, causal=False).double()
     drawn = [torch.randn(parameter.shape, generator=generator).double() for parameter in operator.parameters()]
@@ -162,10 +161,7 @@ def attention_weights(length: int, symbols: int) -> int:
 
 
 def network_weights(length: int, symbols: int) -> int:
-    """The number of effective weights of a network that is linear in products of two tokens.
-
-    It is the sum over outputs of the rank of these products over all sequences.
-    """
+    """The rank, over all sequences, of the products for which each output of a linear network has its own weights."""
     sequences = np.array([*itertools.product(range(symbols), repeat=length)])
     tokens = np.eye(symbols)[sequences]
     products = (np.einsum("na,njb->njab", tokens[:, i], tokens).reshape(len(tokens), -1) for i in range(length))
@@ -179,18 +175,18 @@ def layers() -> Iterator[Check]:
         return maximum(*(interaction(stack_of(depth, skips, (1,))) for depth in (2, 3) for skips in (False, True)))
 
     what = (
-        "Two or three layers of linear attention, also with skips, are linear in the row's token: for features a and b "
-        "side by side they give g(a) + g'(b), with any heads, and no product."
+        "Two layers of linear attention, three as well and with skips, are linear in the row's token: of features a "
+        "and b side by side they give g(a) + g'(b), whatever their heads, and no product."
     )
     yield Check("two layers", what, "Remark F.6; the argument is ours", most_interaction, 1e-9)
-    what = "So they miss a sum of products f(a_i, a_j) f'(b_i, b_j) by at least a quarter of its interaction."
+    what = "So they miss a sum of products f(a_i, a_j) f'(b_i, b_j) by a quarter of its interaction at least."
     yield Check(
         "two layers miss", what, "Remark F.6, eq. 41", lambda: interaction(products) / 4, 0.1, is_difference=True
     )
 
 
 def stack_of(depth: int, has_skips: bool, orders: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """A function that applies ``depth`` bidirectional layers of three heads with normal weights."""
+    """Layers of three heads that see all tokens, from normal weights."""
     generator = torch.Generator().manual_seed(depth)
     stack = nn.ModuleList(Coupling(3, 6, 6, orders=orders, causal=False).double() for _ in range(depth))
     for parameter in stack.parameters():

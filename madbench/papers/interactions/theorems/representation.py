@@ -33,9 +33,8 @@ def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
 
 
 def linear_attention(c: Array, w: Array, x: Array) -> Array:
-    """Linear attention (X C X^T) X W, (N, L, d2), of tokens X (N, L, d), for C (d, d) and W (d, d2) (eq. 1).
-
-    For a vector w (d,) the shape is (N, L).
+    """Linear attention (X C X^T) X W, (N, L, d2), of tokens X (N, L, d) for C (d, d), W (d, d2); (N, L) for w (d,) (eq.
+    1).
     """
     return outputs(c[None, None], w.reshape(1, 1, len(c), -1), x).reshape(*x.shape[:2], *w.shape[1:])
 
@@ -83,9 +82,9 @@ def representation() -> Iterator[Check]:
         "at any length."
     )
     yield Check("every pairwise function", what, "Theorem 3.1, Corollary B.1", orthogonal, ROUNDING)
-    what = "With sinusoidal positions, any effect of their difference is a C of 2 x 2 blocks, one per frequency."
+    what = "Of sinusoidal positions, any effect of their difference is a C of 2 x 2 blocks, one a frequency."
     yield Check("effects of shifts", what, "Lemma B.4, Theorem B.6", waves, ROUNDING)
-    what = "With one dimension less, effects of each symbol on itself alone are missed by 1 in spectral norm."
+    what = "One dimension less, and effects of each symbol on itself alone are missed by 1 in spectral norm."
     yield Check("no narrower width", what, "Theorem 3.1", width, 1e-12)
     what = "With the d largest directions of symmetric effects, errors stay below L times the next singular value."
     yield Check(
@@ -187,13 +186,13 @@ def constructions() -> Iterator[Check]:
         symbols, expected = world.data("test", 9, 0)
         return abs(linear_attention(c, w, world.vectors[symbols]) - expected).max()
 
-    what = "Alleles that activate each other are computed exactly at the length that the weights are built for."
+    what = "Alleles that activate each other are told exactly at the length built for."
     yield Check("genes", what, "B.2", genes, ROUNDING)
     what = "At another length an allele that is always active reads L' / L: this construction does not generalise."
     yield Check("genes at another length", what, "B.2", lambda: activations([0, 2]), 0.1, is_difference=True)
     what = "With each allele at most once, always active is an effect of 1 on itself, exact at every length."
     yield Check("genes at every length", what, "against B.2", diagonal, ROUNDING, contradicts=True)
-    what = "With a ReLU, min(1, y), an allele that is always active may take 1 from every other allele, at any length."
+    what = "With a ReLU behind, min(1, y), an allele that is always active may take 1 from every other, at any length."
     yield Check("genes with a ReLU", what, "B.2", clipped, ROUNDING)
     what = "Effects of differences of two coordinates are a C of N^2 dimensions, of Kronecker products of 2 x 2 blocks."
     yield Check("two coordinates", what, "B.1.3", plane, ROUNDING)

@@ -49,7 +49,7 @@ def descend(counts: Array, features: Array, targets: Array, rate: float, steps: 
         counts: s (B, S), the count of each symbol in each sample.
         features: (B, P), the count of each acting symbol, or pair of symbols, in each sample.
         targets: (B, S), the value of an agent of each symbol in each sample.
-        rate: the time of the gradient flow that one step covers.
+        rate: step size of the gradient flow's time.
         steps: the number of steps.
         e: embedding (S, d) of the agents.
         f: embedding (P, d') of the acting symbols or pairs.
@@ -139,9 +139,9 @@ def training() -> Iterator[Check]:
     what = "The gradients of C and w are those of the proof."
     yield Check("gradients of the loss", what, "Appendix C", gradients, 1e-12)
     for embedding in EMBEDDINGS:
-        what = "w_mu^2 - |C_(:,mu)|^2 / |x|^2 is conserved: its drift halves with the step size."
+        what = "w_mu^2 - |C_(:,mu)|^2 / |x|^2 stays as it is: its drift halves with the step size."
         yield Check(f"conservation, {embedding}", what, "Lemma C.2", functools.partial(conservation, embedding), 0.1)
-    what = "No value falls below its initial value, except for the drift."
+    what = "No value falls below its start, but for the drift."
     yield Check("values stay positive", what, "Lemma C.2", positive, 1e-12)
     what = "The loss stays below L(0) exp(-4 psi t / B) at every step."
     yield Check("convergence", what, "Theorem 4.4", convergence, 1.0)
@@ -192,25 +192,25 @@ def generalization() -> Iterator[Check]:
         sizes = np.linalg.eigvalsh(np.cov(counts.T))
         return abs(sizes[0]) / sizes[-1]
 
-    what = "For each symbol, the drawn samples that contain it have counts of full rank."
+    what = "Of the drawn data, those with any one symbol have counts of full rank."
     yield Check("versatile data", what, "Assumption 4.2", lambda: 24 - least_rank(""))
-    what = "With distinct positions, the counts of samples that contain a symbol miss full rank by one dimension."
+    what = "They miss it by one dimension."
     yield Check("distinct positions", what, "Remark D.1", lambda: abs(23 - least_rank("distinct")))
     what = "The share of data sets of full rank grows to 1 with the number of samples."
     yield Check("full rank with more data", what, "Theorem E.2", enough_data)
     what = (
-        "At a fixed length counts add up to the length, so their covariance is singular, even for uniform symbols: "
-        "Assumption E.1 does not hold, but its conclusion does."
+        "At a fixed length counts add up to it and their covariance is singular, of uniform symbols too: Assumption "
+        "E.1 does not hold, its conclusion does."
     )
     yield Check("singular covariance", what, "against Remark E.3", covariance, 1e-12, contradicts=True)
     for embedding in EMBEDDINGS:
-        what = "After training at one length, errors on new agents are negligible at that length and at others."
+        what = "Trained at one length, errors on fresh agents are nothing at that length and at others."
         yield Check(
             f"test and length, {embedding}", what, "Theorems 4.6, 4.8", functools.partial(learned, embedding), 1e-6
         )
     for name, statement in (
         ("without_itself", "Without the agent itself in its value, errors are (L / L* - 1)^2."),
-        ("distinct", "With distinct positions, errors are (a (L* - L) / (L* - 1))^2, a the error of T's diagonal."),
+        ("distinct", "With distinct positions, errors are (a (L* - L) / (L* - 1))^2, a what T's diagonal is off by."),
     ):
         yield Check(f"control {name}", statement, "Theorem 4.8, Appendix D.2", functools.partial(control, name), 1e-2)
     for embedding in EMBEDDINGS:
@@ -269,13 +269,13 @@ def triples() -> Iterator[Check]:
             worst = max(worst, np.square(actual - values).mean())
         return float(worst)
 
-    what = "w_bc^2 - |C_(:,bc)|^2 is conserved: its drift halves with the step size."
+    what = "w_bc^2 - |C_(:,bc)|^2 stays as it is: its drift halves with the step size."
     yield Check("conservation of triples", what, "Lemma G.9", conservation, 0.1)
-    what = "No value of a pair falls below its initial value, except for the drift."
+    what = "No value of a pair falls below its start, but for the drift."
     yield Check("triples stay positive", what, "Lemma G.9", positive, 1e-12)
-    what = "For each symbol, the drawn samples that contain it have counts of ordered pairs of full rank."
+    what = "Of the drawn data, those with any one symbol have counts of ordered pairs of full rank."
     yield Check("versatile triples", what, "Assumption G.10", versatility)
     what = "Trained from C = 0, the product of C and W becomes the exact tensor of alliances."
     yield Check("learned tensor", what, "Theorem G.7", tensor, 1e-2)
-    what = "After this training at one length, errors on new agents are negligible at that length and at others."
+    what = "So trained at one length, errors on fresh agents are next to nothing at that length and at others."
     yield Check("test and length", what, "Theorems G.7, 4.8", lengths, 1e-2)
