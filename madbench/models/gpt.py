@@ -132,7 +132,8 @@ class GPT(nn.Module):
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Map ids (B, T) to the vectors (B, T, D) from which the logits are a linear map."""
-        x, shared = self._embed(tokens, 0), sharing.Shared()
+        x = self._embed(tokens, 0)
+        shared: sharing.Shared = {}
         for block in self.blocks:
             x = block(x, shared)
         return self.norm(x)
@@ -182,7 +183,8 @@ class GPT(nn.Module):
             tokens, caches = ids, (None,) * len(self.blocks)
         else:
             caches = state.caches
-        x, shared = self._embed(tokens, ids.shape[1] - tokens.shape[1]), sharing.Shared()
+        x = self._embed(tokens, ids.shape[1] - tokens.shape[1])
+        shared: sharing.Shared = {}
         next_caches = []
         for block, cache in zip(self.blocks, caches):
             x, cache = block.decode(x, cache, shared)

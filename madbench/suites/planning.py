@@ -29,7 +29,7 @@ class StoredCode:
     """``Job.family`` by task."""
     mixer: dict[str, Any]
     """``Job.mixer``."""
-    steps: Mapping[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
     """``Job.steps`` of jobs whose budget chose them, by :func:`run_key`."""
 
     @classmethod
