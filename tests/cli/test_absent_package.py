@@ -65,7 +65,7 @@ def test_runs_without_their_code_are_shown_with_a_mark_by_every_verb(
             assert "25.0 ±" not in shown
     assert f"{label} ¶" in main("table", *where).stdout
     assert f"{label} ¶" in (tmp_path / "page.html").read_text()
-    for verb in (["table"], ["plot", "loss"], *NAMED[1:] * (label == ABSENT), ["ls", "runs"]):
+    for verb in (["table"], ["plot", "loss"], *(NAMED[1:] if label == ABSENT else ()), ["ls", "runs"]):
         ended = main(*verb, *(["-t", "language_model"] if verb[0] != "ls" else []))
         assert ended.code == 0, (verb, ended.stderr)
         assert verb[0] == "plot" or label in ended.stdout

@@ -68,7 +68,7 @@ def spread(quick=None):
         usual = LABELS.get(name) or [str(label) for label in itertools.islice(family.labels(), 3)]
         for label in (*usual, *MORE.get(name, ())):
             is_slow = label not in (usual if quick is None else quick)
-            yield pytest.param(label, marks=[pytest.mark.slow] * is_slow)
+            yield pytest.param(label, marks=[pytest.mark.slow] if is_slow else [])
 
 
 def programs(quick, first):

@@ -78,7 +78,7 @@ def windows(family: Any, label: Variant) -> Residual:
         mixer, x = filled_mixer(partial(family.build, allocation, settings))
         mixer.chunk, x = BLOCK, x[:, :TOKENS]
         expected = mixer.reference(x)
-        for path in ("dense", "chunked", "sdpa") if mixer.uses_sdpa else ("dense", "chunked"):
+        for path in ("dense", "chunked", *(["sdpa"] if mixer.uses_sdpa else [])):
             mixer.path = path
             each[f"{path} with window={window}"] = difference(mixer(x), expected)
         each[f"steps with window={window}"] = difference(decode_tokens(mixer, x), expected)
@@ -102,7 +102,7 @@ def closed_sinks(family: Any, label: Variant) -> Residual:
     without.load_state_dict(mixer.state_dict(), strict=False)
     each = {"open sinks": float(difference(mixer(x), without(x)) < LEAST_EFFECT)}
     nn.init.constant_(mixer.sink, CLOSED)
-    for path in ("dense", *["sdpa"] * mixer.uses_sdpa):
+    for path in ("dense", *(["sdpa"] if mixer.uses_sdpa else [])):
         mixer.path = path
         each[path] = difference(mixer(x), without(x))
     each["steps"] = difference(decode_tokens(mixer, x), without(x))
@@ -174,7 +174,7 @@ def of_all_tokens(family: Any, label: Variant) -> Residual:
     causal, _ = filled_mixer(partial(family.build, allocation, settings))
     mixer.chunk, x, each = BLOCK, x[:, :TOKENS], {}
     expected = mixer.reference(x)
-    for path in ("dense", "chunked", "sdpa") if mixer.uses_sdpa else ("dense", "chunked"):
+    for path in ("dense", "chunked", *(["sdpa"] if mixer.uses_sdpa else [])):
         mixer.path = path
         each[path] = difference(mixer(x), expected)
     each["last row"] = difference(mixer(x)[:, -1], causal(x)[:, -1])

@@ -214,7 +214,7 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
-    """How far the kinks at three values of x1 are from a straight line, or the smallest jump of the slope, if less."""
+    """The smallest of the slope's jumps at three kinks and of the distance of these kinks from a straight line."""
     mixer, tokens = warped(mixer, x)
 
     def rows(x1: Tensor, x2: Tensor) -> Tensor:

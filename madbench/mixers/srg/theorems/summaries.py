@@ -128,7 +128,7 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 
 
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
-    """How much R(1) increases the signal's share of a row's normalized weights, the least over all noise patterns."""
+    """The least increase, over all noise patterns, of the signal's share of a row's normalized weights by R(1)."""
     tokens = noisy_tokens(x)
     _recall(mixer)
     token_wise = mixer(tokens)[:, -1, IS_SIGNAL]
