@@ -22,6 +22,11 @@ class Tokens(NamedTuple):
     gate: Tensor | None = None  # (B, T, H V) factor of the weighted sums of values, if there is one
     mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: with these a token changes all earlier keys
 
+    def add_decay(self, cached: Mapping[str, Tensor]) -> Tokens:
+        """Adds the sum of log f over all cached tokens to the sums ``decay`` of these tokens."""
+        total = cached["decay"][..., -1:, :] + self.cached["decay"]
+        return self._replace(cached={**self.cached, "decay": total})
+
 
 @dataclass(frozen=True)
 class Attention(Operator):
@@ -49,20 +54,20 @@ class Attention(Operator):
         """The tensors that the rows of a sequence read, by name: (B, H, T, C) each. The values are ``v``."""
         return tokens.cached
 
-    @abstractmethod
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        """The weights (B, H, M, N) of N tokens in the rows q (B, H, M, K), in float32 or wider.
+        """The weights (B, H, M, N) of N tokens in the rows q (B, H, M, K), in float32 or wider. By default a softmax.
 
         Row m sees the first ``first`` + 1 + m tokens. If ``first`` is None, all rows see all tokens.
         """
+        from madbench.mixers.named import attention_ops as ops
+
+        return ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
 
     def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
         """The output W_o (o * gate) (B, T, D) of the weighted sums of values o (B, H, T, V). Without a gate, W_o o."""
-        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
 
-        output = layer.get_submodule(self.output)
-        o = o.transpose(1, 2).flatten(-2).to(weight_of(output).dtype)
-        return output(o if tokens.gate is None else o * tokens.gate.to(o.dtype))
+        return ops.write(layer.get_submodule(self.output), o.transpose(1, 2).flatten(-2), tokens.gate)
 
     def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v (B, H, T, .) with which plain causal softmax attention gives this operator's sums of values.

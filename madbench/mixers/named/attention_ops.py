@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 
 from madbench.mixers.cd.parts import split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
-from madbench.mixers.named.attention import Tokens
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.srg.parts import rotary_angles, rotate
 from madbench.mixers.tracing import is_symbolic
@@ -80,12 +78,6 @@ def decay(gate: nn.Module, x: Tensor) -> Tensor:
 def gate_of(total: Tensor) -> Tensor:
     """The gates f (B, T, H) whose logarithms have these sums (B, H, T, 1) up to each token."""
     return F.pad(total.squeeze(-1), (1, 0)).diff().exp().mT
-
-
-def add_decay(cached: Mapping[str, Tensor], tokens: Tokens) -> Tokens:
-    """Adds the sum of log f over all cached tokens to the sums of the new tokens."""
-    total = cached["decay"][..., -1:, :] + tokens.cached["decay"]
-    return tokens._replace(cached={**tokens.cached, "decay": total})
 
 
 def decay_since(total: Tensor, row: int) -> Tensor:

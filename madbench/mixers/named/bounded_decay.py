@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.operator import Dims, Operator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from madbench.labels.family import Layer
-
-MEANING = "the decay of layer l = 0, 1, ... of L is at least l / L"
 
 
 @dataclass(frozen=True)
@@ -22,9 +20,19 @@ class BoundedDims(Dims):
     bound: float = 0.0
 
 
-def at_place(dims: Dims, place: Layer) -> BoundedDims:
-    """The widths, with the bound of the layer at this place in its model."""
-    return BoundedDims(dims.d, dims.heads, dims.key, dims.value, place.index / place.count)
+@dataclass(frozen=True)
+class BoundedDecay(Operator):
+    """An operator whose decay has a lower bound on request."""
+
+    bound: bool = False
+
+    meanings: ClassVar = {"bound": "the decay of layer l = 0, 1, ... of L is at least l / L"}
+    takes_layer = property(lambda self: self.bound)
+
+    def placed(self, dims: Dims, place: Layer) -> Dims:
+        if not self.bound:
+            return dims
+        return BoundedDims(dims.d, dims.heads, dims.key, dims.value, place.index / place.count)
 
 
 def decay(logits: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:

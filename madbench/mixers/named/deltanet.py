@@ -12,19 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from madbench.mixers.named.delta_rule import DeltaRule
 from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps
-from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.recurrent import Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class DeltaNet(Recurrent):
+class DeltaNet(DeltaRule):
     """The operator DeltaNet, whose equation is in the docstring of this module."""
-
-    neg: bool = False
 
     name: ClassVar = "DeltaNet"
     title: ClassVar = "DeltaNet"
@@ -32,9 +31,7 @@ class DeltaNet(Recurrent):
     source: ClassVar = "Yang et al. 2024, arXiv 2406.06484"
     library: ClassVar = "DeltaNet"
     counterpart: ClassVar = "cd:deltanet"
-    meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + W*(2*H*K + H*V) + V"
-    state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
@@ -57,11 +54,6 @@ class DeltaNet(Recurrent):
         q, k, v, carried = ops.convolved_qkv(layer, x, carried)
         with without_autocast(x):
             return Rows(ops.delta_rule(layer, x, q, k, v, None, self.neg), carried)
-
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        from madbench.mixers.named import ops
-
-        return ops.gated_norm(layer, y, None)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

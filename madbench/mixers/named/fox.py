@@ -69,9 +69,7 @@ class FoX(Attention):
         return Tokens(q, {"k": k, "v": v, "decay": ops.decay(layer.f_proj, x)}, {}, gate)
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
-        from madbench.mixers.named import attention_ops as ops
-
-        return super().extend(cached, ops.add_decay(cached, tokens))
+        return super().extend(cached, tokens.add_decay(cached))
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.named import attention_ops as ops

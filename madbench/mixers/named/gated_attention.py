@@ -76,11 +76,6 @@ class GatedAttention(Attention):
             q, k = (side.to(values.dtype) for side in ops.rotate_first(position, rotated(width), q, k))
         return Tokens(q, {"k": k, "v": split_heads(values, heads)}, {}, gate.flatten(-2).sigmoid())
 
-    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        from madbench.mixers.named import attention_ops as ops
-
-        return ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
-
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch
 

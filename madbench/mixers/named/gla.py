@@ -36,6 +36,7 @@ class GLA(Recurrent):
     parameters: ClassVar = "2*d*H*K + 3*d*H*V + 16*d + 17*H*K + V"
     state: ClassVar = "H*K*V"
     has_mirror: ClassVar = False
+    head_norm: ClassVar = "g_norm_swish_gate"
     has_channel_decay: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
@@ -60,7 +61,7 @@ class GLA(Recurrent):
         }
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
-        from torch.nn.functional import logsigmoid
+        from torch.nn.functional import logsigmoid, silu
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
@@ -72,14 +73,7 @@ class GLA(Recurrent):
             logits = ops.linear_in_float32(layer.gk_proj[1], ops.linear_in_float32(layer.gk_proj[0], x))
             log_alpha = ops.wide_heads(logsigmoid(logits) / ROOT, dims.heads)
             q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
-            return Rows(Dynamics(q * dims.key**-0.5, k, v, log_alpha, None, None), {}, gate)
-
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        from torch.nn.functional import silu
-
-        from madbench.mixers.named import ops
-
-        return ops.gated_norm(layer, y, silu(rows.gate), "g_norm_swish_gate")
+            return Rows(Dynamics(q * dims.key**-0.5, k, v, log_alpha, None, None), {}, silu(gate))
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

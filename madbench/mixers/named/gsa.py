@@ -87,13 +87,12 @@ class GSA(Recurrent):
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu
 
-        from madbench.mixers.linear_maps import weight_of
         from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
         with without_autocast(x):
             normed = ops.norm(silu(y).transpose(1, 2).flatten(-2), layer.g_norm.weight)
-        return layer.o_proj(normed.to(weight_of(layer.o_proj).dtype))
+        return ops.write(layer.o_proj, normed)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -21,14 +21,10 @@ from madbench.mixers.named.parts import Gain, Linear, Part
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from madbench.labels.family import Layer
-
 
 @dataclass(frozen=True)
-class HGRN(Elementwise):
+class HGRN(bounded_decay.BoundedDecay, Elementwise):
     """The operator HGRN, whose equation is in the docstring of this module. One head of V channels, without keys."""
-
-    bound: bool = False
 
     name: ClassVar = "HGRN"
     title: ClassVar = "HGRN"
@@ -40,14 +36,8 @@ class HGRN(Elementwise):
         "decay has no lower bound, as in the library's layer by itself. The library's language model has bounds that "
         "are those of (bound) before training, and learns them as parameters of the model."
     )
-    meanings: ClassVar = {"bound": bounded_decay.MEANING}
     parameters: ClassVar = "4*d*V + V"
     state: ClassVar = "V"
-
-    takes_layer = property(lambda self: self.bound)
-
-    def placed(self, dims: Dims, place: Layer) -> Dims:
-        return bounded_decay.at_place(dims, place) if self.bound else dims
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return [Dims(d, 1, 0, width) for width in widths(step, d)]
@@ -77,7 +67,6 @@ class HGRN(Elementwise):
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         from torch.nn.functional import silu
 
-        from madbench.mixers.linear_maps import weight_of
         from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
@@ -86,7 +75,7 @@ class HGRN(Elementwise):
             log_f, written = bounded_decay.decay(ops.linear_in_float32(layer.f_proj, x), layer.dims)
             h = ops.scan(log_f, written * silu(ops.wide(i)), carried["h"] if carried else None)
             gated = ops.norm(h, layer.g_norm.weight) * silu(ops.wide(gate))
-        return layer.o_proj(gated.to(weight_of(layer.o_proj).dtype)), {"h": h[:, -1]}
+        return ops.write(layer.o_proj, gated), {"h": h[:, -1]}
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -20,14 +20,10 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from madbench.labels.family import Layer
-
 
 @dataclass(frozen=True)
-class HGRN2(Recurrent):
+class HGRN2(bounded_decay.BoundedDecay, Recurrent):
     """The operator HGRN2, whose equation is in the docstring of this module. ``Dims.key`` is the expansion ratio."""
-
-    bound: bool = False
 
     name: ClassVar = "HGRN2"
     title: ClassVar = "HGRN2"
@@ -39,16 +35,10 @@ class HGRN2(Recurrent):
         "model has bounds that are those of (bound) before training, and learns them as parameters of the model. Its "
         "layer has d // K heads, so it has none with K below d / H at some sizes, as at d 1024 with 32 heads."
     )
-    meanings: ClassVar = {"bound": bounded_decay.MEANING}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + H*V"
     state: ClassVar = "H*K*V"
     has_mirror: ClassVar = False
     has_channel_decay: ClassVar = True
-
-    takes_layer = property(lambda self: self.bound)
-
-    def placed(self, dims: Dims, place: Layer) -> Dims:
-        return bounded_decay.at_place(dims, place) if self.bound else dims
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         width = max(1, d // heads)
@@ -80,13 +70,12 @@ class HGRN2(Recurrent):
             return Rows(Dynamics(q, k, v, log_f, None, None), {})
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        from madbench.mixers.linear_maps import weight_of
         from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
         with without_autocast(x):
             normed = ops.norm(y.transpose(1, 2).flatten(-2), layer.g_norm.weight)
-        return layer.o_proj(normed.to(weight_of(layer.o_proj).dtype))
+        return ops.write(layer.o_proj, normed)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

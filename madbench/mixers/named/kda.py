@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.gated_delta_rule import GatedDeltaRule
+from madbench.mixers.named.delta_rule import GatedDeltaRule
 from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 

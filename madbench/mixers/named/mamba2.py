@@ -82,7 +82,6 @@ class Mamba2(Recurrent):
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu
 
-        from madbench.mixers.linear_maps import weight_of
         from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
@@ -90,7 +89,7 @@ class Mamba2(Recurrent):
             y = y + layer.D.to(y.dtype)[:, None, None] * rows.dynamics.v
             gated = y.transpose(1, 2).flatten(-2) * silu(rows.gate.to(y.dtype))
             normed = ops.norm(gated, layer.norm.weight)
-        return layer.out_proj(normed.to(weight_of(layer.out_proj).dtype))
+        return ops.write(layer.out_proj, normed)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -121,13 +121,13 @@ class Mamba3(Recurrent):
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu
 
-        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
         with without_autocast(x):
             y = y + layer.D.to(y.dtype)[:, None, None] * rows.dynamics.v[:, :, -x.shape[1] :]
             gated = y.transpose(1, 2).flatten(-2) * silu(rows.gate.to(y.dtype))
-        return layer.out_proj(gated.to(weight_of(layer.out_proj).dtype))
+        return ops.write(layer.out_proj, gated)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import math

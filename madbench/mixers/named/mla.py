@@ -125,11 +125,6 @@ class MLA(Attention):
         shared = cached["shared_key"][:, None].to(k.dtype).expand(-1, dims.heads, -1, -1)
         return {"k": torch.cat((k, shared), dim=-1), "v": v}
 
-    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        from madbench.mixers.named import attention_ops as ops
-
-        return ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
-
     def decode(self, layer: nn.Module, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
         import torch
 

@@ -104,7 +104,7 @@ class MLSTM(Recurrent):
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import layer_norm
 
-        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
         with without_autocast(x):
@@ -113,8 +113,7 @@ class MLSTM(Recurrent):
             y = y[..., :-1] / (y[..., -1].abs().maximum(least) + epsilon)[..., None]
             normed = layer_norm(y, y.shape[-1:], eps=EPS).transpose(1, 2).flatten(-2)
             normed = normed * layer.multihead_norm.weight.to(y.dtype)
-        dtype = weight_of(layer.out_proj).dtype
-        return layer.out_proj(normed.to(dtype) * layer.ogate_preact(x).sigmoid().to(dtype))
+        return ops.write(layer.out_proj, normed, layer.ogate_preact(x).sigmoid())
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -173,5 +173,10 @@ def gated_norm(layer: nn.Module, y: Tensor, gate: Tensor | None, gain: str = "o_
     """
     with without_autocast(y):
         normed = norm(y, layer.get_submodule(gain).weight).transpose(1, 2).flatten(-2)
-    dtype = weight_of(layer.o_proj).dtype
-    return layer.o_proj(normed.to(dtype) if gate is None else normed.to(dtype) * gate.to(dtype))
+    return write(layer.o_proj, normed, gate)
+
+
+def write(output: nn.Module, y: Tensor, gate: Tensor | None = None) -> Tensor:
+    """The linear map ``output`` of y (B, T, .), times the gate (B, T, .) unless it is None, in the map's dtype."""
+    dtype = weight_of(output).dtype
+    return output(y.to(dtype) if gate is None else y.to(dtype) * gate.to(dtype))

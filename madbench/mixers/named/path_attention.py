@@ -137,11 +137,9 @@ class PaTH(Attention):
         return {**tokens.cached, "k": keys}
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
-        from madbench.mixers.named import attention_ops as ops
-
         w, beta = tokens.mirrors["w"], tokens.mirrors["beta"]
         cached = {**cached, "k": cached["k"] - cached["k"] @ w.mT * beta * w}
-        return super().extend(cached, ops.add_decay(cached, tokens) if self.forget else tokens)
+        return super().extend(cached, tokens.add_decay(cached) if self.forget else tokens)
 
     def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
         from madbench.mixers.named import attention_ops as ops

@@ -37,6 +37,9 @@ class Recurrent(Operator):
     has_channel_decay: ClassVar[bool] = False
     """True if each key channel has a decay of its own."""
 
+    head_norm: ClassVar[str] = "o_norm"
+    """The part with the gain of the norm per head, for operators with the default :meth:`read_out`."""
+
     @abstractmethod
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         """The rows of x (B, T, D) as inputs of the recurrence.
@@ -46,9 +49,11 @@ class Recurrent(Operator):
         shares values, they are a fourth argument ``shared``.
         """
 
-    @abstractmethod
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        """The output (B, T, D) from the states' read-outs y (B, H, T, V)."""
+        """The output (B, T, D) from the states' read-outs y (B, H, T, V). By default normed per head, and gated."""
+        from madbench.mixers.named import ops
+
+        return ops.gated_norm(layer, y, rows.gate, self.head_norm)
 
     @property
     def rows_per_token(self) -> int:

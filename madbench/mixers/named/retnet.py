@@ -33,6 +33,7 @@ class RetNet(Recurrent):
     parameters: ClassVar = "2*d*H*K + 3*d*H*V + V"
     state: ClassVar = "H*K*V"
     has_mirror: ClassVar = False
+    head_norm: ClassVar = "g_norm_swish_gate"
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """Widths with an even number of key channels, and up to twice as many value channels."""
@@ -56,6 +57,7 @@ class RetNet(Recurrent):
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         import torch
+        from torch.nn.functional import silu
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
@@ -69,18 +71,11 @@ class RetNet(Recurrent):
             q, k = (ops.rotate_by_position(side, first) for side in (q * dims.key**-0.5, k))
             lost = 2.0 ** -(5 + torch.arange(dims.heads, dtype=torch.float64, device=x.device))
             log_gamma = torch.log1p(-lost).to(q.dtype).view(1, -1, 1, 1).expand(1, -1, length, 1)
-            return Rows(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, gate)
+            return Rows(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, silu(gate))
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
         """Empty, because the position is carried as an integer, which is not counted."""
         return {}
-
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        from torch.nn.functional import silu
-
-        from madbench.mixers.named import ops
-
-        return ops.gated_norm(layer, y, silu(rows.gate), "g_norm_swish_gate")
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -161,7 +161,7 @@ class RWKV7(Recurrent):
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import layer_norm
 
-        from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
         from madbench.mixers.precision import without_autocast
 
         d, weight, bias = rows.dynamics, layer.g_norm.weight, layer.g_norm.bias
@@ -169,8 +169,7 @@ class RWKV7(Recurrent):
             normed = layer_norm(y, y.shape[-1:], eps=layer.dims.key * NORM_EPS).transpose(1, 2).flatten(-2)
             own = (d.q * d.k * layer.r_k.to(y.dtype)[:, None]).sum(-1, keepdim=True) * d.v
             y = normed * weight.to(y.dtype) + bias.to(y.dtype) + own.transpose(1, 2).flatten(-2)
-        dtype = weight_of(layer.o_proj).dtype
-        return layer.o_proj(y.to(dtype) * rows.gate.to(dtype))
+        return ops.write(layer.o_proj, y, rows.gate)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor, shared: Shared | None = None) -> Tensor:
         import torch

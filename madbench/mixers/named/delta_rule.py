@@ -1,9 +1,9 @@
-"""The parts that gated delta rules share: arguments, state, and the recurrence over convolved q, k and v.
+"""The parts that delta rules share: arguments, state, and the recurrence over convolved q, k and v.
 
     S_t = (I - beta_t k_t k_t^T) A_t S_(t-1) + beta_t k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
 
-A_t is a decay per head or per key channel. Each operator adds its projections, its decay and its output gate, and its
-own reference loops, which share no code.
+A_t is 1, or a decay per head or per key channel. Each operator adds its projections, its decay and its output gate, and
+its own reference loops, which share no code.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GatedDeltaRule(Recurrent):
-    """A delta rule whose state decays."""
+class DeltaRule(Recurrent):
+    """A delta rule with convolved q, k and v."""
 
     neg: bool = False
 
     meanings: ClassVar = {"neg": "beta in (0, 2), so that a transition may have negative eigenvalues"}
     state: ClassVar = "H*K*V + (W-1)*(2*H*K + H*V)"
+
+
+@dataclass(frozen=True)
+class GatedDeltaRule(DeltaRule):
+    """A delta rule whose state decays."""
 
     @abstractmethod
     def decay_logits(self, layer: nn.Module, x: Tensor) -> Tensor:
