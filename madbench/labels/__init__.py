@@ -24,6 +24,7 @@ from madbench.labels.parsing import (
     label_identity,
     levels,
     missing_package,
+    own_modules,
     parse,
     reading_problem,
     text_of,
@@ -50,5 +51,5 @@ __all__ = [
     "contrast_order", "diff", "every_label", "expand", "explain", "factor_names", "factors", "factors_in",
     "factors_of_text", "families", "family_identity", "family_name", "family_of", "fault_of_name", "is_shown_as_stored",
     "label_code", "label_identity", "label_now", "levels", "loadable_families", "loaded_families", "missing_package",
-    "mixer_names", "parse", "reading_problem", "text_of", "texts_of",
+    "mixer_names", "own_modules", "parse", "reading_problem", "text_of", "texts_of",
 ]  # fmt: skip

@@ -226,6 +226,8 @@ class Family(Protocol[L, A]):
     # - block_period(label): the number of blocks after which the result of ``blocks`` repeats.
     # - takes_layer(label): True if the mixer depends on its place in the model. ``solve`` and ``build`` then find the
     #   place in ``size.layer``. Default: False, and ``size.layer`` is the only layer of a model with one layer.
+    # - own_modules(label): for a family of this package, the modules with the mixers of this label that the digest of
+    #   its code includes besides what the family's module imports (:mod:`madbench.suites.code`). Default: none.
     # - missing_package(): the name of a required package that cannot be imported here, or an empty text. If a package
     #   is missing, the stored runs of the family's labels are shown without their code.
 

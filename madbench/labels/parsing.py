@@ -159,6 +159,15 @@ def label_identity(label: str | Label) -> str:
     return f"{family_identity(family)}+{own(as_label(label))}" if own else family_identity(family)
 
 
+def own_modules(label: str) -> tuple[str, ...]:
+    """The modules of this package that the label uses, but not all labels of its family. Empty if it is no label."""
+    try:
+        family = family_of(label)
+        return family.own_modules(parse(label)) if hasattr(family, "own_modules") else ()
+    except LabelError:
+        return ()
+
+
 def check_code(labels: Iterable[str | Label]) -> None:
     """Raise ``LabelError`` for the first label whose code is not available here. Verbs call this before other work."""
     for label in labels:

@@ -21,7 +21,7 @@ OPTIONAL_NAMES = {
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
 OPTIONAL_METHODS = (
     "traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity", "preset_spelling", "begins",
-    "missing_package", "blocks", "block_period", "takes_layer",
+    "missing_package", "blocks", "block_period", "takes_layer", "own_modules",
 )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
     "factors": _texts_by_name, "neighbours": tuple, "explain": _explanations, "solve": _allocation, "checks": iter,
     "effective": dict, "levels": _texts_by_name, "labels": tuple, "identity": _text, "preset_spelling": _text,
     "traits": _traits, "begins": bool, "missing_package": _text, "blocks": tuple, "block_period": int,
-    "takes_layer": bool,
+    "takes_layer": bool, "own_modules": tuple,
 }  # fmt: skip
 """For each method of a family, a function that validates the method's result, and converts it or raises."""
 

@@ -6,7 +6,8 @@ Digests of the package's own code are of whole files, without comments and docst
 ``madbench/papers`` belongs to the part that uses it:
 
 - ``family``: the families of the label's mixers, and the module that builds the mixers of a model, with their imports
-  from ``madbench.mixers``, without modules that only check or explain;
+  from ``madbench.mixers``, without modules that only check or explain. For a family that lists published operators:
+  the operators of the label only;
 - ``task``: the task's generator, and the modules of ``madbench.tasks`` that the generator or the suite's trial imports.
   For a suite that reads text: the modules of ``madbench.text`` that the trial imports;
 - ``suite``: the suite's trial, and the modules of ``madbench.suites`` or of a paper's package that the trial or the
@@ -26,7 +27,7 @@ from madbench.errors import LabelError, MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
 from madbench.identity.package import gives_equal_bits, imports_within, package_digest
 from madbench.jobs import Job
-from madbench.labels import family_name, family_of, label_code, label_now, missing_package
+from madbench.labels import family_name, family_of, label_code, label_now, missing_package, own_modules
 from madbench.labels.patterns import part_texts
 from madbench.suites import find_suite, suite_code
 from madbench.suites.planning import mixer_identity
@@ -44,8 +45,8 @@ NO_NUMBERS: tuple[str, ...] = (
     "measured",
     "heuristics",
 )
-NO_NUMBERS += ("bfloat16_checks", "code", "residuals", "sources")
-"""Names of modules that check, explain or measure, and affect no number of a run."""
+NO_NUMBERS += ("bfloat16_checks", "code", "loops", "operators", "residuals", "sources")
+"""Names of modules that check, explain, list or measure, and affect no number of a run."""
 MOST_LETTERS = 200
 """The most characters shown of a file's location."""
 
@@ -141,22 +142,25 @@ def outside_code(job: Job) -> dict[str, Any]:
 
 def package_code(job: Job) -> dict[str, str]:
     """The digest of each part of this package that trains the job. A part that is a plugin has no digest."""
-    families = dict.fromkeys(map(family_name, part_texts(job.label)))
-    return dict(_package_code(job.suite, job.task, tuple(families)))
+    parts = part_texts(job.label)
+    families = dict.fromkeys(map(family_name, parts))
+    own = dict.fromkeys(name for part in parts for name in own_modules(part))
+    return dict(_package_code(job.suite, job.task, tuple(families), tuple(own)))
 
 
 @functools.cache
-def _package_code(suite: str, task: str, families: tuple[str, ...]) -> dict[str, str]:
-    digests = {name: package_digest(*where) for name, where in package_modules(suite, task, families).items()}
+def _package_code(suite: str, task: str, families: tuple[str, ...], own: tuple[str, ...]) -> dict[str, str]:
+    digests = {name: package_digest(*where) for name, where in package_modules(suite, task, families, own).items()}
     return {name: digest for name, digest in digests.items() if digest}
 
 
 def package_modules(
-    suite: str, task: str, families: Sequence[str]
+    suite: str, task: str, families: Sequence[str], own: Sequence[str] = ()
 ) -> dict[str, tuple[list[str], list[str], tuple[str, ...]]]:
     """The arguments of :func:`madbench.identity.package.package_digest` for each of ``PARTS``, by part.
 
     They are the starting modules, the subpackages in which imports are followed, and the names of excluded modules.
+    ``own`` are the modules of the label's own operators (:func:`madbench.labels.own_modules`).
     """
     found = find_suite(suite)
     trial = found.trial.partition(":")[0]
@@ -171,7 +175,7 @@ def package_modules(
     is_ours = any(module.startswith("madbench.") for module in of_families)
     building = imports_within("madbench.suites.trial", ["madbench.mixers"]) if is_ours else []
     return {
-        "family": ([*of_families, *building], ["madbench.mixers", *_own_packages(of_families)], NO_NUMBERS),
+        "family": ([*of_families, *own, *building], ["madbench.mixers", *_own_packages(of_families)], NO_NUMBERS),
         "task": (generators, [found.data_package, *_own_packages(generators)], NO_NUMBERS),
         "suite": (sorted(of_suite), [], ()),
         "model": (models, ["madbench.models"], NO_NUMBERS),

@@ -9,6 +9,7 @@ import pytest
 
 import madbench
 from madbench.identity import package
+from madbench.labels import own_modules
 from madbench.suites.code import PARTS, package_modules
 
 MEMORIZATION = ("mad", "memorization", "")
@@ -67,6 +68,25 @@ def test_an_edit_changes_the_parts_that_have_it_and_no_others(copied, place, par
     unchanged = digests(others) if others else None
     assert changed(MEMORIZATION, edit) == parts
     assert others is None or digests(others) == unchanged
+
+
+@pytest.mark.slow
+def test_an_edited_operator_changes_the_labels_that_have_it(copied):
+    def family_digest(*labels):
+        own = [name for label in labels for name in own_modules(label)]
+        return package.package_digest(*package_modules("mad", "memorization", ["named"], own)["family"])
+
+    labels = [("KDA",), ("GDN",), ("GDN(neg)",), ("S-p", "KDA"), ("Mamba-2",)]
+    before = {label: family_digest(*label) for label in labels}
+    assert before["GDN",] == before["GDN(neg)",] and len({*before.values()}) == 3
+    with (copied / "mixers/named/kda.py").open("a") as file:
+        file.write("\nADDED = 1\n")
+    with (copied / "mixers/named/operators.py").open("a") as file:
+        file.write("\nADDED = 1\n")
+    assert {label[-1] for label in labels if family_digest(*label) != before[label]} == {"KDA"}
+    with (copied / "mixers/named/delta_rule.py").open("a") as file:
+        file.write("\nADDED = 1\n")
+    assert [label for label in labels if family_digest(*label) == before[label]] == [("Mamba-2",)]
 
 
 @pytest.mark.slow

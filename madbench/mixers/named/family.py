@@ -117,6 +117,11 @@ class NamedFamily(ListedFamily):
         """True if the layer depends on its place in a model."""
         return label.operator.takes_layer
 
+    def own_modules(self, label: Label) -> tuple[str, ...]:
+        """The module of the operator and those of its base classes."""
+        bases = type(label.operator).__mro__
+        return tuple(dict.fromkeys(base.__module__ for base in bases if issubclass(base, Operator)))
+
     def solve(self, label: Label, size: Size, settings: Settings) -> NamedAllocation:
         return solve(label, size)
 
