@@ -31,13 +31,14 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 
+from madbench.analysis.cost_table import cost_tables
 from madbench.analysis.marked_text import Width
 from madbench.analysis.notebook import NotebookProgress
 from madbench.analysis.scores import Results
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.analysis.stored import Selection
 from madbench.config import check_seeds, override_of, plain_values, settings_of
-from madbench.errors import TrainingError
+from madbench.errors import ConfigError, TrainingError
 from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.experiment import Experiment, prepare
@@ -95,7 +96,8 @@ def _public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         with shown(names), kept_random_state():
             result = verb(*plain, **plain_settings)
             if rename and isinstance(result, pd.DataFrame):
-                columns = {name: result[name].map(with_display_names) for name in _LABELLED if name in result}
+                labelled = {name: result[name] for name in _LABELLED if name in result}
+                columns = {name: of.map(with_display_names, na_action="ignore") for name, of in labelled.items()}
                 return result.renamed(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
             return result
 
@@ -377,6 +379,8 @@ def table(
     corpus: str | None = None,
     results: Path | str = "results",
     ranks: bool = False,
+    costs: bool = False,
+    full_square: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """The table of the stored runs, one row per label and column.
@@ -384,9 +388,17 @@ def table(
     The columns are the mean, its interval, the standard deviation (``spread``), the solved seeds, the published number,
     and the scores of a guess (``chance``) and of the best answer without context (``heuristic``). With ``ranks`` there
     are also ``rank``, ``rank_low`` and ``rank_high``: a simultaneous 95% interval for all labels of a column.
+
+    With ``costs`` a row per label and cost follows, as with ``madbench table --costs``: ``task`` is ``parameters``,
+    ``flops_per_token``, ``state``, ``step_ms`` or ``memory_mib``, ``mean`` the cost in ``unit``, and ``ratio`` the
+    ratio to the label ``baseline``. With ``full_square`` FLOPs count all T pairs of a token, in place of the causal
+    half. The tables of costs are ``below`` of the frame, one per suite.
     """
+    _check_full_square(full_square, costs)
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return ShownFrame.of(selection.table(shows="rank" if ranks else "interval"))
+    selected = selection.select()
+    shown = selection.table_of(selected, shows="rank" if ranks else "interval")
+    return ShownFrame.of(shown, cost_tables(selected, full_square, list(shown.rows)).values() if costs else ())
 
 
 @_public
@@ -403,15 +415,23 @@ def compare(
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
     within: float | Mapping[str, float] | None = None,
+    costs: bool = False,
+    full_square: bool = False,
 ) -> pd.DataFrame:
     """The comparison of the first label with each of the others: difference, interval, p and verdict per column.
 
     ``within`` is a margin for all columns in points, or by column, such as ``{"mad_average": 2, "loss_l5": 0.02}``. If
     it is given, a test of whether the difference is within the margin is added (``equivalence``: equivalent, no worse,
     no better, not shown).
+
+    With ``costs`` a row per label and cost follows, as for :func:`table`.
     """
+    _check_full_square(full_square, costs)
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return ShownFrame.of(selection.compare(within))
+    shown = selection.compare(within)
+    if not costs:
+        return ShownFrame.of(shown)
+    return ShownFrame.of(shown, cost_tables(selection.select(is_enough=lambda of: len(of) > 1), full_square).values())
 
 
 @_public
@@ -566,6 +586,11 @@ def _selection(
         protocol=protocol,
         corpus=corpus,
     )
+
+
+def _check_full_square(full_square: bool, costs: bool) -> None:
+    if full_square and not costs:
+        raise ConfigError("full_square=True has no effect without costs=True")
 
 
 def _trained(experiment: Experiment, policy: Policy, **options: Any) -> Results:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 import pandas as pd
@@ -13,15 +13,18 @@ from madbench.analysis.rendering import TextTable
 class ShownFrame(pd.DataFrame):
     """A frame of the records of a table. A notebook shows it as the table, with intervals, marks and caption.
 
-    ``shown`` is the table, for example for ``shown.to_latex()``. Frames computed from this one are plain frames.
+    ``shown`` is the table, for example for ``shown.to_latex()``. ``below`` are the tables that stand below it, whose
+    records follow. Frames computed from this one are plain frames.
     """
 
-    _metadata = ["shown", "html"]
+    _metadata = ["shown", "below", "html"]
 
     @classmethod
-    def of(cls, table: TextTable) -> Self:
-        frame = cls(table.records())
-        frame.shown, frame.html = table, table._repr_html_()  # now, while the display names of this call are set
+    def of(cls, table: TextTable, below: Iterable[TextTable] = ()) -> Self:
+        tables = table, *below
+        frame = cls([record for each in tables for record in each.records()])
+        frame.shown, frame.below = table, tables[1:]
+        frame.html = "\n<br>\n".join(each._repr_html_() for each in tables)  # with the display names of this call
         return frame
 
     @property
@@ -31,7 +34,7 @@ class ShownFrame(pd.DataFrame):
     def renamed(self, **columns: pd.Series) -> Self:
         """The frame with replaced columns, which is shown as before."""
         frame = type(self)(self.assign(**columns))
-        frame.shown, frame.html = self.shown, self.html
+        frame.shown, frame.below, frame.html = self.shown, self.below, self.html
         return frame
 
     def _repr_html_(self) -> str:

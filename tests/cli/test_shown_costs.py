@@ -8,6 +8,8 @@ import json
 
 import pytest
 
+import madbench
+from madbench.errors import ConfigError
 from madbench.labels import trust
 from madbench.mixers import solve
 
@@ -82,6 +84,24 @@ def test_comparisons_have_costs_and_the_full_square_needs_them(main, fill, tiny)
     assert {cell["label"] for cell in compared["costs"]["mad"]["cells"]} == {"S-p", "R-c"}
     refused = main("table", "-t", TASKS, "-p", tiny, "--full-square")
     assert refused.code and "--full-square has no effect without --costs" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["table", "compare"])
+def test_the_functions_of_python_add_the_rows_that_the_command_adds(main, fill, tiny, store, verb):
+    fill(["S-p", "R-c"], details=TIMED)
+    function, how = getattr(madbench, verb), {"profile": tiny, "tasks": "compression", "results": store.root}
+    shown = main(verb, "S-p", "R-c", "-t", "compression", "-p", tiny, "--costs", "--full-square", "-f", "json")
+    added = json.loads(shown.stdout)["costs"]["mad"]
+    frame, plain = (function(["S-p", "R-c"], **how, **costs) for costs in ({"costs": True, "full_square": True}, {}))
+    costs = frame[frame.ratio.notna()]
+    assert costs[[*added["cells"][0]]].to_dict("records") == added["cells"] and len(costs) == 8
+    assert len(frame) == len(plain) + len(costs) and frame._repr_html_().count("<table") == 2
+    assert [table.caption for table in frame.below] == [added["caption"]] and plain.below == ()
+    renamed = function(["S-p", "R-c"], costs=True, rename={"S-p": "Attention"}, **how)
+    assert set(renamed.baseline.dropna()) == {"Attention"}
+    with pytest.raises(ConfigError, match="full_square=True has no effect without costs=True"):
+        function(["S-p", "R-c"], full_square=True, **how)
 
 
 MODULE = """
