@@ -8,8 +8,8 @@
 returns the scores. ``run_language_model`` trains them as language models and returns the loss curves. ``sweep`` trains
 a grid of labels and settings on both. ``open`` opens a results folder: ``open(results).select(labels)`` has the methods
 ``table``, ``compare``, ``attribute``, ``audit``, ``findings``, ``plot`` and ``frame``. The functions of the same names
-return frames of stored results, but ``plot`` a Matplotlib figure. ``load`` returns a trained model. ``verify`` checks
-the properties of a mixer. Importing madbench does not import torch, numpy or pandas.
+return frames of stored results; ``plot`` returns a Matplotlib figure. ``load`` returns a trained model. ``verify``
+checks the properties of a mixer. Importing madbench does not import torch, numpy or pandas.
 """
 
 from __future__ import annotations

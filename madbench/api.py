@@ -268,7 +268,7 @@ def sweep(
 
     Args:
         grid: a YAML file, or labels and sets of labels. The next arguments are the keys of a grid
-            (:class:`madbench.grid.GridFile`) and replace those of the file.
+            (:class:`madbench.grid.GridFile`) and replace the keys of the file.
         vary: settings in which rows differ: ``{"model.mix_rank": [4, 8]}``, or ``"model.mix_rank=4,8"``.
         tasks: MAD tasks and ``language_model``; all seven by default.
         seeds: ``[0, 1]`` or ``"0-4"``; 0 by default.

@@ -23,7 +23,7 @@ LEAST_LABELS = 4
 
 @dataclass(frozen=True)
 class Agreement:
-    """A number from -1 to 1 with its interval over labels. NaN if it cannot be computed."""
+    """A rank correlation or an intraclass correlation, from -1 to 1, with its interval over labels. NaN if unknown."""
 
     value: float = math.nan
     low: float = math.nan

@@ -49,7 +49,7 @@ class Effect:
 
     @property
     def is_significant(self) -> bool:
-        """True if the estimate differs from zero."""
+        """True if the estimate differs significantly from zero."""
         return self.p_holm <= LEVEL
 
     @property

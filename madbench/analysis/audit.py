@@ -39,9 +39,9 @@ class ColumnAudit:
     at_chance: float
     at_heuristic: float
     solved: float
-    """The share of labels of which every seed solves the task."""
+    """The share of labels whose seeds all solve the task."""
     split: float
-    """The share of labels of which some seeds solve the task and others do not."""
+    """The share of labels with some seeds that solve the task and some that do not."""
     seconds: float
     """The seconds that training one seed of one label takes."""
     correlations: Mapping[str, Agreement]
@@ -211,7 +211,10 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 
 
 def outcome_column(name: str) -> str:
-    """The main column of another default suite, whose published numbers ``name`` should predict. Empty if none."""
+    """The column whose published numbers the column ``name`` should predict: a main column of another default suite.
+
+    Empty if there is no such column.
+    """
     own = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not own), "")
 
@@ -239,7 +242,10 @@ def _tasks_of(name: str) -> tuple[str, ...]:
 
 
 def _is_unlearned(sample: Sample, line: float) -> bool:
-    """True if a mean is within :data:`UNLEARNED_SHARE` of the way from ``line`` to the ceiling. False for NaN."""
+    """True if a mean is at most the share :data:`UNLEARNED_SHARE` of the way from ``line`` to the ceiling.
+
+    False for NaN.
+    """
     return sample.mean <= line + UNLEARNED_SHARE * (sample.scale.ceiling - line)
 
 

@@ -158,7 +158,7 @@ LEGEND = (
     f" {LEAST_SEEDS} seeds). {OVER_BUDGET}: over budget (! or a ratio above {MOST_MATCHED}); such labels do not"
     " compete."
 )
-"""The sentences that explain the other signs of cells in the notes."""
+"""The sentences of the notes that explain all signs of cells except ±."""
 RANK_NOTE = (
     "Ranks: 1 is the best mean; labels that do not compete have no rank. An interval has every rank that the tests do"
     f" not rule out: all pairs of a column are tested, Holm-corrected at {LEVEL:.0%}. So the intervals of a column hold"

@@ -1,8 +1,8 @@
 """The test of a claim on one quantity against stored samples.
 
-A claim may have several gains that must all be beyond its line. Each gain has two one-sided p-values, for and against.
-The claim is supported if the largest p-value for it is small. It is contradicted if the smallest p-value against it,
-times the number of gains, is small.
+A claim may have several gains that must all be beyond its threshold. Each gain has two one-sided p-values, for and
+against. The claim is supported if the largest p-value for it is small. It is contradicted if the smallest p-value
+against it, times the number of gains, is small.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def test_claim(
     only if all of its pairs are stored.
 
     Args:
-        scales: True if a line that is a share of published accuracies is scaled to the profile.
-        fixed_line: a line in the units of the column, in place of the claim's own.
+        scales: True if a threshold that is a share of published accuracies is scaled to the profile.
+        fixed_line: a threshold in the units of the column. It replaces that of the claim.
     """
     stored = [case for case in range(len(claim.pairs)) if set(claim.labels([case])) <= samples.keys()]
     if not stored or (claim.judges == "every pair" and len(stored) < len(claim.pairs)):

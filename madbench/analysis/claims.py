@@ -1,7 +1,7 @@
 """Claims as data: sentences of a paper or a user, each with the pairs of labels that decide it.
 
 The difference between the labels of a pair is a gain: points of accuracy, nats per token of loss, or saved steps, with
-the sign for which more is better. A claim compares the gain with a threshold, its line:
+the sign for which more is better. A claim compares the gain with its threshold, which the code calls its line:
 
 - "gain" expects a gain above 0, above ``by`` in the units of the column, or above the share ``reach`` of the published
   gain;
@@ -11,12 +11,12 @@ So a large p-value alone never supports a claim of no difference. The margin is 
 A claim about published labels may omit ``within``. Then the margin is a share of a published gain
 (:class:`madbench.analysis.references.Reference`).
 
-Lines that are shares of published numbers are scaled to the profile. A line for losses or steps is scaled by the ratio
-of stored to published numbers, because 0.022 nats per BPE token are not 0.022 nats per byte. A line for accuracies is
-scaled by the distance from the heuristic to a perfect score: half of that distance in the published table becomes half
-of that distance here. The distance depends only on tasks and sizes, and not on the stored runs. If the heuristic of a
-task is unknown, the line stays in the paper's points. ``by`` and ``within`` are in the units of the stored runs and are
-never scaled.
+Thresholds that are shares of published numbers are scaled to the profile. A threshold for losses or steps is scaled by
+the ratio of stored to published numbers, because 0.022 nats per BPE token are not 0.022 nats per byte. A threshold for
+accuracies is scaled by the distance from the heuristic to a perfect score: half of that distance in the published table
+becomes half of that distance here. The distance depends only on tasks and sizes, and not on the stored runs. If the
+heuristic of a task is unknown, the threshold stays in the paper's points. ``by`` and ``within`` are in the units of the
+stored runs and are never scaled.
 
 A file of claims (:func:`load_claims`) is a :class:`ClaimsFile`. :mod:`madbench.analysis.claim_sentences` makes claims
 from sentences.
@@ -78,7 +78,7 @@ class Claim:
     within: float = 0.0
     """The margin of a claim of no difference, in the units of the column. 0: a share of a published gain."""
     judges: Literal["mean", "every pair"] = "mean"
-    """The gain that must be beyond the line: the mean over the pairs, or the gain of every pair."""
+    """The gain that must be beyond the threshold: the mean over the pairs, or the gain of every pair."""
     rivals: dict[str, tuple[Pair, ...]] = field(default_factory=dict)
     """Other factors with their pairs, whose mean gain has to be smaller in absolute value. Each factor has as many
     pairs as ``pairs``; pair i is compared with pair i."""
@@ -86,7 +86,7 @@ class Claim:
     """The columns. The claim has one verdict per column. Default: the columns of the file."""
     note: str = ""  # conflicts between the paper's text and its table, and limits of the pairs
     published_by: str = ""
-    """The paper of the published numbers that the line is a share of. Default: the first paper with numbers of all
+    """The paper whose published numbers the threshold is a share of. Default: the first paper with numbers of all
     labels of the claim."""
 
     def expectation(self, quantity: str) -> Expectation:
@@ -95,12 +95,12 @@ class Claim:
 
     @property
     def reference(self) -> Reference:
-        """The published numbers that the line of the claim is a share of."""
+        """The published numbers that the threshold of the claim is a share of."""
         return find_reference(self.published_by, self.labels(range(len(self.pairs))))
 
     @property
     def uses_published_gains(self) -> bool:
-        """True if a line is a share of a published gain."""
+        """True if a threshold of the claim is a share of a published gain."""
         has_margin = any(self.expectation(name) != "gain" for name in self.quantities)
         return bool(self.reach) or (has_margin and not self.within)
 
@@ -114,7 +114,7 @@ class Claim:
         return tuple(dict.fromkeys(label for pair in chosen for label in pair))
 
     def gains(self, cases: Sequence[int]) -> dict[str, Terms]:
-        """The gains that all have to be beyond the line, by name, as weighted sums of labels.
+        """The gains that must all be beyond the threshold, by name. Each is a weighted sum of labels.
 
         A claim about the mean has one gain, with an empty name. A claim about every pair has one gain per pair. A claim
         with rivals has two gains per rival: the claim's gain minus that of the rival, and plus that of the rival.
@@ -156,14 +156,15 @@ class ClaimsFile:
 
     claims: tuple[Claim, ...]
     quantities: tuple[str, ...] = ()
-    """The columns of claims that name none. Default: the main columns of the suites that are trained by default."""
+    """The columns of claims that name no columns. Default: the main columns of the suites that are trained by
+    default."""
     not_isolated: str = ""
     """A claim of the paper's authors that cannot be tested, because no two labels differ in its subject alone."""
     retells: str = ""
     """The paper whose claims this file restates. They are judged only if this file's paper is requested by name."""
 
     def with_quantities(self, paper: str = "") -> tuple[Claim, ...]:
-        """The claims with the default columns where they name none, and with ``paper`` where they name no paper."""
+        """The claims. A claim without columns gets the default columns, and a claim without a paper gets ``paper``."""
         own = self.quantities or default_headline()
         return tuple(
             replace(claim, quantities=claim.quantities or own, published_by=claim.published_by or paper)
@@ -225,7 +226,10 @@ def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
 
 
 def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
-    """The claims of the papers that compare two of these labels, by the paper's name. All papers if none does."""
+    """The claims of the papers that compare two of these labels, by the paper's name.
+
+    If no paper compares two of them: the claims of all papers.
+    """
     papers, own = claims_by_paper(), set(labels)
     found = {
         name: claims

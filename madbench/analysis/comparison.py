@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def equivalence_p(self) -> float:
-        """The p-value behind :attr:`equivalence_verdict`: of both tests, or of the only test that rejects."""
+        """The p-value behind :attr:`equivalence_verdict`: that of the only test that rejects, or else of both tests."""
         tests = self.equivalence
         if tests is None:
             return math.nan
@@ -105,8 +105,8 @@ def comparison_table(
         labels: the other labels, in the order of the rows.
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`).
         protocol: sentences about the protocols, which begin the notes.
-        within: the margin, the largest difference that counts as none. A number is in points of accuracy, for all
-            columns in points. A mapping has the margin of each column in its units.
+        within: the margin: labels are equivalent if their difference is smaller. A number is a margin in points of
+            accuracy for all columns of accuracies. A mapping has the margin of each column in the units of the column.
         has_deviations: True to show means with standard deviations in place of the counts of solved seeds.
         matched: the quantity in which the budget matches mixers.
 
@@ -209,7 +209,7 @@ def _budget_record(row: Comparison, ratios: Mapping[str, float]) -> dict[str, An
 
 
 def _budgets_differ(first: float | None, second: float | None) -> bool:
-    """True if two ratios are further apart than those of matched labels can be. False if a ratio is unknown."""
+    """True if two ratios differ by more than the ratios of two matched labels can. False if a ratio is unknown."""
     if first is None or second is None:
         return False
     are_matched = all(LEAST_MATCHED <= ratio <= MOST_MATCHED for ratio in (first, second))

@@ -216,7 +216,7 @@ def _caption(
 
 
 def _listed(texts: Collection[str], separator: str = ", ") -> str:
-    """The first :data:`MOST_REASONS` texts, and the number of the others."""
+    """The first :data:`MOST_REASONS` texts, and the number of further texts."""
     more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
     return separator.join([*[*texts][:MOST_REASONS], *more])
 

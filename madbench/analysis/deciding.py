@@ -25,13 +25,13 @@ TEST = {"name": inference.TEST, "version": inference.VERSION}
 
 
 def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]:
-    """The values on which the verdicts of the claims ``frozen`` depend, without those in the jobs of ``made``.
+    """The values on which the verdicts of the claims ``frozen`` depend. Values in the jobs of ``made`` are left out.
 
     Among others:
 
     - ``columns``: direction, resolution and limits of each quantity;
-    - ``lines``: the line of each claim. For accuracies it is scaled to the profile, for losses it is not;
-    - ``published``: the published numbers behind the lines;
+    - ``lines``: the threshold of each claim. For accuracies it is scaled to the profile, for losses it is not;
+    - ``published``: the published numbers behind the thresholds;
     - ``chance``, ``heuristic``: the scores of each task in percent.
 
     All values have the types that JSON has after writing and reading.

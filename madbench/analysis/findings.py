@@ -1,10 +1,10 @@
 """Verdicts on claims from stored runs: supported, contradicted, not testable, or not enough data.
 
-A claim on a quantity is tested against its line (:mod:`madbench.analysis.claim_tests`), with Holm's correction over all
-findings that are tested together. If p is at most 0.05, the claim is supported if its gain is on the claimed side of
-the line, and contradicted otherwise. So the probability of any false verdict among these findings is at most 5%. A
-claim is not testable if neither label has learned the task, or if a gain is claimed and both labels solve the task. In
-all other cases the verdict is "not enough data".
+A claim on a quantity is tested against its threshold (:mod:`madbench.analysis.claim_tests`), with Holm's correction
+over all findings that are tested together. If p is at most 0.05, the claim is supported if its gain is on the claimed
+side of the threshold, and contradicted otherwise. So the probability of any false verdict among these findings is at
+most 5%. A claim is not testable if neither label has learned the task, or if a gain is claimed and both labels solve
+the task. In all other cases the verdict is "not enough data".
 
 If seeds are added until there is a verdict, the p-value overstates the evidence. ``madbench register`` avoids this: it
 states claims, labels and seeds before the runs exist. A verdict holds for the protocol of the runs. Published numbers
@@ -45,7 +45,7 @@ Verdict = Literal["supported", "contradicted", "not testable", "not enough data"
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
 Lines = Mapping[str, Mapping[str, float]]
-"""The lines of claims, by name of the claim and quantity."""
+"""The thresholds of claims, by name of the claim and by quantity."""
 PROVISIONAL = "provisional"
 """The mark of a registered verdict that can still change: runs are missing, or registered values have changed."""
 ASKED_SEEDS = 5
@@ -88,18 +88,18 @@ class Finding:
 
     @property
     def choice_note(self) -> str:
-        """A note beside the verdict if settings were chosen by published numbers. Empty if none were."""
+        """A note for the verdict if settings were chosen by published numbers. Empty if no settings were."""
         return choice_note([self.chosen_on])
 
     @property
     def published_agrees(self) -> bool:
-        """True if the published gain is on the claim's side of the line."""
+        """True if the published gain is on the claim's side of the threshold."""
         line = self.line if math.isnan(self.published_line) else self.published_line
         return (self.published - line) * self.claim.sign(self.quantity) > 0
 
     @property
     def is_at_line(self) -> bool:
-        """True if a test gave no verdict and the gain equals the line, with the digits that are printed."""
+        """True if a test gave no verdict, and the printed digits of the gain and of the threshold are equal."""
         if self.ours is None or self.verdict != "not enough data" or math.isnan(self.p):
             return False
         return round(self.ours.estimate - self.line, column(self.quantity).digits) == 0
@@ -119,7 +119,7 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The command that trains :data:`ASKED_SEEDS` seeds of the labels. Empty if as many are stored."""
+        """The command that trains :data:`ASKED_SEEDS` seeds of the labels. Empty if that many seeds are stored."""
         if self.n >= ASKED_SEEDS:
             return ""
         words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ASKED_SEEDS)), *self.task_words]
@@ -173,8 +173,8 @@ def findings(
             these.
         options: the options of ``madbench run`` that select the protocol of a suite, by the suite's name.
         claims: the claims to judge. Holm's correction is over all of them.
-        scales: True if lines that are shares of published accuracies are scaled to the profile.
-        lines: registered lines, which replace the claims' own lines.
+        scales: True if thresholds that are shares of published accuracies are scaled to the profile.
+        lines: registered thresholds, which replace the thresholds of the claims.
         chosen_on: the set of labels whose published order was used to choose settings, by the suite's name.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}

@@ -95,7 +95,7 @@ def _is_by_task(row: Finding, rows: Sequence[Finding]) -> bool:
 
 
 def _published_caption(rows: Sequence[Finding]) -> str:
-    """The sentence that explains the column of published gains. Empty if there are none."""
+    """The sentence that explains the column of published gains. Empty if there are no published gains."""
     titles = dict.fromkeys(
         row.claim.reference.title for row in rows if not math.isnan(row.published) and row.claim.reference.title
     )

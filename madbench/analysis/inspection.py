@@ -151,7 +151,7 @@ def _weight_rows(weights: Tensor) -> list[dict[str, float]]:
     """Coefficients near zero and near one, the effective number of keys of a row, and the lags of the weights.
 
     ``keys`` is (sum |w|)^2 / sum w^2, the effective number of keys. The columns of :data:`BANDS` have shares of sum
-    |w|. ``same_lags`` and ``same_tokens`` compare the shares of a row with those of the row before.
+    |w|. ``same_lags`` and ``same_tokens`` compare the shares of a row with the shares of the row before.
     """
     size = weights[..., 1:, :].double().abs()
     visible = _visible(weights.shape[-1], weights.device)

@@ -55,7 +55,11 @@ def windows(k: Tensor) -> tuple[list[int], Tensor]:
 
 
 def structure(k: Tensor, rank: int) -> dict[str, Tensor]:
-    """The shares ``shift_1``, ``best_shift``, ``average``, ``best_window`` and ``by_offset`` of K.
+    """The shares of structures in the squared mass of K (see above).
+
+    - ``shift_1``, ``best_shift``: a shift by one token, and the shift with the largest share;
+    - ``average``, ``best_window``: an average over all tokens, and over the window with the largest share;
+    - ``by_offset``: the part that depends only on the offset of two tokens.
 
     K has the shape (..., L, L) with L > 1, and each share the shape (...,).
     """

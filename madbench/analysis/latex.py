@@ -49,7 +49,7 @@ _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
 _STRETCH = {10.0: 1.0, 9.0: 1.03, 8.0: 1.07, _SCRIPT: 1.14}
 """The width of letters relative to their height, by size, compared with ten points."""
 _LONGEST_NAME = 24
-"""The most characters per line of a name that is too long for a column."""
+"""The largest number of characters per line of a name that is too long for a column."""
 _BOLD = 1.15  # width of bold letters relative to normal ones
 
 
@@ -189,7 +189,7 @@ def _words(text: str) -> list[str]:
 
 
 def _half(word: str) -> tuple[str, str]:
-    """The half-width of an interval with its ±, and the text after it. Other words have no half-width."""
+    """The half-width of an interval with its ±, and the text after it. The first is empty for other words."""
     match = re.match(r"±[\d.,]*", word)
     length = match.end() if match else 0
     return word[:length], word[length:]

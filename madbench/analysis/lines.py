@@ -1,4 +1,4 @@
-"""The line of a claim: the gain that separates the claim from its contrary."""
+"""The threshold of a claim, called its line: the gain that separates the claim from its contrary."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def line_of(
 ) -> float:
     """The gain that separates the claim from its contrary.
 
-    A line that is a share of published losses or steps is scaled by the ratio of stored to published means. ``means``
-    are the stored means by label. A line that is a share of published accuracies is scaled by the ratio of ``way`` to
-    the same distance in the paper. ``way`` is the distance from the heuristic to a perfect score in the stored runs. If
-    it is NaN, the line stays in the paper's points.
+    A threshold that is a share of published losses or steps is scaled by the ratio of stored to published means.
+    ``means`` are the stored means by label. A threshold that is a share of published accuracies is scaled by the ratio
+    of ``way`` to the same distance in the paper. ``way`` is the distance from the heuristic to a perfect score in the
+    stored runs. If it is NaN, the threshold stays in the paper's points.
     """
     expectation, reference = claim.expectation(quantity), claim.reference
     if claim.by or claim.within:

@@ -1,7 +1,7 @@
 """The number of seeds that claims need, in closed form.
 
-Power is the probability that the test finds a gain beyond its line, for a given true gain. The variance of the seeds is
-that of the test: the variance of the stored seeds, increased if there are few (see
+Power is the probability that the test finds a gain beyond its threshold, for a given true gain. The variance of the
+seeds is that of the test: the variance of the stored seeds, increased if there are few (see
 :mod:`madbench.analysis.inference.variance`). The seeds for the measured gain and for a given gain come from the same
 formula, so a larger gain never needs more seeds.
 """
@@ -39,12 +39,12 @@ def power_table(
 ) -> Listing:
     """The table of the claims with a stored pair of labels, and the seeds that they need.
 
-    There is one record per claim, quantity and gain that has to exceed the ``line``. Its keys are:
+    There is one record per claim, quantity and gain that has to exceed the threshold ``line``. Its keys are:
 
     - ``gain``: the stored gain, or the smallest one if several have to exceed the line; ``n``: its stored seeds;
     - ``seeds``: the number of seeds that is enough if the true gain is ``gain``, 0 for more than :data:`MOST_SEEDS`;
     - ``probability``: the power with ``seeds`` seeds, None if nothing is tested;
-    - ``true_gain``: a given true gain, of the gain ``gain_name`` if there are several;
+    - ``true_gain``: the assumed true gain; if several gains have to exceed the threshold, that of ``gain_name``;
     - ``power_seeds`` and ``power``: like ``seeds`` and ``probability``, if the true gain is ``true_gain``.
 
     Args:
@@ -116,9 +116,10 @@ def _texts(seeds: int, power: float) -> list[str]:
 def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
     """The true gain for which power is computed by default.
 
-    It is 0 for a claim of no difference. For a claim of a gain it is twice the line: at the line itself the power would
-    only be the level of the test. If the line is half of the published gain, twice the line is the published gain. If
-    the line is 0, the default is the published gain, or the size of the stored gain if no positive one is published.
+    It is 0 for a claim of no difference. For a claim of a gain it is twice the threshold: at the threshold itself the
+    power would only be the level of the test. If the threshold is half of the published gain, twice the threshold is
+    the published gain. If the threshold is 0, the default is the published gain, or the size of the stored gain if no
+    positive one is published.
     """
     if claim.expectation(quantity) != "gain":
         return 0.0
@@ -145,7 +146,7 @@ def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: 
 
 
 def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, level: float = LEVEL) -> float:
-    """The probability that ``n`` seeds per label find a true gain at this ``distance`` beyond the line."""
+    """The probability that ``n`` seeds per label find a true gain at this ``distance`` beyond the threshold."""
     planned = Terms.joined([_future(sample, n).scaled(weight) for weight, sample in terms])
     freedom, error = float(planned.freedom.item()), math.sqrt(planned.variance.item())
     quantile = stdtrit(freedom, 1 - level / 2)

@@ -227,7 +227,7 @@ def in_grammar_order(labels: Iterable[str]) -> list[str]:
 
 
 def first_labels(labels: Iterable[str], most: int = 4) -> str:
-    """The sorted labels as text. If there are more than ``most``, the first of them and the number of the others."""
+    """The sorted labels as text. Of more than ``most`` labels: the first ones, and the number of further labels."""
     distinct = sorted(set(labels))
     return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 

@@ -1,4 +1,4 @@
-"""Published numbers from which the lines of claims are computed."""
+"""Published numbers from which the thresholds of claims are computed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def references() -> Mapping[str, Reference]:
 def find_reference(paper: str, labels: Collection[str]) -> Reference:
     """The published numbers of a paper.
 
-    If ``paper`` is empty, those of the first paper that has numbers of all ``labels``, or else of the first paper.
+    If ``paper`` is empty: the numbers of the first paper that has numbers of all ``labels``, or else of the first
+    paper.
     """
     known = references()
     if paper:

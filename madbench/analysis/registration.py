@@ -1,10 +1,10 @@
 """Registrations: claims, labels, tasks, seeds and thresholds that are stated before the runs exist.
 
 A registration contains a hash of its content, so that changes are detected. The content has every value that a verdict
-depends on and that is in no job: levels, shares and margins, the claims with their lines, the published numbers, and
-chance and resolution of each column. A verdict is provisional while a registered run is missing or one of these values
-has changed. The p-values assume that the results are tested once, with the registered number of seeds. Further seeds
-are not read.
+depends on and that is in no job: levels, shares and margins, the claims with their thresholds, the published numbers,
+and chance and resolution of each column. A verdict is provisional while a registered run is missing or one of these
+values has changed. The p-values assume that the results are tested once, with the registered number of seeds. Further
+seeds are not read.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ def _why_other_runs(registration: Registration, made: Experiment, store: Snapsho
 def registered_findings(registration: Registration, results: Results) -> list[Finding]:
     """The registered findings, followed by exploratory findings on all other claims with a correction of their own.
 
-    Registered findings are tested against the registered lines. Their verdicts have marks if a run is missing, if a
-    value changed, if a run existed before the registration, and if the registration names another test.
+    Registered findings are tested against the registered thresholds. Their verdicts have marks if a run is missing, if
+    a value changed, if a run existed before the registration, and if the registration names another test.
     """
     names = {claim.name for claim in registration.claims}
     marks = _marks(registration, results)
@@ -247,7 +247,7 @@ def _moment(text: Any) -> datetime | None:
 
 
 def registered_lines(registration: Registration) -> findings.Lines:
-    """The registered lines of claims by claim and quantity, without lines that had no finite value."""
+    """The registered thresholds by claim and quantity. Thresholds that are not finite are left out."""
     lines = registration.thresholds["lines"]
     return {claim: {name: line for name, line in own.items() if line is not None} for claim, own in lines.items()}
 
@@ -286,7 +286,7 @@ def has_other_test(registration: Registration) -> bool:
 
 
 def changed_claims(registration: Registration) -> list[str]:
-    """The registered claims that differ from those of this installation, with the differing keys, or that it lacks."""
+    """The registered claims that this installation lacks, or has with other keys; the differing keys are named."""
     own = {claim.name: asdict(claim) for claim in _present_claims(registration)}
     changed = []
     for claim in registration.claims:

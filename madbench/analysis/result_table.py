@@ -98,7 +98,7 @@ class ResultTable(TextTable):
 
     @property
     def with_notes(self) -> str:
-        """The notes, after the sentences of the caption that the notes do not repeat in longer form."""
+        """The notes, followed by the sentences of the caption that the notes do not contain in longer form."""
         signs = list(dict.fromkeys(column.legend for column in self.columns if column.legend))
         if self.other_code:
             signs.append(_OTHER_CODE)

@@ -74,7 +74,7 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_left_out(scores: pd.DataFrame) -> int:
-    """The number of incomplete results. A result is that of one label, column and seed. Averages are not counted."""
+    """The number of incomplete results. A result belongs to one label, column and seed. Averages are not counted."""
     begun = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
     return len(begun) - len(whole_seeds(begun))
 

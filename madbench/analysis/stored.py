@@ -114,8 +114,8 @@ class Selection(Query):
     def audit(self, against: Selection | None = None) -> TextTable:
         """The audit of the profile's columns (:mod:`madbench.analysis.audit`).
 
-        With ``against``, a query for another profile, the transfer of results to that profile instead
-        (:mod:`madbench.analysis.transfer`). Raises ``StoreError`` if no run of the other profile is stored, and
+        ``against`` is a query for another profile. If it is given, the table compares the results under both profiles
+        instead (:mod:`madbench.analysis.transfer`). Raises ``StoreError`` if no run of the other profile is stored, and
         ``ConfigError`` if its runs are the same.
         """
         from madbench.analysis.audit import audit_table
@@ -133,9 +133,10 @@ class Selection(Query):
         return transfer_table(results, others, str(against.profile))
 
     def findings(self, claims: Path | str | None = None, unscaled: bool = False) -> FindingsTable:
-        """Claims tested on the runs: those of a file or a paper, by default of all papers with claims on the labels.
+        """Claims tested on the runs: the claims of a file or a paper, by default of all papers with claims on the
+        labels.
 
-        With ``unscaled``, lines that are shares of published accuracies stay in the paper's points.
+        With ``unscaled``, thresholds that are shares of published accuracies stay in the paper's points.
         """
         from madbench.analysis.claims import claims_on, load_claims
         from madbench.analysis.findings import findings_by_paper

@@ -84,8 +84,8 @@ def result_table(
 
     Args:
         results: the results of one protocol per suite, or of the rows of a grid.
-        thresholds: the losses x of the columns "to x", which count steps until the loss x; by default those of each
-            suite.
+        thresholds: the losses x of the columns "to x", which count steps until the loss x; by default the thresholds of
+            each suite.
         is_brief: True to show only the main results, the steps to thresholds and the budget of each suite. By default
             True if several suites are side by side.
         has_baseline: True if the rows are compared with the first one.

@@ -124,7 +124,7 @@ class Versions:
         return has_result, code_state(listed_code(details, "mixer")).kind == "same", ended[newest.id]
 
     def _ended(self, jobs: Sequence[Job]) -> dict[str, str]:
-        """The time at which each run ended, in UTC, from its record, as ``madbench import`` writes new files."""
+        """The time at which each run ended, in UTC, from its record. An import changes the times of files."""
         records = self.store.records({job.id for job in jobs})
         ended = {name: str(record.details.get("ended", "")) for name, record in records.items()}
         return {job.id: ended.get(job.id) or self.store.written(job.id).replace(" ", "T") for job in jobs}

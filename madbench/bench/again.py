@@ -160,7 +160,7 @@ def _ids(run: Run) -> list[str]:
 
 
 def _kept_group(run: Run, group: Sequence[Run]) -> bool:
-    """True if a run shared all its steps with the unfinished runs of its group."""
+    """True if a run shared each of its steps with all runs of its group that had not ended before."""
     steps = {each.job.id: each.record.details.get("steps", 0) for each in group}
     return all(
         part["ids"] == [id for id in _ids(run) if steps[id] > part.get("from_step", 0)]

@@ -25,7 +25,8 @@ from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 
 PLAIN_LABELS = ("cd:linear", "cd:id-dm-bd")
-"""Rows of the paper in coefficient dynamics: linear attention, and Mamba's A and b with one Delta per head."""
+"""Labels of coefficient dynamics for two rows of the paper: linear attention, and Mamba (A and b, one Delta per
+head)."""
 NAMED_LABELS = ("GLA", "HGRN2", "GSA", "PaTH", "RWKV-7", "Mamba-2", "GDN")
 """Named layers. The paper has a row for the first five."""
 PUBLISHED_ROWS = {
@@ -57,7 +58,7 @@ NEW_TOKENS = 32
 
 
 def model_of(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = 2, tokens: int = 0) -> GPT:
-    """A model with fixed initial weights. Its tables have ``tokens`` more rows than the shape's length."""
+    """A model with fixed initial weights, for the shape's length and ``tokens`` more tokens."""
 
     def mixer() -> nn.Module:
         return build(parse(label), shape.d_model, shape.length + tokens, n_head=n_head, budget="paper", path=path)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from madbench.bench.again import Repeat, Repeatable
 
 MOST_NAMED = 20
-"""The most damaged or differing runs that are listed."""
+"""The largest number of damaged or differing runs that are listed."""
 
 
 def again(

@@ -15,7 +15,7 @@ from madbench.errors import StoreError
 from madbench.store.runs import Store
 
 PROBLEMS = 20
-"""The most problems of an archive that are listed."""
+"""The largest number of problems of an archive that are listed."""
 
 
 def import_(

@@ -37,7 +37,7 @@ from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]
 MOST_ENDED = 3
-"""The most finished sweeps that are shown."""
+"""The largest number of finished sweeps that are shown."""
 
 
 def _labels(specs: list[str]) -> Rows:

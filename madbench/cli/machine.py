@@ -111,7 +111,7 @@ def _plugins() -> list[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    """The properties of this machine. Memory is limited to that of the container. None if it is unknown."""
+    """The properties of this machine; None for an unknown one. Memory is at most the memory of the container."""
     memory = memory_bytes()
     return {
         "madbench": madbench.__version__,

@@ -17,7 +17,7 @@ from madbench.config import EXAMPLES
 from madbench.errors import ConfigError, did_you_mean
 
 MOST_LETTERS = 40
-"""The most characters of a name, which is used in headings, file names and labels."""
+"""The largest number of characters of a name, which is used in headings, file names and labels."""
 FILES = (".csv", ".md", ".py", ".toml", ".yaml")
 """The suffixes of the files that are copied. Other files were created by running the example."""
 LABEL = {"family": "its labels begin with {0}:", "module": "its label is my:{0}"}

@@ -29,7 +29,7 @@ class Verb(TyperCommand):
 
     @contextmanager
     def every_option(self):
-        """A block in which help and completion show every option."""
+        """A context in which help and completion show every option."""
         for parameter in self.rare:
             parameter.hidden = False
         try:

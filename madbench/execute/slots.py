@@ -150,7 +150,7 @@ def makespan(costs: Iterable[float], slots: int) -> float:
 def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = None) -> int:
     """The number of jobs at a time that fit into memory, from 1 to ``most``.
 
-    Jobs that fit by an upper bound are not measured. Of the others, the largest job of each suite is measured
+    Jobs that fit by an upper bound are not measured. Among the other jobs, the largest job of each suite is measured
     (:func:`madbench.training.cost.peak_memory_bytes`).
     """
     memory = MEMORY_SHARE * machine.memory_bytes()

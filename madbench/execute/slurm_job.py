@@ -130,7 +130,7 @@ class LeftJob:
 def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own: Collection[str]) -> list[LeftJob]:
     """The Slurm jobs, except ``own``, that train any of these jobs. Slurm jobs with an outcome come first.
 
-    They were left by other drivers, since this driver has claimed the jobs.
+    Their drivers have ended, because this driver could claim the jobs.
     """
     left = []
     for folder in slurm_folders(parent):

@@ -20,7 +20,7 @@ _HEADLINES = ("accuracy", "loss_l5", "mse")
 
 
 def flatten(event: Event) -> dict[str, Any]:
-    """An executor's event as a flat mapping. Of a record it has only the status, the reason and the main metrics."""
+    """An executor's event as a flat mapping. It has only the status, the reason and the main metrics of a record."""
     line = {"event": event["event"], "slot": event.get("slot"), "job": event["job"].id, "reason": event.get("reason")}
     line |= event.get("progress", {})
     if record := event.get("record"):

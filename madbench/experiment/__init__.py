@@ -102,7 +102,7 @@ def prepare(
 
 
 def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
-    """The labels that the suites' profiles list for the tasks of a grid. Empty if they list none.
+    """The labels that the suites' profiles list for the tasks of a grid. Empty if they list no labels.
 
     Raises ``ConfigError`` if the tasks have different labels, since one table cannot show them.
     """
@@ -235,7 +235,7 @@ class _Planner:
         return self.corpus is not None
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
-        """A corpus without text, with which a plan counts a profile. None if the jobs will be trained."""
+        """A corpus without text, for counting the costs of a profile in a plan. None if the jobs will be trained."""
         from madbench.text.corpus import imagined_corpus
 
         if not self.is_plan:
@@ -262,7 +262,7 @@ class _Planner:
         ]
 
     def notes_on_corpus(self) -> list[str]:
-        """A sentence if no type was given for another program's ids, and they were not read with nanoGPT's type."""
+        """A sentence on the type of the ids of another program. Empty for nanoGPT's type or a given type."""
         opened = self.opened if self.corpus is not None else None
         if opened is None or opened.manifest.recipe or self.dtype or opened.manifest.dtype == "uint16":
             return []

@@ -85,7 +85,7 @@ def notes_on_rates(rows: Sequence[PlannedRow]) -> list[str]:
 
 
 def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:
-    """A sentence for each width that is not divisible among the heads, or label with another number of heads."""
+    """Sentences on widths that the number of heads does not divide, and on labels with another number of heads."""
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]

@@ -158,7 +158,7 @@ class Experiment:
         suites share one pool (:func:`madbench.execute.slots.plan_batches`). ``executor`` trains them elsewhere; under
         torchrun, all processes train one job together. ``micro_batch`` sequences go through the model at once.
         ``micro_batch`` and ``compile`` change the speed, not the result. ``keep_weights`` also keeps the weights of
-        suites that keep none by default.
+        suites that keep no weights by default.
 
         ``group`` jobs of equal shapes share a step, which changes the result by rounding only. By default at most 8
         jobs share a step, on this machine and only if a timing test shows a speed-up. No jobs share a step by default

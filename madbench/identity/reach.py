@@ -60,7 +60,7 @@ class Reach:
         self._followed: set[tuple[str, str, Chain]] = set()
 
     def start(self, module: str, name: str) -> None:
-        """Reach a name of a module. If no statement binds the name, the whole module is reached."""
+        """Begin with a name of a module. If no statement binds the name, the whole module is reached."""
         if reached := self._module(module):
             if name in reached.text.names:
                 self._name(reached, (name,))
@@ -252,7 +252,7 @@ class Reach:
                 self._follow(_absolute(reached, node), (alias.name, *chain[1:]), is_lazy)
 
     def _follow(self, module: str, chain: Chain, is_lazy: bool) -> None:
-        """Reach ``chain`` of a module: a name in it, or in a submodule. The whole module if it is used as a value."""
+        """Reach the names of ``chain`` in a module or its submodules. Reach all of a module that is used as a value."""
         key = ("", module, chain)
         if key in self._followed:
             return

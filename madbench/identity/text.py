@@ -133,7 +133,10 @@ class SourceText:
         return None
 
     def digest(self, names: Collection[str]) -> str:
-        """A digest of the statements from :meth:`statements_of`, or of the file if there are none: 32 hex digits."""
+        """A digest of the statements from :meth:`statements_of`, or of the file if it has no such statements.
+
+        It has 32 hexadecimal digits.
+        """
         key = names if names == WHOLE else frozenset(names)
         if key not in self._digests:
             self._digests[key] = self._digest(key)

@@ -56,8 +56,8 @@ MEASURES: Mapping[Quantity, Measure] = {
 """The quantities that a budget can limit.
 
 Parameters of softmax attention include the label's convolution taps. FLOPs are forward FLOPs. State is the count of
-numbers that decoding carries from token to token. Both are for the longest input, and softmax attention then has no
-convolution."""
+numbers that decoding carries from token to token. FLOPs and state are counted for the longest input, and for softmax
+attention without a convolution."""
 
 
 @dataclass(frozen=True)

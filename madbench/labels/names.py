@@ -104,7 +104,7 @@ def shown_names() -> DisplayNames:
 
 
 def show(names: DisplayNames) -> None:
-    """Shows labels by ``names`` from now on. A command calls this at its start; errors are printed after its end."""
+    """Shows labels by ``names`` from now on, also in errors that are printed after the end of the command."""
     _SHOWN.set(names)
 
 

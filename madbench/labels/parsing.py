@@ -160,7 +160,10 @@ def label_identity(label: str | Label) -> str:
 
 
 def own_modules(label: str) -> tuple[str, ...]:
-    """The modules of this package that the label uses, but not all labels of its family. Empty if it is no label."""
+    """The modules of this package that the label uses and that not every label of its family uses.
+
+    Empty if the text is no label.
+    """
     try:
         family = family_of(label)
         return family.own_modules(parse(label)) if hasattr(family, "own_modules") else ()

@@ -91,7 +91,7 @@ def mixer_names() -> tuple[str, ...]:
 
 
 def _family_without_prefix(text: str) -> str:
-    """The name of the family of a label without a prefix, which begins with a named operator or with a letter."""
+    """The family's name for a label without a prefix: named layers if it begins with a named operator, else S/R/G."""
     typed = re.match("[A-Za-z0-9-]*", text)
     return OF_NAMES if typed and name_key(typed[0]) in _operator_names() else ""
 

@@ -52,7 +52,7 @@ def _with_parts(labels: Iterable[str]) -> list[str]:
 
 
 def is_allowed(label: str) -> bool:
-    """True if the label itself was allowed. Labels that the user's entries name are up to the label's family."""
+    """True if the label itself was allowed. The label's family decides about labels that the user's entries name."""
     return label in _OF_PROCESS.labels
 
 

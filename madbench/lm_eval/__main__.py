@@ -14,9 +14,10 @@ OTHER_COMMANDS = {"ls", "validate"}
 
 
 def main() -> None:
-    """Run the command line. Errors of madbench are printed as one sentence, and the device exists on this machine.
+    """Run the command line. Errors of madbench are printed as one sentence.
 
-    The harness itself requests ``cuda:0`` if neither ``--device`` nor a file of ``--config`` names a device.
+    If neither ``--device`` nor a file of ``--config`` names a device, a device of this machine is chosen. The harness
+    itself would request ``cuda:0``.
     """
     parser = argparse.ArgumentParser(add_help=False)
     for names in (("--device",), ("--config", "-C")):

@@ -115,7 +115,7 @@ def measure(model: HarnessModel, tasks: Tasks, asked: Asked = Asked()) -> Iterat
 
 
 def _show_examples(name: str, task: Any, shots: int | None) -> None:
-    """Set the number of examples as ``simple_evaluate`` does: a task whose file says 0 shows none.
+    """Set the number of examples as ``simple_evaluate`` does: a task whose file says 0 shows no examples.
 
     Raises ``ConfigError`` if examples were requested for such a task.
     """

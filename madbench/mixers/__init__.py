@@ -113,7 +113,7 @@ def _solve(label: Label, family: LoadedFamily, size: Size, settings: Any) -> All
 
 
 def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Traits:
-    """The traits of a label's mixers, as its family states them. The default traits if it states none.
+    """The traits of a label's mixers, as its family states them. The default traits if the family states no traits.
 
     ``family`` is the label's family. If None, it is looked up.
     """

@@ -169,7 +169,7 @@ class _Narrow(TorchDispatchMode):
         return result
 
     def _over(self, name: str, args: tuple, kwargs: Any) -> str:
-        """The text ``over tokens`` or ``over features`` if the operation reduces such an axis, known by its length.
+        """``over tokens`` or ``over features`` if the operation reduces this axis, which is recognized by its length.
 
         Empty for other operations.
         """

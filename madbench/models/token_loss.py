@@ -32,7 +32,7 @@ class TokenLoss(nn.Module):
         self.model = model
 
     def branch(self, inputs: Tensor, targets: Tensor) -> str | None:
-        """Return a key that is equal for calls with the same shapes and operators; None if none can be recorded."""
+        """A key that is equal for calls with the same shapes and operators. None if the call cannot be recorded."""
         counted = int((targets != IGNORE).count_nonzero())
         if counted == 0 or counted * len(self.model.readout[0]) > MOST_LOGITS:
             return None

@@ -67,7 +67,10 @@ def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _selections(request: Request, results: Results) -> Iterator[tuple[list[str], Selection]]:
-    """Yields two pairs, for all stored runs and for the item's protocol: words for ``madbench findings``, selection."""
+    """Yields a selection of all stored runs, and one of the runs of the item's protocol.
+
+    Each comes with the words with which ``madbench findings`` makes the same selection.
+    """
     from madbench.analysis.stored import Selection
 
     grid = results.experiment.grid

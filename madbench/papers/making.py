@@ -191,7 +191,7 @@ def measure_of(item: Item) -> Measure:
 
 
 def jobs_of(request: Request) -> list[Job]:
-    """The jobs of the item. Empty if nothing is trained, or if the text for it is missing."""
+    """The jobs of the item. Empty if nothing is trained, or if the item needs a corpus that is not prepared yet."""
     item = request.item
     planned = measure_of(item).plan(request) if item.labels or item.measure else None
     if isinstance(planned, Grid):

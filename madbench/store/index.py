@@ -86,7 +86,7 @@ class RunIndex:
             self._unsettled = [each for each in runs if each not in settled]
 
     def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
-        """Write the rows of runs that were read after their signatures. Returns the names of these runs."""
+        """Write the rows of runs whose files have not changed since ``signatures`` were taken. Returns their names."""
         readable = [name for name in runs if signatures[name]]
         with suppress(OSError):
             # The tick is read before the second signatures: after a later tick, a change made now would look unchanged.

@@ -248,11 +248,11 @@ class Store:
 
     @contextmanager
     def claim(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
-        """A block in which only this process works on a job, given by value or id. Yields its work folder.
+        """A context in which only this process works on a job, given by value or id. Yields its work folder.
 
         With ``afresh`` the folder is emptied first. Otherwise a checkpoint in it stays, and only incomplete files of a
-        killed process are removed.
-        Raises ``StoreBusyError`` if another claim of any process exists, and ``StoreError`` if the folder is a link.
+        killed process are removed. Raises ``StoreBusyError`` if another claim of any process exists, and ``StoreError``
+        if the folder is a link.
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id

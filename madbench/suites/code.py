@@ -48,7 +48,7 @@ NO_NUMBERS: tuple[str, ...] = (
 NO_NUMBERS += ("bfloat16_checks", "code", "loops", "operators", "residuals", "sources")
 """Names of modules that check, explain, list or measure, and affect no number of a run."""
 MOST_LETTERS = 200
-"""The most characters shown of a file's location."""
+"""The largest number of characters of a file's location that are shown."""
 
 
 def code_details(job: Job) -> dict[str, Any]:

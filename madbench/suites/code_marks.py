@@ -12,7 +12,7 @@ from madbench.suites.code import RunCode, run_code
 SIGN = "¶"
 """The mark after the name of a row whose runs used other code."""
 MOST_NAMED = 5
-"""The most rows that a sentence names."""
+"""The largest number of rows that a sentence names."""
 UNRECORDED = "code that an earlier madbench did not record"
 
 

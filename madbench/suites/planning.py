@@ -18,7 +18,7 @@ from madbench.suites.profile import Profile
 from madbench.tasks import settings_class
 
 MOST_JOBS = 100_000
-"""The most jobs of one experiment."""
+"""The largest number of jobs of one experiment."""
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ class Profile:
 
     @functools.cached_property
     def _under(self) -> dict[tuple[str, ...], Self]:
-        """A cache for :meth:`under`: each of many labels is planned without each of the overrides."""
+        """A cache for :meth:`under`, which is called with the same overrides for many labels."""
         return {}
 
     def _part(self, kind: type) -> Any:

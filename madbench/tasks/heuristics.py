@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from madbench.tasks.base import TaskSetting
 
 QUESTIONS = 100_000
-"""The least number of questions that are drawn."""
+"""The smallest number of questions that are drawn."""
 _TOKENS, _EXAMPLES = 1 << 17, 1000
-"""The most tokens and examples that are drawn at a time."""
+"""The largest numbers of tokens and of examples that are drawn at a time."""
 _CHOOSING, _LEAST = 5, 30
-"""The number of batches for choosing rules, and the least number for scoring them. Questions in one batch are alike."""
+"""The number of batches for choosing rules, and the smallest number for scoring them.
+
+One batch is not enough, because the questions in a batch are alike."""
 
 
 def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> float:

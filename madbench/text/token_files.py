@@ -116,7 +116,7 @@ def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
 
 
 def _is_repeated(head: bytes) -> bool:
-    """True if ``head`` repeats one id of up to 8 bytes. For a narrower type, it then repeats a few ids."""
+    """True if ``head`` repeats one group of up to 8 bytes: the same id, or the same few ids of a narrower type."""
     ids = np.frombuffer(head[: len(head) // 8 * 8], "<u8")
     return len(ids) > 1 and bool((ids == ids[0]).all())
 

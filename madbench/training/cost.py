@@ -34,7 +34,7 @@ from madbench.training.optimizer import muon_parameters
 
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
-"""The most FLOPs of a calibration pass on the CPU, about 0.1 seconds. A larger batch is cut down."""
+"""The largest number of FLOPs of a calibration pass on the CPU, about 0.1 seconds. A larger batch is cut down."""
 LONG_PASS = 0.5
 """The seconds of a pass above which one pass after the warm-up is enough, because noise is a small part of it."""
 LARGE_FLOPS = 2e11

@@ -112,7 +112,7 @@ def cpu_kind() -> str:
     """The kind of a CPU, which affects rounding besides versions and threads: ``AuthenticAMD 25/17, AVX512``.
 
     The text has vendor, family and model, if Linux reports them, and the instructions that PyTorch uses. Processors
-    with the same :func:`cpu_name` can differ in both.
+    with the same :func:`cpu_name` can differ in model and instructions.
     """
     import torch
 

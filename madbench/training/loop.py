@@ -50,8 +50,8 @@ def train(
     """Train and evaluate a group of jobs, each resumed from the checkpoint in its work folder if that is intact.
 
     Jobs train one after another. With ``stacking``, jobs of equal shapes can share their steps, whose tensors have a
-    leading axis over jobs. A stacked job sees the same data in the same order as alone, and its numbers differ by
-    rounding only. Its checkpoint has the same format as alone.
+    leading axis over jobs. A stacked job sees the same data in the same order as a job that trains alone, and its
+    numbers differ by rounding only. The format of its checkpoint is also the same.
 
     Args:
         jobs: what to train.

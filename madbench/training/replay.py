@@ -28,7 +28,7 @@ LEAST_STEPS = 300
 step.
 """
 MOST_KINDS = 4
-"""The most programs of one job. A language model needs one, a MAD task two or three."""
+"""The largest number of programs of one job. A language model needs one, a MAD task two or three."""
 MOST_PROGRAMS = 12
 """Programs that a process keeps for later jobs that differ only in the seed."""
 LONGEST_PASS = 0.1
@@ -99,7 +99,8 @@ class Replayed:
     def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
         """Return ``plain(*inputs)``.
 
-        ``branch`` and the shapes of the inputs determine the operators that the pass calls. None if they do not.
+        ``branch`` and the shapes of the inputs determine the operators that the pass calls. ``branch`` is None if they
+        do not determine the operators.
         """
         kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs[self.fixed :]))
         if branch is None or (kind not in self.seconds and len(self.seconds) == MOST_KINDS):

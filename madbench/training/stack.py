@@ -72,8 +72,9 @@ class Stack:
     """The stacked steps of N jobs that differ only in seed, learning rate and weight decay.
 
     ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P). A row starts with the parameters that decay.
-    A member's module and optimiser are views of its row, so its evaluations and checkpoints are the same as alone. The
-    loss of a member depends only on its row, so the gradient of the sum has each member's own gradient in its row.
+    A member's module and optimiser are views of its row, so its evaluations and checkpoints are those of a job that
+    trains alone. The loss of a member depends only on its row, so the gradient of the sum has each member's own
+    gradient in its row.
 
     Raises ``TrainingError`` if the models differ in more than the values of their parameters, if their sequences are
     too long for a path that can be stacked, or if their optimizer is not AdamW.

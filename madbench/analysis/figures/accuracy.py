@@ -215,7 +215,7 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
 
     Settings count if they differ from the first setting of the task in one variable. A seed with unfinished jobs is
     left out. A seed whose runs all diverged counts at chance. ``collected``
-    (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol, a task's baseline setting first.
+    (:meth:`madbench.suites.scoring.Scoring.collect`) has one protocol. The baseline setting of a task comes first.
     """
     scores = scoring.setting_scores(collected)
     places = {label: i for i, label in enumerate(collected.label.unique())}

@@ -40,7 +40,7 @@ def lab(color: str) -> np.ndarray:
 def shade(color: str, lightness: float, turn: float) -> str:
     """``color``, lighter by ``lightness``, with the hue rotated by ``turn`` degrees.
 
-    A lightness above the lightest visible one continues from the darkest.
+    A lightness above the lightest visible one wraps around: it continues from the darkest.
     """
     if not lightness and not turn:
         return color

@@ -26,7 +26,7 @@ DEFAULT = "DejaVu Sans"
 """The font that comes with Matplotlib."""
 _ENDINGS = (".ttf", ".otf", ".ttc")
 _MOST = 4
-"""The most fonts that an error names."""
+"""The largest number of fonts that an error names."""
 _IS_OF_READER: ContextVar[bool] = ContextVar("is_of_reader", default=False)
 
 

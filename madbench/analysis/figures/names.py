@@ -66,7 +66,7 @@ def _is_within(inner: Bbox, outer: Bbox) -> bool:
 
 
 def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
-    """Move the texts to the columns with the shortest leaders, so that leaders do not cross."""
+    """Move the texts to the columns at the edges with the shortest leader lines, so that these lines do not cross."""
     scale, panel, order = axes.get_figure().dpi / 72, axes.bbox, np.argsort(points[:, 0], kind="stable")
     widths, height = np.array([text.get_window_extent().width for text in texts]), texts[0].get_window_extent().height
     slots = panel.y1 - height * _PITCH * (0.5 + np.arange(max(1, int(panel.height / (height * _PITCH)))))

@@ -44,9 +44,9 @@ WIDTHS = {"single": 3.3, "double": 6.9}
 HEIGHT = 2.5
 """The height of a figure in a single column, in inches. Parts that do not fit are on further pages."""
 MOST_NAME = 100
-"""The most characters of a name. Names from other people may be long."""
+"""The largest number of characters of a name. Names from other people may be long."""
 MOST_NOTES = 6000
-"""The most characters of the sentences below a figure."""
+"""The largest number of characters of the sentences below a figure."""
 _MOST_WORD = 200
 LINE = 8.6 / 72
 """The height of a line of text in a single column, in inches."""
@@ -235,7 +235,7 @@ class Panels:
 
 
 def _shortened(text: str) -> str:
-    """Notes in which too long words and a too long text are cut."""
+    """The text of notes, in which long words are cut. It is cut as a whole if it is still too long."""
     words = (word if len(word) <= _MOST_WORD else f"{word[: _MOST_WORD - 1]}…" for word in text.split(" "))
     text = " ".join(words)
     return text if len(text) <= MOST_NOTES else f"{text[: MOST_NOTES - 1]}…"

@@ -34,12 +34,14 @@ PALETTE = [
 """Colours of things other than labels, distinct in this order."""
 _LIGHTER = (0.0, -0.155, 0.2, 0.285, -0.185, 0.22, 0.055)  # lightness by mixing
 _TURNED = (0.0, 23.0, -23.0)  # rotation of the hue in degrees by rank: none, q, v
-"""Differences of colours of labels with the same base and features, chosen for the 33 labels of the paper."""
+"""Lightness and hue by which the colors of labels with the same base and features differ.
+
+They were chosen for the 33 labels of the paper."""
 MARKERS = "o^vsP*D"
 """Markers by mixing: none, 1, 2, 12, 1o, 2o, 12o."""
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
 MOST = 8
-"""The most curves in colour that a reader can follow."""
+"""The largest number of curves in color that a reader can follow."""
 GREY = "#595959"
 """The colour of references, notes and missing values."""
 LIGHT = "#bdbdbd"

@@ -1,4 +1,4 @@
-"""Differences of samples with intervals, and tests against zero, against a line, and against a margin."""
+"""Differences of samples with intervals, and tests against zero, against a threshold, and against a margin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Difference:
     """The lower end of the 95% interval; ``high`` is the upper end."""
     high: float
     p: float
-    """The two-sided p-value of the hypothesis that the difference equals the tested line, by default zero."""
+    """The two-sided p-value of the hypothesis that the difference equals the tested threshold, by default zero."""
     n: int
     """The number of seeds of the label with the fewest seeds."""
     test: str = ""
@@ -31,17 +31,21 @@ class Difference:
     """The reason why nothing is tested. Empty for a test."""
 
     def p_above(self, line: float) -> float:
-        """The one-sided p-value of the hypothesis that the difference is at most ``line``, the line of the test."""
+        """The one-sided p-value of the hypothesis that the difference is at most ``line``.
+
+        ``line`` must be the threshold against which the difference was tested.
+        """
         return self.p / 2 if self.estimate > line else 1 - self.p / 2
 
 
 def difference(first: Sample, second: Sample, line: float = 0.0) -> Difference:
-    """The mean of ``first`` minus the mean of ``second``, tested against ``line``."""
+    """The mean of ``first`` minus the mean of ``second``, tested against the threshold ``line``."""
     return combination([(1.0, first), (-1.0, second)], line)
 
 
 def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_solved: bool = False) -> Difference:
-    """The sum of weight * mean over ``terms``, tested against ``line``. The samples are labels in one column.
+    """The sum of weight * mean over ``terms``, tested against the threshold ``line``. The samples are labels in one
+    column.
 
     With ``tests_solved`` labels are also tested if all of their seeds solve the task. Then the test can show equality,
     but no gain.

@@ -90,7 +90,7 @@ class Sample:
 
     @property
     def has_threshold(self) -> bool:
-        """True if there is a task to solve."""
+        """True if it is known from which value on a seed has solved the task. False for an average."""
         return not self.parts and not math.isnan(self.scale.solved)
 
     @functools.cached_property

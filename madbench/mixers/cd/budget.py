@@ -39,7 +39,7 @@ class CdAllocation(RankAllocation):
 
     @property
     def full(self) -> int:
-        """The initial rank: d. If a recurrent label must match the state, N = M so that N M / H numbers match it."""
+        """The initial rank: d, or if a recurrent label must match the state, the N = M with N M / H at the target."""
         if self.size.rule.quantity == "state" and self.label.is_recurrent:
             return max(1, math.isqrt(int(self.size.rule.target(self)) * self.size.n_head))
         return self.size.d_model

@@ -154,10 +154,11 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
 
 
 def _split_bounded(d: Dynamics, size: int) -> Blocks:
-    """Computes :func:`split` if |c_t - c_m| is small in every block, whose middle row is m.
+    """Computes :func:`split` if |c_t - c_m| is small for every row t of a block with the middle row m.
 
-    Rows times exp(c_t - c_m) and columns times exp(c_m - c_s) have plain products, which give the four parts of a
-    matrix at once: [scores, queries; keys^T, transition].
+    The decay exp(c_t - c_s) is then a product of a factor of the row, exp(c_t - c_m), and a factor of the column,
+    exp(c_m - c_s). One matrix product therefore gives all four parts of the matrix [scores, queries; keys^T,
+    transition].
     """
     q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * d.beta[..., None]))
     c = split_rows(d.log_gate, size).double().cumsum(-2)

@@ -118,8 +118,9 @@ class CoefficientMixer(Projections):
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
 
-        Equals T calls of :meth:`step`. Id and kernels use the chunked form, whose last state is kept. Other readouts
-        keep the keys, evolved to the last row. With ``slide``, they decode tokens beyond ``max_len`` one by one.
+        Equals T calls of :meth:`step`. Readout ``id`` and kernel readouts use the chunked form and keep its last state.
+        Other readouts keep the keys, evolved to the last row. With ``slide``, other readouts decode tokens beyond
+        ``max_len`` one by one.
         """
         check_sequences(x, self.variant)
         whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x

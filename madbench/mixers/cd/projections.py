@@ -122,9 +122,10 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """The dynamics of rows from ``position`` on, log of a factor that the keys lack, and the last conv inputs.
+        """Returns the dynamics of rows from ``position`` on, a logarithm, and the last inputs of the convolutions.
 
-        The factor belongs to b_j. The log is None if the keys lack nothing.
+        The logarithm is that of a factor of b_j that the keys do not contain yet. It is None if they contain all of
+        b_j.
         """
         label, heads = self.variant, self.n_head
         q, k, v, inputs = self._project(x, before)
@@ -200,9 +201,9 @@ class Projections(nn.Module):
     def _scaling(
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
     ) -> tuple[Tensor | float, Tensor | None]:
-        """b_j as a number or (B, H, T, 1), and None.
+        """Returns b_j, a number or (B, H, T, 1), and None.
 
-        If b_j may be huge, only 1 or 1 / sqrt(n), and the log (B, H, T) of the other factor of b_j.
+        If b_j may be huge: returns its factor 1 or 1 / sqrt(n), and the logarithm (B, H, T) of its other factor.
         """
         kind = self.variant.scaling[1:2]
         norm = 1.0 if kind and not self.variant.scaling.endswith("n") else self.allocation.key_width**-0.5

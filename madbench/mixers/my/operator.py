@@ -75,7 +75,8 @@ class ModuleMixer(nn.Module):
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Tensor]:
         """Decodes a prompt (B, T, D). Returns its rows (B, T, D) and the cache, as in :meth:`step`.
 
-        The last row equals that of T steps. The other rows do too, unless they depend on the length of the input.
+        The last row equals that of T steps. The other rows also equal those of the steps, unless rows depend on the
+        length of the input.
         """
         if self.has_own_step:
             first, state = self.step(x[:, 0])
@@ -211,7 +212,7 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) 
 
 
 def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The ``fit`` of a class. None if it has none, or only a property or a plain method without ``budget``."""
+    """The ``fit`` of a class. None without a ``fit``, and for a property or a plain method without ``budget``."""
     fit = getattr(made, "fit", None)
     is_plain = isinstance(inspect.getattr_static(made, "fit", None), FunctionType)
     if not callable(fit) or (is_plain and "budget" not in inspect.signature(fit).parameters):

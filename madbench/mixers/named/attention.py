@@ -37,7 +37,7 @@ class Attention(Operator):
     block_rows: ClassVar[int] = 128
     """Rows of a block of the path ``blocks``."""
     dense_limit: ClassVar[int] = 512
-    """The most tokens for which the path ``dense`` is faster than blocks."""
+    """The largest number of tokens for which the path ``dense`` is faster than blocks."""
     most_exact: ClassVar[int] = 0
     """The largest number of tokens for which :meth:`softmax_inputs` are exact, in float32 or wider. Zero if they are
     exact for any number of tokens, also in 16 bits."""

@@ -57,7 +57,7 @@ class NamedAllocation(CountedParameters):
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """Key and value channels of all heads, further widths, and the size of the state without a growing cache."""
+        """Key and value channels of all heads, further widths, and the size of the decoding state before any token."""
         dims, operator = self.dims, self.operator
         sides = {"qk": dims.key_dim, "vo": dims.value_dim}
         return {**sides, **operator.further_ranks(dims), "state": operator.state_size(dims)}
@@ -136,8 +136,9 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
 
     Keys and values of each w are those of the operator's layer with 4 w^2 parameters, which keeps their proportion. The
     first estimate of w is the largest multiple of the heads that fits. The operator's candidates at this w and at the
-    ``NEAR`` next multiples on both sides are then compared, and the one nearest to the budget is taken. In a narrow
-    model, the values of a recurrence grow by what is left, because the candidates at a large w have coarse steps.
+    ``NEAR`` next multiples on both sides are then compared, and the one nearest to the budget is taken. The candidates
+    at a large w have coarse steps. In a narrow model, the values of a recurrence are therefore widened further, as much
+    as the budget allows.
     """
     heads, rule, operator = size.n_head, size.rule, label.operator
 

@@ -122,7 +122,7 @@ class NamedLayer(nn.Module):
         return self.compute(x, path, *self.handed(shared))
 
     def handed(self, shared: Shared | None) -> tuple[Shared, ...]:
-        """Further arguments of an operator's functions: the shared values, or nothing if the operator shares none."""
+        """Further arguments of an operator's functions: the shared values. Empty if the operator shares no values."""
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 
     def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:

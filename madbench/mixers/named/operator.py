@@ -108,7 +108,7 @@ class Operator(ABC):
         """Approximate forward FLOPs per token of a sequence, besides two per parameter."""
 
     def placed(self, dims: Dims, place: Layer) -> Dims:
-        """The widths of the layer at this place in its model. All layers of the model have the same keys and values."""
+        """The widths ``dims``, changed for a layer at this place in a model. Keys and values keep their widths."""
         return dims
 
     def initialize(self, layer: nn.Module) -> bool:

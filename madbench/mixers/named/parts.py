@@ -73,7 +73,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Vector:
-    """A parameter of the layer itself. ``shape`` is a width if it has one dimension."""
+    """A parameter that is not part of a submodule. ``shape`` is a number if the parameter has one dimension."""
 
     shape: int | tuple[int, ...]
     init: Init

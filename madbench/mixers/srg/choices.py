@@ -129,7 +129,11 @@ def open_head_gates(family: Any, label: Variant) -> Residual:
 
 
 def exclusion(family: Any, label: Variant) -> Residual:
-    """The part of each head's readout along its own value, and the error of the part that was removed."""
+    """Checks what the letter e removes from the readout of a head.
+
+    The residual is the larger of two: the component that is left along the token's own value, and the difference of the
+    squared norms of both parts from the squared norm of the readout.
+    """
     settings = family.Settings()
     mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
     p = mixer.for_each_head(mixer.project(x, 0))

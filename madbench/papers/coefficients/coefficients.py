@@ -50,7 +50,7 @@ def measure(results: Results) -> pd.DataFrame:
     """One row per trained model: label, task, seed, accuracy in percent, and shares of normalised coefficients a_ij.
 
     The shares are over pairs j <= i of rows i >= 2 of the first test sequences, as means over rows, layers and heads.
-    The first row is left out because its only coefficient is 1 under a sum.
+    The first row is left out, because its only coefficient is 1 if coefficients are divided by their sum.
 
     - ``near_zero``: the share with |a_ij| <= 0.001;
     - ``near_one``: the share with 0.9 <= a_ij <= 1;

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 COUNT = Scale(resolution=1 / 64)
-"""The scale of counts, which are means over 64 sequences. With limits, the test would expect a larger spread."""
+"""The scale of counts, which are means over 64 sequences. It has no limits: with limits, the test would assume a larger
+spread over seeds."""
 
 
 def decide_lengths(request: Request, results: Results) -> Made:

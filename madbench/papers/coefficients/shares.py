@@ -15,8 +15,8 @@ from madbench.papers.coefficients import Contrast
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 
 SHARE = Scale(resolution=1e-3)
-"""The scale of shares. With limits, the test would expect a spread of a share of the range, as for an accuracy. Means
-over many pairs vary less."""
+"""The scale of shares. It has no limits: with limits, the test would assume a spread over seeds in proportion to the
+range, as for an accuracy. Means over many pairs vary less."""
 
 
 def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:

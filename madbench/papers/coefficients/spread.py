@@ -66,9 +66,10 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def decide_spread(principle: Principle, results: Results) -> Decision:
-    """The decision from Brown and Forsythe's test, for each label without its scale, ``init_std`` and task.
+    """The decision from Brown and Forsythe's test.
 
-    Labels on which the scale has no effect get a verdict that says so.
+    There is one test for each task, each initial standard deviation, and each group of labels that differ only in their
+    scale. Groups on which the scale has no effect get a verdict that says so.
     """
     rows = spreads(results)
     tests, verdicts, remarks = [], {}, {}

@@ -73,7 +73,7 @@ def count_points(label: str, seed: int, measured: Measurement, panel: str) -> li
 
 
 def count_table(rows: Sequence[Mapping[str, Any]], place: str, text_of: Callable[[Any], str], by: str = "") -> Listing:
-    """The table of rows of :func:`count_row`. ``by`` is added to the caption, after what the maximum is taken over."""
+    """The table of rows of :func:`count_row`. ``by`` names further quantities over which the maximum is taken."""
     caption = (
         f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
         f" heads{by}; largest rank of their states; the paper's bound on them."

@@ -76,8 +76,8 @@ class Matrices:
 def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
     """The learned matrices of a row's first seed, by suffix of the figure's file name. Empty for a mixer without them.
 
-    T has the effects of symbols on a symbol. Linear attention on colliding agents has T, and E C E^T for the embedding
-    E. If the embedding is sinusoidal, C itself is added. Other mixers have only T.
+    T has the effects of symbols on a symbol. Linear attention on colliding agents also has the matrix E C E^T for the
+    embedding E, and if the embedding is sinusoidal, C itself. Other mixers have only T.
     """
     effects, world, title = model.effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:

@@ -177,7 +177,10 @@ class InteractionProfile(Profile):
         return _world(task, {**self.plan(task).setting, **changes})
 
     def settings(self, task: str) -> list[dict[str, Any]]:
-        """The settings of a task, each as a mapping of its fields: by embedding and control, or by variant."""
+        """The settings of a task, each as a mapping of its fields.
+
+        There is one setting per embedding and control of colliding agents, and one per variant of any other task.
+        """
         changes: list[dict[str, Any]] = [*self.plan(task).variants.values()] or [{}]
         if task == COLLIDING:
             controls = ("", *self.controls)
@@ -297,8 +300,7 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
 
 
 def canonical(job: Job) -> Job:
-    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`). Its setting is a key of its world's
-    content."""
+    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`). Its setting is a key of its world."""
     width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
     training = job.training.canonical(lambda training: training.schedule(training.steps))
     return canonical_job(job, width, length, setting={"world": setting}, training=training)

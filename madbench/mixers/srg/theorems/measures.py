@@ -43,7 +43,7 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def budget(family: Any, label: Variant) -> float:
-    """The sum of parameters over the budget, the error of the count, and unused parameters if a larger rank fits."""
+    """The sum of parameters above the budget, the error of the count, and unused parameters (if a larger rank fits)."""
     settings = family.Settings()
     allocation = family.solve(label, STRICT, settings)
     counted = sum(parameter.numel() for parameter in family.build(allocation, settings).parameters())

@@ -125,7 +125,7 @@ def _of_heads(mixer: DynamicMLP, x: Tensor) -> Iterator[list[Pool]]:
 
 
 def reachable(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares atoms (u, v) of one-token contexts with that token twice, and counts tokens that share an atom (C.9)."""
+    """Compares the atom (u, v) of a context of one token x with (x, x), and counts tokens that share an atom (C.9)."""
     away, tokens = [0.0], x.flatten(0, 1)
     for head in range(mixer.n_head):
         own = [pool(mixer, token[None], head) for token in tokens]
@@ -300,7 +300,10 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def spurious(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest difference of half of the noise slots to the mean number that a noise and its negative activate."""
+    """The largest difference between two counts: half of the noise slots, and the slots that noise activates.
+
+    The second count is the mean over a noise and its negative.
+    """
     negative = -x
     negative[:, -1] = x[:, -1]
     counts = []

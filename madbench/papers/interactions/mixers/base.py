@@ -64,13 +64,16 @@ class InteractionFamily:
         return letters | {"budget": "over" if label.over else "matched"}
 
     def factors_of_other(self, label: Any) -> dict[str, str] | None:
-        """The factors of softmax attention, a label of another family of order 1 or degree 2. None for other labels."""
+        """The factors of softmax attention, which has order 1 or degree 2 although its label is of another family.
+
+        None for other labels.
+        """
         if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
             return None
         return self.softmax | {"rope": "p" if label.rope else "", "rank": label.rank, "budget": "matched"}
 
     def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
-        """Changes of one order or degree, with the same number of parts. All combinations would take too long."""
+        """The changes of one order or degree that keep the number of parts. All combinations would take too long."""
         parts = label.parts
         changed = {
             tuple(sorted((*parts[:i], number, *parts[i + 1 :]))) for i in range(len(parts)) for number in range(1, 10)

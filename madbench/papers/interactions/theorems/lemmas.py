@@ -187,9 +187,10 @@ def of_cost() -> Iterator[Check]:
 
 
 def of_triples(has_all_pairs: bool) -> Iterator[Check]:
-    """Lemma G.8, and Theorem G.4 with the sum over ordered pairs.
+    """Lemma G.8 and Theorem G.4.
 
-    With ``has_all_pairs``: the second half, over all pairs.
+    The theorem is checked for sums over all pairs if ``has_all_pairs`` is true, and otherwise for sums over ordered
+    pairs.
     """
 
     def ordered_counts() -> float:

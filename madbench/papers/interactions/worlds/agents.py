@@ -23,8 +23,9 @@ Control = Literal["", "without_itself", "distinct"]
 class Colliding(World):
     """Identical discs that all move right on a cylinder: the value is minus the number of collisions (eq. 4, B.1).
 
-    Two discs of radius R meet, once, iff their y are within 2 R on the ring, so a symbol is a y. The agent counts
-    itself, as in eq. 5 and unlike eq. 4. Otherwise no linear attention is exact at more than one length.
+    Two discs of radius R meet, once, if and only if their y are within 2 R on the ring. The symbol of a disc is
+    therefore its y. The agent counts itself, as in eq. 5 and unlike eq. 4. Otherwise no linear attention is exact at
+    more than one length.
     """
 
     title = "Colliding agents"

@@ -50,12 +50,12 @@ class HaAllocation(InteractionAllocation):
         }
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """FLOPs per token if tuples are built one slot after another, j1 first. A beginning of m slots has m tokens.
+        """FLOPs per token if tuples are built one slot after another, j1 first. A prefix has the first m slots.
 
-        Base ``C``: each beginning in a row takes 2 d^(n - m) for couplings, each in the sequence 2 d^(n - m + 1) for
-        values if m > 1, and each tuple 2 d for the readout. Other bases: in a row, each tuple takes 2 d_qk and 2 d_vo,
-        and each shorter beginning d_qk for the product of keys and 2 d_vo for the sum of values. With RoPE keys are
-        complex, so 2 d_qk becomes 4 d_qk, and d_qk becomes 6 d_qk.
+        Base ``C``: each prefix that a row sees takes 2 d^(n - m) for couplings. Each prefix of the sequence takes 2
+        d^(n - m + 1) for values if m > 1. Each tuple that a row sees takes 2 d for the readout. Other bases: each tuple
+        that a row sees takes 2 d_qk and 2 d_vo. Each shorter prefix takes d_qk for the product of keys and 2 d_vo for
+        the sum of values. With RoPE keys are complex, so 2 d_qk becomes 4 d_qk, and d_qk becomes 6 d_qk.
         """
         counted = Counter(self.degrees).items()
         return sum(heads * self._flops_of_head(n, seq_len, causal) for n, heads in counted) / seq_len
@@ -64,7 +64,7 @@ class HaAllocation(InteractionAllocation):
         """FLOPs of all rows of a head of degree n."""
 
         def starts(tokens: int, slots: int) -> int:
-            """The number of beginnings of ``slots`` slots among the tuples of a row that sees ``tokens`` tokens."""
+            """The number of prefixes of ``slots`` slots among the tuples of a row that sees ``tokens`` tokens."""
             is_strict = self.label.tuples == STRICT
             seen = max(tokens - (n - 1 - slots), 0) if is_strict else tokens
             return count_tuples(seen, slots, self.label.tuples)

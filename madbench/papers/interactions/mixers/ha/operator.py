@@ -140,7 +140,7 @@ class HyperAttention(FactoredMixer):
     def _sums_of_outer_slot(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The result of :meth:`_sums`, added up over the tokens of the newest slot. For each, one slot less remains."""
+        """The sums of :meth:`_sums`, added up over the tokens of the newest slot, which leaves one slot less."""
         nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
         widths = (values[0].shape[-1], 1, 1)
         sums = [q.real.new_full((*q.shape[:3], width), fill) for width, fill in zip(widths, nothing)]
