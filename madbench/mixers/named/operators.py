@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from madbench.mixers.named.comba import Comba
 from madbench.mixers.named.deltanet import DeltaNet
 from madbench.mixers.named.deltaproduct import DeltaProduct
 from madbench.mixers.named.fox import FoX
@@ -32,6 +33,7 @@ _ALL: tuple[type[Operator], ...] = (
     GDN2,
     DeltaNet,
     DeltaProduct,
+    Comba,
     Mamba2,
     Mamba3,
     MLSTM,

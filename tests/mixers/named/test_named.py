@@ -219,7 +219,10 @@ def test_initial_values_are_the_library_s(name):
             assert key.split(".")[0] in traits_of(layer).keeps_init
             continue  # tested in the operator's own file
         if isinstance(part, Vector):
-            values, least, most = RANGES[part.init](parameter)
+            values, least, most = (
+                (parameter, *part.init) if isinstance(part.init, tuple) else RANGES[part.init](parameter)
+            )
+            least, most = (torch.tensor(bound) for bound in (least, most))
             assert least <= values.min() and values.max() <= most, key
             assert least == most or values.std() > (most - least) / 10, key
         elif key.endswith(".bias"):

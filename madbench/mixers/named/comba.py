@@ -1,0 +1,93 @@
+"""Comba: a delta rule that removes less than it reads, and reads the state before the decay (arXiv 2506.02475).
+
+    S_t = (alpha_t I - beta_t k_t p_t^T) S_(t-1) + beta_t k_t v_t^T,    p_t = sigmoid(s) k_t
+    o_t = S_t^T q_t / sqrt(K)
+
+S is (K, V) per head, and s is a number per head: the feedback of the state. q, k, v are convolved, and SiLU is applied.
+k is scaled to length 1, and q is q - D sigmoid(s) k scaled to length 1, with D per head: the correction of the output.
+alpha_t = exp(-e^A softplus(w_a x_t + c)) in (0, 1), with A and c per head, and beta_t = sigmoid(w_b x_t), doubled by
+``neg``. The output is W_o (RMSNorm(o_t) * sigmoid(W_g x_t)), with a norm per head.
+
+The kernels of flash-linear-attention and of the authors scale p to length 1, too. The feedback sigmoid(s) then changes
+q only. ``unit`` is this form. The library's plain recurrence differs from both: it reads the state after the decay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.gdn import GDN
+from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.parts import Part, Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from madbench.mixers.cd.forms import Dynamics
+
+
+@dataclass(frozen=True)
+class Comba(GDN):
+    """The operator Comba, whose equation is in the docstring of this module."""
+
+    unit: bool = False
+
+    name: ClassVar = "Comba"
+    title: ClassVar = "Comba"
+    equation: ClassVar = "S_t = (alpha_t I - beta_t k_t p_t^T) S_(t-1) + beta_t k_t v_t^T, p_t = sigmoid(s) k_t"
+    source: ClassVar = "Hu et al. 2025, arXiv 2506.02475"
+    library: ClassVar = "Comba"
+    differs: ClassVar = (
+        "The library's kernels scale p to length 1, as (unit) does; the paper does not. The library has no (neg)."
+    )
+    counterpart: ClassVar = ""
+    meanings: ClassVar = {**GDN.meanings, "unit": "p has length 1, as in the library's kernels"}
+    parameters: ClassVar = "2*d*H*K + 3*d*H*V + 2*d*H + 4*H + W*(2*H*K + H*V) + V"
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        return {"decay": Vector(dims.heads, "ones"), "D": Vector(dims.heads, "ones"), **super().parts(dims)}
+
+    def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
+        return layer.g_proj(x).sigmoid()
+
+    def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.named import ops
+
+        dims = layer.dims
+        q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
+        feedback, correction = (each.to(k.dtype).view(-1, 1, 1) for each in (layer.decay.sigmoid(), layer.D))
+        p = feedback * k
+        q, k = ops.unit(q - correction * p) * dims.key**-0.5, ops.unit(k)
+        p = ops.unit(p) if self.unit else feedback * k
+        beta = ops.linear_in_float32(layer.b_proj, x).transpose(1, 2).sigmoid()
+        beta = 2 * beta if self.neg else beta
+        return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta, read=p, reads_before_decay=True)
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        for t, x_t in enumerate(x):
+            gates = torch.sigmoid(p["g_proj.weight"] @ x_t)
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                step = loops.softplus(p["a_proj.weight"][h] @ x_t + p["dt_bias"][h])
+                alpha = torch.exp(-torch.exp(p["A_log"][h]) * step)
+                beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
+                share = torch.sigmoid(p["decay"][h])
+                query = loops.unit(q[t, of_key] - p["D"][h] * share * k[t, of_key])
+                written = loops.unit(k[t, of_key])
+                read = loops.unit(share * k[t, of_key]) if self.unit else share * written
+                error = v[t, of_value] - read @ state[h]
+                state[h] = alpha * state[h] + beta * torch.outer(written, error)
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
