@@ -70,9 +70,7 @@ def cost_tables(results: Results, all_pairs: bool = False, rows: Sequence[str] =
 
 def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Sequence[str] = ()) -> Listing:
     """The table of costs of one suite, each cost with its ratio to the first row of the results."""
-    by_row: dict[str, list[JobOutcome]] = {}
-    for outcome in results.runs(suite):
-        by_row.setdefault(outcome.row, []).append(outcome)
+    by_row = _runs_by_row(results, suite)
     costs = {name: _counted(outcomes, all_pairs) for name, outcomes in by_row.items()}
     measured_note = _add_measured(costs, by_row)
     baseline = next(iter(costs))
@@ -95,6 +93,21 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
     notes = " ".join(filter(None, [NOTES.format(pairs=pairs), _by_length(costs)]))
     headings = ["Label", *(column.heading for column in shown)]
     return Listing(names, headings, lines, cells, caption, notes, "tab:costs")
+
+
+def counted_costs(results: Results, suite: Suite) -> dict[str, dict[str, float]]:
+    """The counted costs of each row of a suite, by name of the column. An unknown cost is missing.
+
+    FLOPs and state are those of the longest inputs in training.
+    """
+    return {name: _counted(outcomes, False).values for name, outcomes in _runs_by_row(results, suite).items()}
+
+
+def _runs_by_row(results: Results, suite: Suite) -> dict[str, list[JobOutcome]]:
+    by_row: dict[str, list[JobOutcome]] = {}
+    for outcome in results.runs(suite):
+        by_row.setdefault(outcome.row, []).append(outcome)
+    return by_row
 
 
 def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:

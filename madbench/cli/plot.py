@@ -68,7 +68,7 @@ def plot(
     ) = None,
     log_x: option(bool, "Losses on a logarithmic x axis, with all first losses.", "--log-x") = False,
     cost: option(
-        Literal["budget_ratio", "mixer_parameters"] | None,
+        Literal["budget_ratio", "mixer_parameters", "flops_per_token", "state"] | None,
         "Quantity on the x axis of the budget figure.",
         show_default="budget_ratio",
     ) = None,
@@ -87,7 +87,8 @@ def plot(
     learning    accuracy or loss of the MAD runs against the step
     loss        losses of language models, on training batches and validation text
     effects     the effect of each factor of the labels, as in madbench attribute
-    budget      accuracy and L5 against the parameters, with the Pareto front
+    budget      accuracy and L5 against parameters, FLOPs or state (--cost), with the
+                Pareto front
     difficulty  accuracy against length, vocabulary, examples and noise
 
     With more than eight labels, learning, loss and difficulty highlight the best
@@ -103,7 +104,7 @@ def plot(
       madbench plot learning S-c R-cg-q-12o -t in_context_recall --y loss
       madbench plot loss -t language_model --x seconds --log-x
       madbench plot loss --from results/plots/loss_curves.csv --output slides
-      madbench plot budget --cost mixer_parameters --output slides
+      madbench plot budget S-p KDA 3xKDA/S-p --cost state -p evening-4
       madbench plot scores S R-cg-q-12o --width single --no-title --no-caption
     """
     from madbench.analysis.figures.files import NothingToDrawError

@@ -1,17 +1,18 @@
-"""The figure of accuracy, or of the loss of language models, against the number of parameters, with Pareto front."""
+"""The figure of accuracy, or of the loss of language models, against a cost of the mixers, with Pareto front."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator
 
 from madbench.analysis.baselines import HEURISTIC
 from madbench.analysis.cells import Cell, cells_of
@@ -23,11 +24,24 @@ from madbench.analysis.quantities import column, in_order, is_average, suite_of_
 from madbench.analysis.samples import columns_that
 
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
-COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high"), float) | {"n": int}
-"""One row per quantity and label: both costs, and the mean over ``n`` seeds with the ends of its 95% interval. The mean
+COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "flops_per_token", "state", "mean", "low", "high"), float)
+COLUMNS |= {"n": int}
+"""One row per quantity and label: its costs, and the mean over ``n`` seeds with the ends of its 95% interval. The mean
 is NaN if a seed has no value. A row without a label has the score of the best answer that ignores the context."""
 
-COSTS = {"budget_ratio": "mixer parameters, softmax attention = 1", "mixer_parameters": "mixer parameters"}
+CostName: TypeAlias = Literal["budget_ratio", "mixer_parameters", "flops_per_token", "state"]
+COSTS: Mapping[CostName, str] = {
+    "budget_ratio": "mixer parameters, softmax attention = 1",
+    "mixer_parameters": "mixer parameters",
+    "flops_per_token": "FLOPs per token of all mixers, longest input",
+    "state": "numbers in the state of all mixers, longest input",
+}
+"""The title of the x axis by the name of the cost. FLOPs, forward, and state are those of the longest training inputs.
+"""
+_LOGARITHMIC = "state"
+"""The cost whose axis is logarithmic: a cache grows with the input, other states do not."""
+_DIGITS = (1, 1.5, 2, 3, 5, 7)
+_FEW_DIGITS = (1, 2, 5)  # for an axis over more than a decade
 _FEW = 12  # the most labels whose names fit into a small panel
 _MOST_NAMES = 33  # the most names that fit beside the panel of a single column
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
@@ -44,11 +58,12 @@ def budget_frame(
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
             are done.
-        costs: suite, label, column, budget_ratio and mixer_parameters of every run. Unknown costs are NaN.
+        costs: suite, label and column of every run, with its :data:`COSTS`. Unknown costs are NaN.
         protocol: sentences about the runs.
         heuristics: the scores of the best answer that ignores the context, by quantity.
     """
     scores = columns_that(scores, lambda each: each.is_attributed)
+    costs = costs.reindex(columns=["suite", "label", "column", *COSTS])
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["suite", "label", "column"])[[*COSTS]].mean()
     of_suites = costs.groupby(["suite", "label"]).mean()
     quantities: set[str] = set()
@@ -73,9 +88,7 @@ def budget_frame(
 
 
 @style()
-def budget_figure(
-    frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio", layout: Layout = Layout()
-) -> Page:
+def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Layout = Layout()) -> Page:
     """Draw the labels, with their names, against the cost ``x``, and the Pareto front.
 
     ``frame.attrs["matched"]`` is the quantity in which the budget matches mixers; by default ``parameters``.
@@ -84,7 +97,8 @@ def budget_figure(
     cost = COSTS[x].replace("parameters", frame.attrs.get("matched", "parameters")) if x == "budget_ratio" else COSTS[x]
     references, frame = frame[frame.label == ""], frame[frame.label != ""]
     notes = _notes(frame, x)
-    frame = frame.dropna(subset=[x, "mean"]).assign(cost=lambda rows: rows[x])
+    frame = frame.dropna(subset=[x, "mean"])
+    frame = frame.assign(cost=np.log10(frame[x].clip(lower=1)) if x == _LOGARITHMIC else frame[x])
     if frame.empty:
         raise NothingToDrawError("no label has both a finished result and a known cost: there is nothing to draw")
     of_quantity = {quantity: frame[frame.quantity == quantity] for quantity in in_order(frame.quantity)}
@@ -103,7 +117,9 @@ def budget_figure(
         axes.set(xlabel=cost, ylabel=column(quantity).axis or title(quantity), title=layout.name(quantity))
         if layout.is_small:
             axes.locator_params(nbins=4)
-        if x == "mixer_parameters":
+        if x == _LOGARITHMIC:
+            _label_powers(axes.xaxis, _DIGITS if np.ptp(rows.cost) < 1 else _FEW_DIGITS)
+        elif x != "budget_ratio":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     notes.append(_unnamed_note(of_quantity, layout))
     entries = {"Pareto front": _FRONT}
@@ -122,6 +138,13 @@ def budget_figure(
         name_points(axes, [names[label] for label in named.label], points, [*ends, *np.array(bars)])
         front.set_data(*zip(*_stairs(axes, rows)))
     return figure
+
+
+def _label_powers(axis: Axis, digits: Sequence[float]) -> None:
+    """Label an axis of powers of ten with the numbers that begin with these digits."""
+    as_text = EngFormatter(sep="")
+    axis.set_major_locator(FixedLocator([math.log10(digit * 10**power) for power in range(16) for digit in digits]))
+    axis.set_major_formatter(lambda exponent, _: as_text(10.0**exponent))
 
 
 def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:

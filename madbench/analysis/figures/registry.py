@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from madbench.analysis.attribution import attribute
 from madbench.analysis.baselines import BASELINES, HEURISTIC, baseline_values
+from madbench.analysis.cost_table import counted_costs
 from madbench.analysis.figures import accuracy, budget, curves, effects, suites_of_figure
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
 from madbench.analysis.scores import Results
@@ -114,7 +116,7 @@ def _effects(results: Results, _: Suite) -> pd.DataFrame:
 
 
 def _budget(results: Results, _: Suite) -> pd.DataFrame:
-    costs = pd.concat([scoring_of(suite).costs(results.outcomes(suite)) for suite in results.experiment.suites])
+    costs = pd.concat([_costs(results, suite) for suite in results.experiment.suites])
     jobs = [job for row in results.experiment.rows for job in row.jobs]
     heuristics = baseline_values(HEURISTIC, jobs)
     frame = budget.budget_frame(results.scores, costs, " ".join(_shared(results)), heuristics)
@@ -122,6 +124,15 @@ def _budget(results: Results, _: Suite) -> pd.DataFrame:
         raise NothingToDrawError("no label has all of its runs finished")
     frame.attrs["matched"] = results.matched
     return frame
+
+
+def _costs(results: Results, suite: Suite) -> pd.DataFrame:
+    """Suite, label, column and the costs of every run of a suite."""
+    counted = counted_costs(results, suite)
+    costs = scoring_of(suite).costs(results.outcomes(suite))
+    for name in ("flops_per_token", "state"):
+        costs[name] = [counted.get(label, {}).get(name, math.nan) for label in costs.label]
+    return costs
 
 
 def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:

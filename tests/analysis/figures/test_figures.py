@@ -298,6 +298,18 @@ def test_parameters_are_another_cost_and_a_label_without_is_left_out_and_named(p
     assert points(figure.axes[0]) == [(4000.0, 31.0)] and "of unknown cost: G." in figure.get_supxlabel()
 
 
+def test_states_have_a_logarithmic_axis(points):
+    frame = costs({"S": (1.0, 31.0, 2), "KDA": (1.0, 20.0, 2), "R": (1.0, 9.0, 2)})
+    frame["state"] = [50_000.0, 500.0, math.nan]
+    figure = budget_figure(frame, "state")
+    (axes,) = figure.axes
+    assert points(axes) == [(math.log10(50_000), 31.0), (math.log10(500), 20.0)]
+    texts = [text.get_text() for text in axes.get_xticklabels()]
+    shown = [text for text, place in zip(texts, axes.get_xticks()) if axes.get_xlim()[0] < place < axes.get_xlim()[1]]
+    assert shown == ["200", "500", "1k", "2k", "5k", "10k", "20k", "50k", "100k"]
+    assert "of unknown cost: R." in figure.get_supxlabel()
+
+
 @pytest.mark.parametrize("quantity, corner", [("loss_l5", (1.2, 2.0)), ("compression", (1.0, 2.5))])
 def test_losses_are_better_where_they_are_lower(quantity, corner):
     (axes,) = budget_figure(costs({"S": (1.0, 2.5, 1), "R": (1.2, 2.0, 1)}, quantity)).axes

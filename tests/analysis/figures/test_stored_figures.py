@@ -76,6 +76,10 @@ def test_every_figure_of_a_store_of_both_suites_is_drawn_and_comes_back_from_its
     of_labels = frames["budget"][frames["budget"].label != ""]
     of_task = of_labels[of_labels.quantity == "compression"]
     assert dict(zip(of_task.label, of_task.mixer_parameters)) == {"S": 1000, "S-c": 1000}
+    blocks, d_model, taps, tokens = 2, 64, 4, 63
+    states = {"S": tokens * 2 * d_model, "S-c": (tokens * 2 + taps - 1) * d_model}
+    assert dict(zip(of_task.label, of_task.state)) == {label: blocks * state for label, state in states.items()}
+    assert of_task.flops_per_token.is_monotonic_increasing and of_task.flops_per_token.is_unique
     assert set(frames["budget"].quantity) == {*TASKS, "loss_l5"}
 
 
