@@ -63,7 +63,7 @@ def label_picture(label: str) -> str:
 
 
 FLOORS = (
-    (("labels", "a label's text, sets, neighbours"),),
+    (("labels", "a label's text, sets, neighbors"),),
     (("mixers", "grammar, ranks, operators: one folder a family"),),
     (("models", "MAD's, GPT-2's"), ("tasks", "generators"), ("text", "corpora")),
     (("suites", "tasks, profiles, columns, averages, protocol"),),

@@ -130,7 +130,7 @@ def run(
         profile: ``evening``, ``quick``, ``full`` or a YAML file; by default the usual one of the suite of the tasks.
         overrides: changes to the profile, such as ``"training.epochs=20"`` or ``{"training.epochs": 20}``.
         tasks: names of tasks; the six of MAD by default.
-        seeds: seeds of initialisation, data and order.
+        seeds: seeds of initialization, data and order.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
         budget: quantity matched to softmax attention: parameters (``strict``, ``paper``), ``flops``, ``state`` or
             ``compute``.
@@ -205,7 +205,7 @@ def run_language_model(
             profile's own corpus, which is prepared on first use.
         tokenizer: tokenizer of the ids in nanoGPT's files, ``gpt2`` by default.
         dtype: type of nanoGPT's ids, such as ``uint32``. By default the smallest that fits.
-        seeds: seeds of initialisation and batches.
+        seeds: seeds of initialization and batches.
         budget: quantity matched to softmax attention: parameters (``strict``, ``paper``), ``flops``, ``state`` or
             ``compute``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...

@@ -78,7 +78,7 @@ class Curve:
     y: str
     y_label: str
     x_label: str = ""
-    series: str = ""  # key with one colour per value
+    series: str = ""  # key with one color per value
     panel: str = ""  # key with one panel per value
 
 

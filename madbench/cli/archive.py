@@ -33,11 +33,13 @@ def archive(
 ) -> None:
     """Put stored runs into one file.
 
-    An archive is a compressed tar file of the runs of a results folder that have a result: jobs, records, curves,
-    measurements. It has all of these runs. With labels or options it has the runs that madbench table would show for
-    them. It has no name of a user, host or folder, and no command. It has the Python files of your own modules as text
-    and names them; --no-source leaves them out. madbench import FILE adds the runs to another results folder. --format
-    parquet needs the extra parquet; madbench import cannot read it.
+    An archive is a compressed tar file of the runs of a results folder that have
+    a result: jobs, records, curves, measurements. It has all of these runs. With
+    labels or options it has the runs that madbench table would show for them. It
+    has no name of a user, host or folder, and no command. It has the Python files
+    of your own modules as text and names them; --no-source leaves them out.
+    madbench import FILE adds the runs to another results folder. --format parquet
+    needs the extra parquet; madbench import cannot read it.
 
     [bold]Examples[/bold]
 

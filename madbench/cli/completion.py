@@ -80,7 +80,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
         yield from _starting_with(incomplete, (f"@{name}" for name in available_sets()))
         return
     head, slash, last = incomplete.rpartition("/")  # earlier layers of a hybrid
-    start = re.match("~?([0-9]+x)?", last)[0]  # a neighbourhood, and a count of layers
+    start = re.match("~?([0-9]+x)?", last)[0]  # a neighborhood, and a count of layers
     sign, text = f"{head}{slash}{start}", last.removeprefix(start)
     parts = text.count("-") + 1
     labels = [*_labels_of_sets(), *every_label()]

@@ -139,7 +139,7 @@ def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
 
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:
-    """Print the result of :func:`_preview`. It is readable without colours."""
+    """Print the result of :func:`_preview`. It is readable without colors."""
     asked = content["targets_per_sequence"]
     targets = str(asked["fewest"])
     if asked["fewest"] < asked["most"]:

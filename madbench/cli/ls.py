@@ -52,7 +52,7 @@ def ls(
 
       madbench ls                           an overview
       madbench ls labels                    the 33 labels of the paper
-      madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbours
+      madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbors
       madbench ls profiles                  sizes and schedules, suite by suite
       madbench ls profiles mad              and what KEY=VALUE changes in MAD
       madbench ls runs R-c training.epochs=20

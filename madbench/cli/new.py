@@ -94,7 +94,7 @@ def new(
              within, by two one-sided tests. A = B is the same.
     A >= B   A is no worse than B: a loss is smaller than the number after within.
     Both sides are labels or sets. The mean over their pairs decides; with every
-    in front each pair must fulfil the claim. FACTOR in LABELS has the pairs of
+    in front each pair must fulfill the claim. FACTOR in LABELS has the pairs of
     these labels that differ only in that factor.
 
     [bold]Examples[/bold]

@@ -41,7 +41,7 @@ def parse_group(text: str) -> int | None:
 
 LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
-    "neighbours)."
+    "neighbors)."
 )
 TASKS_HELP = "Tasks of any suite, or a suite for its default tasks, comma-separated; madbench ls tasks lists them."
 BUDGET_HELP = (
@@ -102,7 +102,7 @@ TasksOption = option(
 )
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", completes="DEVICE")
 SeedsOption = option(
-    str, "Seeds such as 0,1,2 or 0-4; each has its own initialisation, data and order. Use five if a table matters."
+    str, "Seeds such as 0,1,2 or 0-4; each has its own initialization, data and order. Use five if a table matters."
 )
 SlotsOption = option(int | None, "Jobs at a time; by default one per CPU core, one on a GPU.", min=1)
 ThreadsOption = option(

@@ -92,7 +92,7 @@ def plot(
     difficulty  accuracy against length, vocabulary, examples and noise
 
     With more than eight labels, learning, loss and difficulty highlight the best
-    eight, including S, and draw the others in grey.
+    eight, including S, and draw the others in gray.
 
     For a single column, further pages have the parts that do not fit on the first
     (scores-2.png and so on); title and caption are in scores.txt.

@@ -21,7 +21,7 @@ def sample(
     prompt: option(str, "Text to continue.", show_default="the start of a document") = "",
     tokens: option(int, "Most tokens to write; the end of a document ends the text.", min=1, max=1_000_000) = 200,
     temperature: option(
-        float, "Below 1 favours likely tokens, above 1 unlikely ones; 0 takes the likeliest.", min=0
+        float, "Below 1 favors likely tokens, above 1 unlikely ones; 0 takes the likeliest.", min=0
     ) = 0.8,
     top_k: option(int | None, "Draw only from this many likeliest tokens.", min=1) = None,
     seed: option(int, "Seed of the draws.", min=0) = 0,

@@ -48,7 +48,7 @@ def validate(
     labels is a set of variants, one with the key task a task, one with
     learning_rates a profile of MAD, one with training but without learning_rates
     a profile of language models. Any other profile has the key suite, or a key
-    by which its suite recognises it. Exit code 2 when anything is wrong.
+    by which its suite recognizes it. Exit code 2 when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records, curves,
     weights, measurements, checkpoints, corpora, index, journals. It names damaged

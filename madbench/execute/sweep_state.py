@@ -163,7 +163,7 @@ class SweepState:
         self._done_here += self.weights[job] * (done - done_before)
 
     def tick(self, seconds: float) -> None:
-        """Set the sweep's clock, which never runs backwards."""
+        """Set the sweep's clock, which never runs backward."""
         self.seconds = max(self.seconds, seconds)
 
     @property

@@ -82,7 +82,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
             _TRUSTS_CODE.reset(token)
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """Keep the weights of the model's own initialisation."""
+        """Keep the weights of the model's own initialization."""
 
     @staticmethod
     def _load_pretrained_model(

@@ -129,7 +129,7 @@ def _note_open(path: Any, mode: str | None, flags: int | None) -> None:
 def _owner(frame: FrameType | None, opens: bool = False) -> tuple[str, int] | None:
     """The users' file whose code is running, and its line if it is being imported; None if it is not users' code.
 
-    The frames are searched from the innermost outwards, up to this package.
+    The frames are searched from the innermost outward, up to this package.
     """
     owner = ""
     while frame is not None:

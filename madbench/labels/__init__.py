@@ -4,7 +4,7 @@ The text before a label's first colon names its family. The S/R/G family has no 
 is an object that implements :class:`madbench.mixers.Family`. A built-in family is ``FAMILY`` in a ``family.py`` below
 ``madbench/mixers/``, and is named like its folder. A package, installed or in ``madbench/papers/``, declares a family
 as an entry point of the group ``madbench.families``. A set of labels is written with braces (``{S,R}-c``), as a file
-(``@table1``), or as a neighbourhood (``~LABEL``).
+(``@table1``), or as a neighborhood (``~LABEL``).
 """
 
 from madbench.labels.family import Label

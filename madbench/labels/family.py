@@ -240,7 +240,7 @@ LoadedFamily: TypeAlias = Family[Label, Allocation]
 
 
 class ListedFamily(Generic[L]):
-    """A mixin that finds neighbours in a family whose labels can be listed."""
+    """A mixin that finds neighbors in a family whose labels can be listed."""
 
     factors: Callable[[L], Mapping[str, str]]
     labels: Callable[[], Iterable[L]]

@@ -1,4 +1,4 @@
-"""Sets of labels: braces, files and neighbourhoods."""
+"""Sets of labels: braces, files and neighborhoods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LabelSet:
     description: str
     """A sentence on what the labels have in common."""
     labels: tuple[str, ...]
-    """Labels, brace patterns, neighbourhoods and other sets, in order."""
+    """Labels, brace patterns, neighborhoods and other sets, in order."""
     names: dict[str, str] = field(default_factory=dict)
     """Display names in tables and figures, by label."""
 

@@ -73,7 +73,7 @@ def allow_only(labels: Iterable[str]) -> Iterator[None]:
 
 
 def allow_typed(specs: Any, *, with_files: bool = False) -> None:
-    """Allows the labels that a user typed: labels, sets in braces, neighbourhoods, or values that stand for labels.
+    """Allows the labels that a user typed: labels, sets in braces, neighborhoods, or values that stand for labels.
 
     If ``with_files`` is true, the labels in the files of ``@NAME`` and ``@FILE.yaml`` are allowed too. A wrong spec
     allows nothing and raises nothing; the verb that uses it reports the error.

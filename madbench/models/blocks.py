@@ -72,7 +72,7 @@ class Backbone(nn.Module):
     """Tokens to vectors: embedding, then mixer and SwiGLU in turn, each ``x + layer(RMSNorm(x))``.
 
     ``tokens`` is the number of token ids, or a module that embeds tokens of another kind. ``make_mixer`` is called once
-    per block. There is no position embedding: only the mixer can know positions. The output is not normalised; the
+    per block. There is no position embedding: only the mixer can know positions. The output is not normalized; the
     layers after it begin with an RMSNorm.
     """
 

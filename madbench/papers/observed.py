@@ -1,4 +1,4 @@
-"""Effective settings, observed on the optimiser, the schedule and the model that a job builds."""
+"""Effective settings, observed on the optimizer, the schedule and the model that a job builds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "Softplus": lambda z: (1 + z.exp()).log(),
     "Identity": lambda z: z,
 }
-"""The functions of gates that can be recognised, written with elementary operations of torch."""
+"""The functions of gates that can be recognized, written with elementary operations of torch."""
 SHAPES: dict[str, Callable[[float], float]] = {
     "Cosine Decay": lambda share: 0.5 * (1 + math.cos(math.pi * share)),
     "Linear Decay": lambda share: 1 - share,
@@ -45,7 +45,7 @@ OF_TRAINING = (
     "schedule",
     "multi_query",
 )
-"""The settings that are observed on optimiser, schedule and data. All others are observed on the model."""
+"""The settings that are observed on optimizer, schedule and data. All others are observed on the model."""
 TOKENS = 12  # length of the observed sequences, longer than the reach of a short convolution
 CLOSE = 1e-3
 
@@ -84,7 +84,7 @@ class Observed:
         return size_of(job).steps
 
     def batch_size(self, job: Job) -> int:
-        """Sequences per optimiser step."""
+        """Sequences per optimizer step."""
         return size_of(job).sequences_per_step
 
     def learning_rate(self, job: Job) -> float:
@@ -255,7 +255,7 @@ def _model_key(job: Job) -> tuple[str, ...]:
 
 
 def _optimizer(job: Job) -> torch.optim.Optimizer:
-    """The optimiser of a job, for a small model."""
+    """The optimizer of a job, for a small model."""
     return member.make_optimizer(nn.Linear(1, 1), job.training, job.fidelity)
 
 

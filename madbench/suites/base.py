@@ -45,7 +45,7 @@ class Size:
     """
 
     parameters: int  # trainable parameters of the whole model
-    steps: int  # optimiser steps
+    steps: int  # optimizer steps
     seq_len: int  # tokens per input
     sequences_per_step: int
     flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
@@ -110,7 +110,7 @@ class Suite(abc.ABC):
     not_inspected: ClassVar[str] = ""
     """The reason why madbench inspect cannot show its models; empty if it can."""
     file_key: ClassVar[str] = ""
-    """A YAML key by which a profile file is recognised as one of this suite. If empty, the file has to name its suite.
+    """A YAML key by which a profile file is recognized as one of this suite. If empty, the file has to name its suite.
     """
     had_unequal_shares: ClassVar[bool] = False
     """True if runs on several processes weighted the examples of a step unequally in earlier versions, which did not
@@ -145,7 +145,7 @@ class Suite(abc.ABC):
         """The size of a job."""
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
-        """Examples per optimiser step, summed over processes. A second number is the smaller last batch of an epoch."""
+        """Examples per optimizer step, summed over processes. A second number is the smaller last batch of an epoch."""
         return (self.size(job).sequences_per_step,)
 
     def check_processes(self, job: Job, processes: int) -> None:

@@ -159,7 +159,7 @@ def canonical_job(
     """The canonical form of a job. ``fields`` are the fields that its suite has made canonical already.
 
     The seed is 0. The settings of the mixer are its ranks, and the settings that change it other than through the
-    ranks. ``width`` and ``max_len`` are the sizes of the mixers. ``redraws`` is True if the model initialises the
+    ranks. ``width`` and ``max_len`` are the sizes of the mixers. ``redraws`` is True if the model initializes the
     linear maps of its mixers itself, and ``is_shorter`` if some inputs are shorter than ``max_len`` tokens.
     """
     job = replace(job, seed=0, **fields)

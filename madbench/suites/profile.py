@@ -37,7 +37,7 @@ class Profile:
     Model: ClassVar[type]
     """The configuration class of the model around the mixer."""
     Training: ClassVar[type]
-    """The configuration class of an optimiser run."""
+    """The configuration class of an optimizer run."""
     Task: ClassVar[type]
     """The class of the setup of one task, if the profile has ``tasks``."""
     not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
@@ -161,11 +161,11 @@ class Profile:
         return changed_overrides("model", vars(job.model), vars(self.model_config()))
 
     def training_changes(self, job: Job) -> list[str]:
-        """The changes of the optimiser run and of the task."""
+        """The changes of the optimizer run and of the task."""
         raise NotImplementedError
 
     def trainings_of(self, job: Job) -> list[Any]:
-        """The optimiser runs of the job's setting under this profile; the job's own if they are not known."""
+        """The optimizer runs of the job's setting under this profile; the job's own if they are not known."""
         return [job.training]
 
     def jobs_like(self, job: Job) -> list[Job]:

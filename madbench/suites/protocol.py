@@ -1,4 +1,4 @@
-"""The protocol of a table: the settings that its runs share over labels and seeds, planned or recognised from jobs."""
+"""The protocol of a table: the settings that its runs share over labels and seeds, planned or recognized from jobs."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Scoring:
 
     Of runs that differ only in learning rate and decay, one counts. The first seed of a label chooses the rate with the
     best ``selection`` for the other seeds, separately per setting, and is not reported. If each seed chose for itself,
-    its score would be the best of several draws. That favours labels with a large spread, even if ``selection`` uses
+    its score would be the best of several draws. That favors labels with a large spread, even if ``selection`` uses
     data that are not reported. A single seed chooses for itself, and so does every seed in the published fidelity.
     """
 
@@ -319,8 +319,8 @@ def finite_or_nan(value: float) -> float:
 
 RATES_NOTE = (
     "Rates and decays: of each label and setting, the best by validation in the label's first seed, which is not"
-    " reported; a label of a single seed has its own best, which favours labels that scatter.",
-    "Rates and decays: the best of each seed by the number that is reported, which favours labels that scatter.",
+    " reported; a label of a single seed has its own best, which favors labels that scatter.",
+    "Rates and decays: the best of each seed by the number that is reported, which favors labels that scatter.",
 )
 """Notes on the choice of rates, by default and in the published fidelity."""
 

@@ -53,7 +53,7 @@ class TrainingConfig(EpochTraining):
     epochs: int = 200
     """Passes over the training examples, unless accuracy stops the run earlier."""
     batch_size: int = 128
-    """Examples per optimiser step and, in the published fidelity, per test batch; a last, smaller batch is used too."""
+    """Examples per optimizer step and, in the published fidelity, per test batch; a last, smaller batch is used too."""
     warmup_steps: int = 0
     """Steps in which the learning rate rises linearly; the published fidelity has none."""
     min_learning_rate: float = 1e-6
@@ -129,7 +129,7 @@ class TokenProfile(Profile):
         return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
 
     def trainings(self, task: str, precision: Precision) -> list[TrainingConfig]:
-        """The optimiser runs of one setting, ordered by learning rate, then weight decay."""
+        """The optimizer runs of one setting, ordered by learning rate, then weight decay."""
         plan = self.tasks.get(task, TaskPlan())
         shared = {**self.training, **plan.training, "precision": precision}
         trainings_of = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
@@ -137,7 +137,7 @@ class TokenProfile(Profile):
         return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
 
     def runs(self, task: str, precision: Precision) -> list[tuple[dict[str, Any], TrainingConfig]]:
-        """Every setting of one task with each of its optimiser runs, without duplicates.
+        """Every setting of one task with each of its optimizer runs, without duplicates.
 
         The objects are shared by all labels.
         """

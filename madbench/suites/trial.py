@@ -46,7 +46,7 @@ class Trial:
     model: nn.Module  # the trained and checkpointed model, on its device
     loss: nn.Module  # ``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``
     autocast: torch.autocast  # autocast of the forward pass
-    steps: int  # most optimiser steps
+    steps: int  # most optimizer steps
     schedule: Schedule  # learning rates; not needed by a trial with a :meth:`learning_rate` of its own
     clip: float | None  # largest norm of the gradient; ``inf``: measure the norm only; None: neither clip nor measure
     batch_shape: tuple[int, int]  # (B, T) of a micro-batch

@@ -1,4 +1,4 @@
-"""File formats of documents: recognised by name and by first bytes, and a streaming reader of JSON arrays."""
+"""File formats of documents: recognized by name and by first bytes, and a streaming reader of JSON arrays."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DTYPES = {f"{sign}int{8 * width}": width for width in (1, 2, 4, 8) for sign in (
 """Names of types and their bytes. Signed types hold the same ids, which are never negative."""
 USUAL = np.dtype("<u2")
 
-_FOREIGN = tuple(map(np.dtype, ("<f8", "<f4", ">u8", ">u4", ">u2")))  # types that are recognised but not read
+_FOREIGN = tuple(map(np.dtype, ("<f8", "<f4", ">u8", ">u4", ">u2")))  # types that are recognized but not read
 _WIDE = tuple(
     map(np.dtype, ("<f8", "<u8", ">u8", "<f4", "<u4", ">u4"))
 )  # the first type that fits enough ids is chosen

@@ -1,1 +1,1 @@
-"""From a job to its record: data, model, optimiser, loop, metrics, checkpoints."""
+"""From a job to its record: data, model, optimizer, loop, metrics, checkpoints."""

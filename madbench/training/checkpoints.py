@@ -36,7 +36,7 @@ _CHUNK = 1 << 20  # bytes per hash update
 
 
 class TrainingState:
-    """The state of a run besides weights and optimiser. It is equal in every process except for timings."""
+    """The state of a run besides weights and optimizer. It is equal in every process except for timings."""
 
     def __init__(self, device: str):
         self.step = 0
@@ -82,7 +82,7 @@ class TrainingState:
 def save_checkpoint(
     work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, seconds: float
 ) -> None:
-    """Save weights, optimiser, state and the trial's own state. Add ``seconds`` to the run's training time.
+    """Save weights, optimizer, state and the trial's own state. Add ``seconds`` to the run's training time.
 
     The file contains the job, so the model can be rebuilt from the file alone. Raises ``StoreError`` if the file cannot
     be written; an earlier checkpoint is then kept.

@@ -128,7 +128,7 @@ def why_untimed(job: Job, device: str) -> str:
 def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     """Seconds per FLOP of a forward and backward pass on a random batch: the shortest of a few, after a warm-up.
 
-    The optimiser is left out: it takes a few percent of a step, and importing it takes as long as everything else.
+    The optimizer is left out: it takes a few percent of a step, and importing it takes as long as everything else.
     """
     if reason := why_untimed(job, device):
         raise TrainingError(reason)

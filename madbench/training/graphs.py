@@ -1,4 +1,4 @@
-"""A whole step as one CUDA graph: forward, backward, clip and optimiser are launched together on fixed buffers.
+"""A whole step as one CUDA graph: forward, backward, clip and optimizer are launched together on fixed buffers.
 
 The host copies batches and learning rates into the buffers and waits for nothing. Without capture, the same step runs
 on any device and gives the same numbers.
@@ -106,7 +106,7 @@ class GraphStep:
             fixed.graph = graph
 
     def _compute_aside(self, fixed: Fixed) -> None:
-        """Run the step on a side stream, where libraries initialise themselves before the capture."""
+        """Run the step on a side stream, where libraries initialize themselves before the capture."""
         side, main = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):

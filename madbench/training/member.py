@@ -1,4 +1,4 @@
-"""One job in training: its trial, optimiser, state and files, and every action between two steps."""
+"""One job in training: its trial, optimizer, state and files, and every action between two steps."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class GroupMember:
         self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
 
     def copy(self, step: int | None = None) -> GroupMember:
-        """Return a copy with its own weights and a new optimiser, for trial steps. It is never saved or reported.
+        """Return a copy with its own weights and a new optimizer, for trial steps. It is never saved or reported.
 
         ``step`` is the number of steps the copy has taken; by default as many as the original.
         """

@@ -72,7 +72,7 @@ class Stack:
     """The stacked steps of N jobs that differ only in seed, learning rate and weight decay.
 
     ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P). A row starts with the parameters that decay.
-    A member's module and optimiser are views of its row, so its evaluations and checkpoints are those of a job that
+    A member's module and optimizer are views of its row, so its evaluations and checkpoints are those of a job that
     trains alone. The loss of a member depends only on its row, so the gradient of the sum has each member's own
     gradient in its row.
 
@@ -126,7 +126,7 @@ class Stack:
         return stacked
 
     def compute(self, batches: Batches) -> tuple[Tensor, Tensor | None]:
-        """Run forward, backward, clip and optimiser.
+        """Run forward, backward, clip and optimizer.
 
         Return the losses (N,), and the gradient norms before clipping (N,) or None if they are not needed.
         """

@@ -1,4 +1,4 @@
-"""One optimiser step of one job: rate, micro-batches, loss, backward, clip, optimiser."""
+"""One optimizer step of one job: rate, micro-batches, loss, backward, clip, optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Braces, files and neighbourhoods."""
+"""Braces, files and neighborhoods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models, optimisers and suites ask of a mixer comes from its family, or is measured, and not from its names."""
+"""What models, optimizers and suites ask of a mixer comes from its family, or is measured, and not from its names."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def assert_same_run(stored, record, weights):
 
 @pytest.mark.slow
 def test_two_processes_give_the_run_of_one(tiny, corpus, tmp_path):
-    """Two micro-batches a process, the first without synchronisation; a job that is stored already is left alone."""
+    """Two micro-batches a process, the first without synchronization; a job that is stored already is left alone."""
     run(tmp_path)
     job = tiny.make_job(corpus)
     record, weights = alone(job, corpus, tmp_path / "alone")

@@ -1,4 +1,4 @@
-"""From a language job to its model, its optimiser and its parameters by group."""
+"""From a language job to its model, its optimizer and its parameters by group."""
 
 from __future__ import annotations
 

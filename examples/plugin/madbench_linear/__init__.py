@@ -3,7 +3,7 @@
 ::
 
     label = "lin:", map, [ "-g" ]       lin:elu  lin:relu-g
-    map   = "elu" | "relu" | "id"       phi: elu(x) + 1, ReLU, or x (without normalisation)
+    map   = "elu" | "relu" | "id"       phi: elu(x) + 1, ReLU, or x (without normalization)
     g                                   output gate from the current token; the rank is reduced to pay for it
 """
 

@@ -246,7 +246,7 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
 
 @style()
 def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Draw one line per label. If there are more than eight labels, only the best are in colour.
+    """Draw one line per label. If there are more than eight labels, only the best are in color.
 
     ``frame`` is not empty.
     """
@@ -267,7 +267,7 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
         if layout.width and len(table) > (1 if layout.is_small else 3):
             ticks = table.index[[0, -1]] if layout.is_small else table.index[::2]
             axes.set_xticks(ticks, map(_short, ticks))
-            if layout.is_small:  # neighbours share the space between two panels
+            if layout.is_small:  # neighbors share the space between two panels
                 axes.get_xticklabels()[0].set_ha("left")
                 axes.get_xticklabels()[-1].set_ha("right")
         axes.set_xlabel(_NAMES.get(key[1], key[1]))
@@ -282,7 +282,7 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
         INTERVAL_NOTE,
     ]
     if (frame.ceiling < 99.95).any():
-        notes.append("Dashed grey: the ceiling, the share of the targets that can be known.")
+        notes.append("Dashed gray: the ceiling, the share of the targets that can be known.")
     return panels.finish(notes, entries)
 
 

@@ -1,4 +1,4 @@
-"""Colours by perceived distance: shades of a colour, and distinct colours for a figure."""
+"""Colors by perceived distance: shades of a color, and distinct colors for a figure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TO_LAB = np.array(
 )
 """Oklab: Ottosson, 2020."""
 _DARKEST, _LIGHTEST = 0.44, 0.775  # lightness that is visible on a dark page and on white paper
-_APART = 0.04  # the smallest distance in Oklab of two distinguishable colours
+_APART = 0.04  # the smallest distance in Oklab of two distinguishable colors
 _TRIED = 60
 
 
@@ -48,7 +48,7 @@ def shade(color: str, lightness: float, turn: float) -> str:
     light = _DARKEST + (light - _DARKEST + lightness) % (_LIGHTEST - _DARKEST)
     cosine, sine = math.cos(math.radians(turn)), math.sin(math.radians(turn))
     hue = np.array([cosine * a - sine * b, sine * a + cosine * b])
-    for share in np.linspace(1, 0, 41):  # the most saturated colour of this hue on a screen
+    for share in np.linspace(1, 0, 41):  # the most saturated color of this hue on a screen
         linear = np.linalg.solve(_TO_CONES, np.linalg.solve(_TO_LAB, [light, *share * hue]) ** 3)
         if linear.min() > -1e-4 and linear.max() < 1 + 1e-4:
             break
@@ -57,9 +57,9 @@ def shade(color: str, lightness: float, turn: float) -> str:
 
 
 def apart_from(taken: Iterable[str], color: str) -> str:
-    """``color`` if it differs from all ``taken`` colours, else its first shade that differs from all.
+    """``color`` if it differs from all ``taken`` colors, else its first shade that differs from all.
 
-    If no shade does, the shade with the largest distance from the ``taken`` colours.
+    If no shade does, the shade with the largest distance from the ``taken`` colors.
     """
     places = [lab(other) for other in taken]
     if not places:
@@ -70,7 +70,7 @@ def apart_from(taken: Iterable[str], color: str) -> str:
 
 
 def distinct(colors: Sequence[str], count: int) -> list[str]:
-    """``count`` colours: the given ones, then shades of them that differ from all colours before."""
+    """``count`` colors: the given ones, then shades of them that differ from all colors before."""
     chosen: list[str] = []
     for i in range(count):
         chosen.append(colors[i] if i < len(colors) else apart_from(chosen, colors[i % len(colors)]))

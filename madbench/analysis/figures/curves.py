@@ -1,7 +1,7 @@
 """Figures of curves: accuracy or loss of MAD runs during training, and losses of language models.
 
-They show means over seeds, with bands from the lowest to the highest seed. The best labels are in colour, the others in
-grey.
+They show means over seeds, with bands from the lowest to the highest seed. The best labels are in color, the others in
+gray.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": in
 LEARNING_COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
 """One row per evaluation on ``split``. Accuracy is in percent, losses are in nats per target. A row without a label has
 the accuracy of the best answer that ignores the context."""
-X_LABELS = {"step": "optimiser steps", "tokens": "training tokens", "seconds": "training time, seconds"}
+X_LABELS = {"step": "optimizer steps", "tokens": "training tokens", "seconds": "training time, seconds"}
 
 _EVALUATIONS = {  # the names of loss and accuracy in a curve by split
     "validation": ("validation_loss", "validation_token_accuracy"),
@@ -76,7 +76,7 @@ class Curves:
 def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights) -> None:
     """Draw the labels in order, the first in front.
 
-    A label in colour has its mean with a marker where its last seed stopped (hollow for a single seed), and a band from
+    A label in color has its mean with a marker where its last seed stopped (hollow for a single seed), and a band from
     the lowest to the highest seed. Other labels have only their mean. A diverged run is a thin line that ends in a
     cross.
     """
@@ -157,7 +157,7 @@ def learning_figure(
     """Draw means over seeds, and bands from the lowest to the highest seed.
 
     A run that stopped early keeps its last value to the end of the panel. A diverged run is a thin line that ends in a
-    cross. If there are more than eight labels, those with the best last values are in colour.
+    cross. If there are more than eight labels, those with the best last values are in color.
 
     Raises ``NothingToDrawError`` if no run was evaluated.
     """
@@ -188,7 +188,7 @@ def learning_figure(
         _show_whole_marks(axes)
         for value in references.accuracy[references.task == task]:
             axes.axhline(value, **HEURISTIC_LINE, zorder=1.2)
-    panels.name_axes("optimiser steps", _Y_LABELS[y])
+    panels.name_axes("optimizer steps", _Y_LABELS[y])
     notes = [
         *frame.protocol.unique(),
         f"On the {split} data, after every epoch.",
@@ -230,7 +230,7 @@ def loss_figure(
     Left: evaluations on training batches (thin), and the mean of five around each (thick), which ends at L5. Right:
     evaluations on validation text. Bands range from the lowest to the highest seed. A diverged run is a thin line that
     ends in a cross. With a linear ``x`` the steep start is cut off at the top. Of more than eight labels those with the
-    lowest L5 are in colour. ``frame`` is :meth:`madbench.suites.scoring.Scoring.curves`.
+    lowest L5 are in color. ``frame`` is :meth:`madbench.suites.scoring.Scoring.curves`.
 
     Raises ``NothingToDrawError`` if no run was evaluated.
     """
@@ -305,7 +305,7 @@ def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
 def _entries(
     highlights: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int], layout: Layout
 ) -> dict[str, Look]:
-    """The legend: labels in colour with their L5, best first, and ``25 others  2.737 to 3.026``."""
+    """The legend: labels in color with their L5, best first, and ``25 others  2.737 to 3.026``."""
     entries, names = {}, layout.names(highlights.styles)
     for label in sorted(highlights.styles, key=losses.__getitem__):
         name, loss = names[label], losses[label]

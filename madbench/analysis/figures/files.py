@@ -19,7 +19,7 @@ from madbench.files import explain_os_errors, write_atomically
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # fonts of the text of a page; the first may be missing
 _THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GREY: "--soft"}
-"""Colours that are replaced by custom properties of the page's style sheet."""
+"""Colors that are replaced by custom properties of the page's style sheet."""
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
 
 
@@ -86,7 +86,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 def svg(figure: Figure, name: str) -> str:
     """The figure as an ``<svg>`` element for a page. Its text is not drawn as paths. Screen readers read its notes.
 
-    Text, axes and background use the colours of the page (``_THEME``), or black on white if it has none. Every id
+    Text, axes and background use the colors of the page (``_THEME``), or black on white if it has none. Every id
     begins with ``name``, so that a page can have several figures.
     """
     content = io.StringIO()

@@ -112,8 +112,8 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
             axes.set_ylabel("row" if axes is axes_of_line[0] else "")
     panels.name_axes("lag")
     notes = [
-        "First example; row t (downwards) and the slot or token l steps before it (rightwards).",
-        "Green above zero, brown below; full colour at the number in a title, the 99th percentile of absolute values.",
+        "First example; row t (downward) and the slot or token l steps before it (rightward).",
+        "Green above zero, brown below; full color at the number in a title, the 99th percentile of absolute values.",
     ]
     return panels.finish(notes, {}, is_below=True)
 
@@ -151,8 +151,8 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
             axes.set(title=what, xlabel="lag" if kernel.layout == "lag" else "position")
     notes = [
         "Maps: K = A Diag(s) B^T at the mean strengths s, how slots (columns) are made of tokens (rows), newest first.",
-        "A shift is a line beside the diagonal, an average a column of one colour. Green above zero, brown below; full "
-        "colour at the number in a title. Curves: the tables p, A, B, a curve a head and rank.",
+        "A shift is a line beside the diagonal, an average a column of one color. Green above zero, brown below; full "
+        "color at the number in a title. Curves: the tables p, A, B, one curve per head and rank.",
     ]
     heads = max(count - 3 for count in counts)
     entries = {f"head {head + 1}": _line(head) for head in range(heads)}
@@ -204,7 +204,7 @@ def _matrices(models: Models, layout: Layout) -> Figure | None:
     for (title, matrices), axes_of_line in zip(lines, panels.groups(counts)):
         for head, (matrix, axes) in enumerate(zip(matrices, axes_of_line)):
             _image(axes, matrix, f"{title} head {head + 1}")
-    notes = ["Row i, column j: how j acts on i. Green above zero, brown below; full colour at the number in a title."]
+    notes = ["Row i, column j: how j acts on i. Green above zero, brown below; full color at the number in a title."]
     return panels.finish(notes, {}, is_below=True)
 
 
@@ -218,7 +218,7 @@ _FIGURES: dict[str, Callable[[Models, Layout], Figure | None]] = {
 
 
 def _image(axes: Axes, values: np.ndarray, title: str) -> None:
-    """Draw a matrix in colours that are white at zero."""
+    """Draw a matrix in colors that are white at zero."""
     sizes = np.abs(values[np.isfinite(values)])
     largest = float(np.quantile(sizes, 0.99)) if sizes.size else 0.0
     limit = largest or 1.0

@@ -1,4 +1,4 @@
-"""The style of all figures, readable on a screen, on slides and in grey print, and the choice of labels in colour."""
+"""The style of all figures, readable on a screen, on slides and in gray print, and the choice of labels in color."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ COLORS = {
     "R": "#a71b4f #75390b #d9682d #b9310c #d98c18 #a86144 #de4465 #e4a994".split(),
     "G": "#0c9473 #55a0a3 #287d82 #74aa6e #66c7bb #1e5e42 #93c558 #5b6405".split(),
 }
-"""Colours by base, and for each base by features (none, p, c, pc, g, pg, cg, pcg). A base has one hue. Colours that
-share their dashes differ most, also for the colour-blind. All colours are visible on white and on a dark page."""
+"""Colors by base, and for each base by features (none, p, c, pc, g, pg, cg, pcg). A base has one hue. Colors that
+share their dashes differ most, also for the color-blind. All colors are visible on white and on a dark page."""
 PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
 ]
-"""Colours of things other than labels, distinct in this order."""
+"""Colors of things other than labels, distinct in this order."""
 _LIGHTER = (0.0, -0.155, 0.2, 0.285, -0.185, 0.22, 0.055)  # lightness by mixing
 _TURNED = (0.0, 23.0, -23.0)  # rotation of the hue in degrees by rank: none, q, v
 """Lightness and hue by which the colors of labels with the same base and features differ.
@@ -43,12 +43,12 @@ DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), 
 MOST = 8
 """The largest number of curves in color that a reader can follow."""
 GREY = "#595959"
-"""The colour of references, notes and missing values."""
+"""The color of references, notes and missing values."""
 LIGHT = "#bdbdbd"
 SHADE = "#f2f2f2"
-"""The colour of every second row."""
+"""The color of every second row."""
 OTHERS = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
-"""The lines of labels that are not in colour."""
+"""The lines of labels that are not in color."""
 CEILING = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
 CHANCE_LINE = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 HEURISTIC_LINE = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
@@ -58,7 +58,7 @@ PERCENTS = (0, 25, 50, 75, 100)
 """The ticks of an accuracy axis."""
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 REFERENCE = "S"
-"""Softmax attention, the reference of all labels. It is always in colour."""
+"""Softmax attention, the reference of all labels. It is always in color."""
 
 SMALL = {
     "axes.labelpad": 1.5,
@@ -146,7 +146,7 @@ def style() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LabelStyle:
-    """The style of a label: colour, dashes and marker."""
+    """The style of a label: color, dashes and marker."""
 
     color: str
     dashes: Any
@@ -177,12 +177,12 @@ def label_style(label: str) -> LabelStyle:
         features = variant.rope + 2 * variant.conv + 4 * variant.gates
         mixing = variant.mix1 + 2 * variant.mix2 + 3 * (variant.layout == "lag")
         color = shade(COLORS[base][features], _LIGHTER[mixing], _TURNED[rank])
-    dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbours have different dashes
+    dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbors have different dashes
     return LabelStyle(color, DASHES[dashes % len(DASHES)], MARKERS[mixing])
 
 
 def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
-    """The styles of the labels of a figure, with distinct colours. S/R/G labels keep theirs; others take a free shade.
+    """The styles of the labels of a figure, with distinct colors. S/R/G labels keep theirs; others take a free shade.
 
     >>> len({one.color for one in label_styles(["S", "GLA", "RetNet"]).values()})
     3
@@ -198,15 +198,15 @@ def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
 
 @dataclass(frozen=True)
 class Highlights:
-    """The labels of a figure in colour, and the other labels, which are grey and behind them."""
+    """The labels of a figure in color, and the other labels, which are gray and behind them."""
 
     styles: dict[str, LabelStyle]
-    """The styles of the labels in colour. The best comes first if there are other labels."""
+    """The styles of the labels in color. The best comes first if there are other labels."""
     others: list[str]
 
     @classmethod
     def of(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
-        """Labels in colour: all if at most eight, otherwise the best (:func:`best_first`) and ``REFERENCE``."""
+        """Labels in color: all if at most eight, otherwise the best (:func:`best_first`) and ``REFERENCE``."""
         chosen = [*results]
         if len(results) > MOST:
             chosen = best_first(results, is_lower_better)
@@ -221,12 +221,12 @@ class Highlights:
         return entries | ({text: OTHERS} if self.others else {})
 
     def note(self, figure: str, best_by: str) -> str:
-        """A sentence on which labels are in colour and how to choose others. Empty if all labels are in colour."""
+        """A sentence on which labels are in color and how to choose others. Empty if all labels are in color."""
         if not self.others:
             return ""
         count = len(self.styles)
         best = f"{REFERENCE} and the {count - 1} best others" if REFERENCE in self.styles else f"the {count} best"
-        return f"In colour: {best} by {best_by}; madbench plot {figure} LABEL ... draws up to {count} of your choice."
+        return f"In color: {best} by {best_by}; madbench plot {figure} LABEL ... draws up to {count} of your choice."
 
 
 def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GROUPS = {f"{side}_conv": "mixer conv" for side in "qkv"} | {"out_gate": "mixer gates", "out_norm": "norms"}
 """Parameter group by parameter name. See :attr:`madbench.mixers.Traits.groups`."""
-CONSTANTS = ("0.95", "1.05")  # constant gates in a neighbourhood, as in the paper
+CONSTANTS = ("0.95", "1.05")  # constant gates in a neighborhood, as in the paper
 
 
 @dataclass(frozen=True)

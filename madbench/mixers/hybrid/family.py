@@ -89,7 +89,7 @@ class HybridFamily:
         return {"pattern": letter, letter: str(other)}
 
     def neighbours(self, label: HybridLabel) -> tuple[HybridLabel, ...]:
-        """All hybrids that differ in one factor because one mixer is replaced by one of its own neighbours.
+        """All hybrids that differ in one factor because one mixer is replaced by one of its own neighbors.
 
         A replacement is left out if it changes the order of the mixers, because the factor ``pattern`` then differs
         too. For example, StickBreaking has a growing cache and is sorted behind S-p, but KDA is sorted before it.

@@ -49,7 +49,7 @@ def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | N
 def _within_blocks(q: Tensor, k: Tensor, s: Tensor, c: Tensor) -> Tensor:
     """sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j of blocks (..., BLOCK, .).
 
-    Within parts of ``PAIRS`` rows, the decay is computed for each pair of rows. Neighbouring parts are then joined two
+    Within parts of ``PAIRS`` rows, the decay is computed for each pair of rows. Neighboring parts are then joined two
     by two until one is left. The decay from a row of the first part to a row of the second is a product of two factors:
     to the last row of the first part, and from that row on.
     """

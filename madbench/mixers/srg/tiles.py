@@ -109,7 +109,7 @@ class Sheet:
     def mix(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
         """Writes y R to this sheet, which may be y itself. Returns (y A)^T before and after its product with s.
 
-        Values in masked slots are undefined afterwards.
+        Values in masked slots are undefined afterward.
         """
         inner = torch.bmm(tables.A, y.flat.mT)
         strengthened = inner.clone()

@@ -47,7 +47,7 @@ READOUT, READOUT_PANEL = "readout", "φ near zero"
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """One row per trained model: label, task, seed, accuracy in percent, and shares of normalised coefficients a_ij.
+    """One row per trained model: label, task, seed, accuracy in percent, and shares of normalized coefficients a_ij.
 
     The shares are over pairs j <= i of rows i >= 2 of the first test sequences, as means over rows, layers and heads.
     The first row is left out, because its only coefficient is 1 if coefficients are divided by their sum.
@@ -55,7 +55,7 @@ def measure(results: Results) -> pd.DataFrame:
     - ``near_zero``: the share with |a_ij| <= 0.001;
     - ``near_one``: the share with 0.9 <= a_ij <= 1;
     - ``ratio``: ``near_one`` over ``near_zero``;
-    - ``raw_near_zero``: the share near zero of alpha_ij, before normalisation.
+    - ``raw_near_zero``: the share near zero of alpha_ij, before normalization.
 
     Raises the errors of :func:`measured_runs`.
     """
@@ -119,8 +119,8 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
             of_correlations.append(identity | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})
     contrasts = outcomes(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
     caption = (
-        f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}; raw: before"
-        f" normalisation) and near one (from {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's"
+        f"Accuracy in percent; shares of normalized coefficients near zero (at most {NEAR_ZERO}; raw: before"
+        f" normalization) and near one (from {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's"
         f" correlation of accuracy over labels, by seed: {'; '.join(listed)}."
     )
     headings = ["Label", *(heading for heading, _ in COLUMNS.values()), "n"]

@@ -48,7 +48,7 @@ class SpacesMeasure(PlainMeasure):
 
 
 def coefficients(label: str) -> np.ndarray:
-    """Normalised coefficients (rows, 2) of second tokens of drawn sequences. Rows of zeros, which ReLU can give, are
+    """Normalized coefficients (rows, 2) of second tokens of drawn sequences. Rows of zeros, which ReLU can give, are
     left out."""
     from madbench.mixers.cd.family import FAMILY
     from madbench.mixers.cd.sample_mixers import SampleMixers

@@ -140,7 +140,7 @@ PRINCIPLES = (
         " variance n.",
     ),
     Principle(
-        "6", "growth and normalisation",
+        "6", "growth and normalization",
         "Growing coefficients need eta: their sum bounds them.",
         "Appendix D.4, Figure 11", "solved with the sum for all maps; exp without it diverges or learns nothing;"
         " softplus and relu are good without, perfect with the gate's power",

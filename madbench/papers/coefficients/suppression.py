@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from madbench.store.format import Measurement
 
 ZERO = 1e-6
-"""The largest normalised coefficient that counts as suppressed."""
+"""The largest normalized coefficient that counts as suppressed."""
 RANKED = 8
 """The number of sequences for which the rank of suppressed states is computed."""
 SUPPRESSED = Quantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})

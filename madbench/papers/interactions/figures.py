@@ -45,7 +45,7 @@ class Matrices:
     rows: str = "symbol of the row"
 
     def draw(self, layout: Layout = Layout()) -> Page:
-        """Draws the matrices on one colour scale, white at zero, up to 2.5 times the largest theoretical number."""
+        """Draws the matrices on one color scale, white at zero, up to 2.5 times the largest theoretical number."""
         panels, (height, width) = self.panels, next(iter(self.panels.values())).shape
         largest = {name: abs(matrix).max() for name, matrix in panels.items()}
         most = 2.5 * max(size for name, size in largest.items() if not name.startswith("learned"))

@@ -54,7 +54,7 @@ class InteractionModel(nn.Module):
         return (counts @ self.effects().T).gather(1, symbols)
 
     def effects(self) -> Tensor | None:
-        """The learned effects, comparable across embeddings and factorisations (Corollary D.3).
+        """The learned effects, comparable across embeddings and factorizations (Corollary D.3).
 
         An entry is the effect of the other symbols on the first one, times the value of the others, summed over heads.
         The shape is (S, S) for pairs and (S, S, S) for triples, each counted once. None for longer tuples, and for
@@ -85,7 +85,7 @@ class InteractionModel(nn.Module):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Initialise where gradient flow provably converges (Theorems 4.4, G.7), or from N(0, 0.3^2) if no theorem
+        """Initialize where gradient flow provably converges (Theorems 4.4, G.7), or from N(0, 0.3^2) if no theorem
         applies.
 
         Linear attention of one head and HyperAttention begin with C = 0 and a value of 1 for every symbol or tuple of

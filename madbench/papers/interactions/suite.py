@@ -82,9 +82,9 @@ class InteractionTraining(Training):
     precision: Literal["float32", "float64"] = "float64"
     """Dtype of the whole computation."""
     steps: int = 4000
-    """Optimiser steps."""
+    """Optimizer steps."""
     batch_size: int = 128
-    """Samples of one optimiser step."""
+    """Samples of one optimizer step."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -193,7 +193,7 @@ class InteractionProfile(Profile):
         return (self.model["relu"],) if "relu" in self.model else self.plan(task).relu
 
     def training_config(self, task: str, setting: Mapping[str, Any]) -> InteractionTraining:
-        """The optimiser run of a setting."""
+        """The optimizer run of a setting."""
         plan = self.plan(task)
         rate = plan.learning_rates.get(setting.get("embedding", ""))
         own = {"learning_rate": rate} if rate else {}

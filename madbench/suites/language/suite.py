@@ -63,9 +63,9 @@ class LanguageTraining(Training):
     beta2: float = 0.95
     """AdamW's decay of the mean squared gradient."""
     steps: int = 40_000
-    """Optimiser steps."""
+    """Optimizer steps."""
     tokens_per_step: int = 491_520
-    """Tokens of one optimiser step, a multiple of seq_len, however many devices share them."""
+    """Tokens of one optimizer step, a multiple of seq_len, however many devices share them."""
     grad_clip: float = 1.0
     """Largest norm of the whole gradient; longer gradients are scaled down to it. 0: no clipping."""
     eval_every: int = 500
@@ -104,7 +104,7 @@ class LanguageProfile(Profile):
             raise ConfigError(f"tokens_per_step {tokens} must be a multiple of seq_len {seq_len}")
 
     def training_config(self, precision: Precision) -> LanguageTraining:
-        """The optimiser run of a job."""
+        """The optimizer run of a job."""
         return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
 
     def training_changes(self, job: Job) -> list[str]:
@@ -148,7 +148,7 @@ def schedule(job: Job) -> Schedule:
 
 
 def sequences_per_step(job: Job) -> int:
-    """The number of windows in one optimiser step."""
+    """The number of windows in one optimizer step."""
     return job.training.tokens_per_step // job.model.seq_len
 
 

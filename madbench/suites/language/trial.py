@@ -144,7 +144,7 @@ def windows(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[np.nd
 
 
 def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
-    """Window starts (``count``,) of one optimiser step, uniform with replacement; a function of seed and step.
+    """Window starts (``count``,) of one optimizer step, uniform with replacement; a function of seed and step.
 
     Raises ``ConfigError`` when the split has no window.
     """

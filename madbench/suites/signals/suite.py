@@ -86,7 +86,7 @@ class SignalProfile(Profile):
         return dataclasses.asdict(_setting(task, self.plan(task).setting))
 
     def training_config(self, task: str, precision: Precision) -> SignalTraining:
-        """The optimiser run of a task."""
+        """The optimizer run of a task."""
         values = {**self.training, **self.plan(task).training, "precision": precision}
         return from_mapping(SignalTraining, values, f"training of {task}")
 

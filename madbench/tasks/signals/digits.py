@@ -1,7 +1,7 @@
-"""Handwritten digits as patches: recognise the digit.
+"""Handwritten digits as patches: recognize the digit.
 
 ``digits.gz`` holds 1,797 digits of 13 writers, the test set of *Optical Recognition of Handwritten Digits* (E. Alpaydin
-and C. Kaynak, UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, licence CC BY 4.0). A record is 65 bytes: 8
+and C. Kaynak, UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, license CC BY 4.0). A record is 65 bytes: 8
 by 8 pixels from 0 to 16, row by row, then the digit.
 """
 

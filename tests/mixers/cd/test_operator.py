@@ -197,7 +197,7 @@ def test_large_queries_do_not_overflow_under_a_sum(label, make_mixer, randn):
 
 @pytest.mark.parametrize("readout", ("relu", "krelu", "id"))
 def test_powers_are_folded_into_the_keys_where_phi_allows_it(readout, make_mixer, randn):
-    """1.5^300 is beyond float32: coefficients diverge without a normalisation, and do not with the power."""
+    """1.5^300 is beyond float32: coefficients diverge without a normalization, and do not with the power."""
     x = randn(1, 300, 8).float()
     assert not make_mixer(f"cd:{readout}-1.5", dtype=torch.float32, path="dense")(x).isfinite().all()
     assert make_mixer(f"cd:{readout}-1.5-pow", dtype=torch.float32, path="dense")(x).isfinite().all()

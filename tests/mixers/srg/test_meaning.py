@@ -1,4 +1,4 @@
-"""Explanations, differences and neighbourhoods."""
+"""Explanations, differences and neighborhoods."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ g is the gradient with respect to a / n, the activations divided by their norm. 
 so that no two programs add to the same sum: sums over lags (:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over
 the rows that see a key (:func:`values_kernel`, :func:`keys_kernel`, separate so that the sums of each fit into
 registers), and over the rows that have a lag (:func:`lags_kernel`). All sequences of a batch share the tables. Their
-gradients are computed per sequence and summed afterwards.
+gradients are computed per sequence and summed afterward.
 """
 
 from __future__ import annotations

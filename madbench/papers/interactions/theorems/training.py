@@ -1,4 +1,4 @@
-"""Checks of the paper's theorems on full coupling matrices: training and generalisation.
+"""Checks of the paper's theorems on full coupling matrices: training and generalization.
 
 They use the labels ``hfa:C..`` and ``ha:C..`` without a causal mask, in float64 and small worlds. Training is gradient
 descent on the paper's loss, as in the proofs (Appendices C and G.4). All agents of a symbol have one value, so a sample

@@ -153,7 +153,7 @@ class Genotype(World):
 class Pixels(World):
     """Pixels of an image. The value of a pixel is the number of black pixels at given offsets from it (B.3).
 
-    A symbol is a colour and a place; its vector is [black, one-hot of the place]. The shape is at a pixel if its value
+    A symbol is a color and a place; its vector is [black, one-hot of the place]. The shape is at a pixel if its value
     equals the number of offsets. A sample of fewer agents than places is an image with missing pixels.
     """
 
@@ -209,7 +209,7 @@ class Pixels(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (1 + P, 1 + P) and W (1 + P,): couplings of places, and the colour as value."""
+        """C (1 + P, 1 + P) and W (1 + P,): couplings of places, and the color as value."""
         c = np.zeros((1 + self.places, 1 + self.places))
         c[1:, 1:] = self.reached
         return c, np.eye(1 + self.places)[0]

@@ -1,4 +1,4 @@
-"""Labels of HyperFeatureAttention and HyperAttention: one spelling each, errors under a caret, factors, neighbours."""
+"""Labels of HyperFeatureAttention and HyperAttention: one spelling each, errors under a caret, factors, neighbors."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class HyperAttention(FactoredMixer):
         return 8 * (1 + self.rope) * batch * self._state_entries
 
     def _tuple_sums(self, k: Tensor, v: Tensor, state: Sequence[Any] | None) -> tuple[list[Tensor], list[list[Tensor]]]:
-        """Sums of prod_m k^m v^m over a row's tuples, by part, and the running sums afterwards (B, H', .., C, C').
+        """Sums of prod_m k^m v^m over a row's tuples, by part, and the running sums afterward (B, H', .., C, C').
 
         C is d_qk and C' is d_vo. The rows are between H' and C; running sums have one row.
         """
