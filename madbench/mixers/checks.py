@@ -140,15 +140,17 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
     """Checks that apply to every mixer: parameter count, causality, gradients, decoding and precision in bfloat16.
 
     Decoding is checked by steps and after a prompt, if the mixer supports it. Every path is compared with loops if the
-    mixer has a method ``reference(x, rows)``. ``terms`` is passed to
-    :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
+    mixer has a method ``reference(x, rows)``, and those of a later layer too if the layers of a model differ.
+    ``terms`` is passed to :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
     """
     from madbench.mixers import path_checks
     from madbench.mixers.bfloat16_checks import bfloat16_checks
     from madbench.mixers.kept_precision import explain_rounding
+    from madbench.mixers.later_layer import later_layer_checks
     from madbench.mixers.ordinary import ordinary_checks
 
-    make = path_checks.sample_maker(family, label, replace(SMALL, max_len=path_checks.LONGEST))
+    size = replace(SMALL, max_len=path_checks.LONGEST)
+    make = path_checks.sample_maker(family, label, size)
     mixer, x = sample(family, label)
 
     def parameters() -> float:
@@ -174,6 +176,7 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
     paths = [path for path in getattr(mixer, "paths", ("auto",)) if path not in ("auto", "reference")] or ["auto"]
     if hasattr(mixer, "reference"):
         yield from path_checks.path_checks(path_checks.Loops(make), paths, "the definition")
+    yield from later_layer_checks(family, label, size, paths)
     yield from bfloat16_checks(make, paths, terms=terms)
     yield from ordinary_checks(family, label)
 

@@ -1,0 +1,91 @@
+"""A later layer of a model beside the first layer of its label, as one module whose paths are compared with loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from madbench.labels.family import A, L, Layer
+from madbench.mixers import Family, Size, label_traits
+from madbench.mixers.path_checks import Loops, LoopsCheck, Make, path_checks
+from madbench.mixers.residuals import filled_mixer
+from madbench.mixers.sharing import Shared, handed_to, mix
+from madbench.mixers.traits import attach
+
+FIRST, LATER = Layer(0, 2), Layer(1, 2, earlier=1)
+
+
+class LaterLayer(nn.Module):
+    """The second layer of a label in a model. It reads the values that the first layer shares.
+
+    Both layers read x (B, T, D). The output is that of the second layer. The first layer affects it only through the
+    shared values, so its gradients are those of the shared values.
+    """
+
+    def __init__(self, first: nn.Module, later: nn.Module):
+        super().__init__()
+        self.first, self.later = first, later
+        self.allocation: Any = later.allocation
+
+    @property
+    def chunk(self) -> int | None:
+        """The block size of both layers, if they have one."""
+        chunk: int | None = self.later.chunk
+        return chunk
+
+    @chunk.setter
+    def chunk(self, rows: int | None) -> None:
+        self.first.chunk = self.later.chunk = rows
+
+    def forward(self, x: Tensor) -> Tensor:
+        shared: Shared = {}
+        mix(self.first, x, shared)
+        return mix(self.later, x, shared)
+
+    def reference(self, x: Tensor, rows: Sequence[int]) -> Tensor:
+        """Rows of the output by the loops of both layers."""
+        shared: Shared = {}
+        self.first.reference(x, rows, **handed_to(self.first, shared))
+        output: Tensor = self.later.reference(x, rows, **handed_to(self.later, shared))
+        return output
+
+    def step(self, token: Tensor, caches: tuple[Any, Any] | None = None) -> tuple[Tensor, tuple[Any, Any]]:
+        """Decodes one token (B, D). Returns the output (B, D) and the caches of both layers."""
+        shared: Shared = {}
+        of_first, of_later = caches or (None, None)
+        _, of_first = self.first.step(token, of_first, **handed_to(self.first, shared))
+        row, of_later = self.later.step(token, of_later, **handed_to(self.later, shared))
+        return row, (of_first, of_later)
+
+
+def later_layer_checks(family: Family[L, A], label: L, size: Size, paths: Sequence[str]) -> Iterator[LoopsCheck]:
+    """Yields the checks of the second layer of a label, for a label whose layers differ. One per path, and decoding."""
+    shares = label_traits(label, family).shares_values
+    if not (shares or getattr(family, "takes_layer", lambda _: False)(label)):
+        return
+    make = _maker(family, label, size)
+    mixer, _ = make("auto", 1)
+    if not hasattr(mixer.later, "reference"):
+        return
+    what = f"in a later layer{', from the values of the first layer,' if shares else ''} the results of float64 loops"
+    steps = ["step"] if hasattr(mixer.later, "step") else []
+    name = "later layer {}"
+    yield from path_checks(Loops(make), [*paths, *steps], "the definition", name=name, what=what)
+
+
+def _maker(family: Family[L, A], label: L, size: Size) -> Make:
+    settings = family.Settings()
+    traits = label_traits(label, family)
+    solved = [family.solve(label, replace(size, layer=layer), settings) for layer in (FIRST, LATER)]
+
+    def build(path: str) -> LaterLayer:
+        return LaterLayer(*(attach(family.build(each, settings, path), traits, str(label)) for each in solved))
+
+    def make(path: str, length: int) -> tuple[nn.Module, Tensor]:
+        mixer, x = filled_mixer(lambda: build(path))
+        return mixer, x[:1, :length]
+
+    return make
