@@ -22,6 +22,7 @@ from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.path_attention import PaTH
+from madbench.mixers.named.pgdn import PGDN
 from madbench.mixers.named.retnet import RetNet
 from madbench.mixers.named.rwkv7 import RWKV7
 from madbench.mixers.named.shortconv import ShortConv
@@ -34,6 +35,7 @@ _ALL: tuple[type[Operator], ...] = (
     DeltaNet,
     DeltaProduct,
     Comba,
+    PGDN,
     Mamba2,
     Mamba3,
     MLSTM,

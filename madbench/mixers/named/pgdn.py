@@ -1,0 +1,127 @@
+"""Preconditioned Gated DeltaNet: channels of a key that were often large are written less (arXiv 2604.21100).
+
+    S_t = (I - beta_t (M_t * k_t) k_t^T) alpha_t S_(t-1) + beta_t (M_t * k_t) v_t^T,    o_t = S_t^T q_t / sqrt(K)
+    A_t = a_t A_(t-1) + b_t k_t * k_t,    r_t = log(A_t + 1e-6) - c,    M_t = 1.5^(-r_t / (1 + |r_t|))
+
+S is (K, V) and A is (K,) per head, and * is a product per channel. A is a moving sum of squared keys, and M is in
+(1/1.5, 1.5)^K. q, k, v are convolved, SiLU is applied, and q and k are scaled to length 1. alpha_t and beta_t are those
+of Gated DeltaNet, and a_t and b_t have the same form with parameters of their own; ``neg`` doubles beta_t only. c is a
+number per head, initially -0.2. The output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head. With M = 1 it
+is GDN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.gdn import GDN
+from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.parts import Linear, Part, Vector
+from madbench.mixers.named.recurrent import Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+BASE = 1.5  # the preconditioner is in (1 / BASE, BASE)
+EPS = 1e-6  # added to the sum of squared keys
+CENTER = -0.2  # initial log of the sum of squared keys at which the preconditioner is 1
+
+
+@dataclass(frozen=True)
+class PGDN(GDN):
+    """The operator PGDN, whose equations are in the docstring of this module. A is carried as a further tensor."""
+
+    name: ClassVar = "PGDN"
+    title: ClassVar = "Preconditioned Gated DeltaNet"
+    equation: ClassVar = (
+        "S_t = (I - beta_t (M_t * k_t) k_t^T) alpha_t S_(t-1) + beta_t (M_t * k_t) v_t^T, "
+        "M_t = 1.5^(-r_t / (1 + abs(r_t))), r_t = log(A_t) - c, A_t = a_t A_(t-1) + b_t k_t * k_t"
+    )
+    source: ClassVar = "Preconditioned DeltaNet 2026, arXiv 2604.21100"
+    library: ClassVar = "PrecondGatedDeltaNet"
+    counterpart: ClassVar = ""
+    parameters: ClassVar = "2*d*H*K + 3*d*H*V + 4*d*H + 5*H + W*(2*H*K + H*V) + V"
+    state: ClassVar = "H*K*V + H*K + (W-1)*(2*H*K + H*V)"
+    gates: ClassVar = (*GDN.gates, "a_atk_proj", "b_atk_proj")
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, heads = dims.d, dims.heads
+        parts: dict[str, Part] = {"log_atk_scale": Vector(heads, (CENTER, CENTER))}
+        for name, part in super().parts(dims).items():
+            parts[name] = part
+            if name == "dt_bias":
+                parts |= {"A_log_atk": Vector(heads, "rates from zero"), "dt_bias_atk": Vector(heads, "steps")}
+            if name == "b_proj":
+                parts |= {"a_atk_proj": Linear(d, heads), "b_atk_proj": Linear(d, heads)}
+        return parts
+
+    def carried(self, dims: Dims) -> Mapping[str, int]:
+        return {**super().carried(dims), "squares": dims.key_dim}
+
+    def flops(self, dims: Dims, length: int) -> float:
+        """FLOPs per token: those of GDN, and for each channel of a key 1 for the decay of A and 2 for its square."""
+        return super().flops(dims, length) + 3 * dims.key_dim
+
+    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+        from dataclasses import replace
+
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import without_autocast
+
+        q, k, v, windows = ops.convolved_qkv(layer, x, carried)
+        with without_autocast(x):
+            log_alpha, _ = ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
+            d = self.recurrence(layer, x, q, k, v, log_alpha)
+            m, squares = self.preconditioner(layer, x, d.w, carried["squares"] if carried else None)
+            written = m * d.w
+            d = replace(d, k=written * d.beta[..., None], w=written, read=d.w)
+            return Rows(d, {**windows, "squares": squares})
+
+    def preconditioner(self, layer: nn.Module, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        """M (B, H, T, K) of keys of length 1, and the last A (B, H K). ``before`` is A before x, or None for zero."""
+        from madbench.mixers.named import ops
+
+        heads, key = layer.dims.heads, layer.dims.key
+        rate = -layer.A_log_atk.to(k.dtype).exp()
+        log_a = rate * ops.softplus(ops.linear_in_float32(layer.a_atk_proj, x) + layer.dt_bias_atk.to(k.dtype))
+        b = ops.linear_in_float32(layer.b_atk_proj, x).sigmoid()
+        added = b[..., None] * k.transpose(1, 2).square()
+        log_a = log_a[..., None].expand_as(added)
+        squares = ops.scan(log_a.flatten(2), added.flatten(2), before)
+        r = (squares + EPS).log().unflatten(-1, (heads, key)) - layer.log_atk_scale.to(k.dtype)[:, None]
+        return (BASE ** (-r / (1 + r.abs()))).transpose(1, 2), squares[:, -1]
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
+        squares = [x.new_zeros(key) for _ in range(heads)]
+
+        def decay(name: str, h: int, x_t: Tensor) -> Tensor:
+            suffix = name[1:]  # "" or "_atk"
+            step = loops.softplus(p[f"{name}_proj.weight"][h] @ x_t + p[f"dt_bias{suffix}"][h])
+            return torch.exp(-torch.exp(p[f"A_log{suffix}"][h]) * step)
+
+        for t, x_t in enumerate(x):
+            gates = p["g_proj.weight"] @ x_t
+            gates = gates * torch.sigmoid(gates)
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
+                query, read = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
+                added = torch.sigmoid(p["b_atk_proj.weight"][h] @ x_t) * read * read
+                squares[h] = decay("a_atk", h, x_t) * squares[h] + added
+                r = torch.log(squares[h] + 1e-6) - p["log_atk_scale"][h]
+                written = read * 1.5 ** (-r / (1 + abs(r)))
+                decayed = decay("a", h, x_t) * state[h]
+                state[h] = decayed + beta * torch.outer(written, v[t, of_value] - read @ decayed)
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
