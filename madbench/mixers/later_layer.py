@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from madbench.labels.family import A, L, Layer
+from madbench.labels.family import Layer
 from madbench.mixers import Family, Size, label_traits
 from madbench.mixers.path_checks import Loops, LoopsCheck, Make, path_checks
 from madbench.mixers.residuals import filled_mixer
@@ -61,7 +61,7 @@ class LaterLayer(nn.Module):
         return row, (of_first, of_later)
 
 
-def later_layer_checks(family: Family[L, A], label: L, size: Size, paths: Sequence[str]) -> Iterator[LoopsCheck]:
+def later_layer_checks(family: Family[Any, Any], label: Any, size: Size, paths: Sequence[str]) -> Iterator[LoopsCheck]:
     """Yields the checks of the second layer of a label, for a label whose layers differ. One per path, and decoding."""
     shares = label_traits(label, family).shares_values
     if not (shares or getattr(family, "takes_layer", lambda _: False)(label)):
@@ -76,7 +76,7 @@ def later_layer_checks(family: Family[L, A], label: L, size: Size, paths: Sequen
     yield from path_checks(Loops(make), [*paths, *steps], "the definition", name=name, what=what)
 
 
-def _maker(family: Family[L, A], label: L, size: Size) -> Make:
+def _maker(family: Family[Any, Any], label: Any, size: Size) -> Make:
     settings = family.Settings()
     traits = label_traits(label, family)
     solved = [family.solve(label, replace(size, layer=layer), settings) for layer in (FIRST, LATER)]
