@@ -52,6 +52,31 @@ def keep_float64(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
 
 
+def run_on_cpu(monkeypatch):
+    """Lets attention layers of flash-linear-attention run on a CPU in float64, with norms and rotations by torch.
+
+    The attention of such a layer has to be replaced, too, because it is a kernel.
+    """
+    from fla.modules import RMSNorm
+    from fla.modules.rotary import ops
+
+    def rotated(x, cos, sin, interleaved, **options):
+        return ops.rotary_embedding_ref(x, cos[: x.shape[1]], sin[: x.shape[1]], interleaved)
+
+    keep_float64(monkeypatch)
+    monkeypatch.setattr(ops, "rotary_embedding", rotated)
+    monkeypatch.setattr(RMSNorm, "forward", lambda self, x: F.rms_norm(x, x.shape[-1:], self.weight, self.eps))
+
+
+def softmax_attention(layer):
+    """The mixer ``S-p``, softmax attention with rotated queries and keys, with the projections of a named layer."""
+    size = layer.allocation.size
+    mixer = build("S-p", size.d_model, size.max_len, n_head=size.n_head).double()
+    for side in "qkvo":
+        getattr(mixer, side).weight.data.copy_(getattr(layer, f"{side}_proj").weight)
+    return mixer.requires_grad_(False)
+
+
 def causal_mask(length):
     """Zero for the tokens that a row sees, and minus infinity for later ones: (1, 1, T, T)."""
     return torch.full((length, length), -torch.inf, dtype=torch.float64).triu(1)[None, None]

@@ -48,6 +48,7 @@ GATES = {
     "FoX(gate)": ["forget", "output"],
     "PaTH(forget)": ["beta/2", "forget"],
     "StickBreaking": [],
+    "DeltaFormer": [],
 }
 """Names of the gates of named operators with a growing cache."""
 

@@ -20,7 +20,7 @@ class Tokens(NamedTuple):
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
     carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the cache, by name
     gate: Tensor | None = None  # (B, T, H V) factor of the weighted sums of values, if there is one
-    mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: with these a token changes all earlier keys
+    mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: with these a token changes keys or values
 
     def add_decay(self, cached: Mapping[str, Tensor]) -> Tokens:
         """Adds the sum of log f over all cached tokens to the sums ``decay`` of these tokens."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from madbench.mixers.named.comba import Comba
+from madbench.mixers.named.deltaformer import DeltaFormer
 from madbench.mixers.named.deltanet import DeltaNet
 from madbench.mixers.named.deltaproduct import DeltaProduct
 from madbench.mixers.named.fox import FoX
@@ -51,6 +52,7 @@ _ALL: tuple[type[Operator], ...] = (
     FoX,
     PaTH,
     StickBreaking,
+    DeltaFormer,
 )
 OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

@@ -1,0 +1,161 @@
+"""DeltaFormer: softmax attention over values that were corrected by the delta rule (arXiv 2505.19488).
+
+    u_t = v_t - beta_t sum_(j<t) softmax_(j<t)(q_t . k_j / sqrt(K)) u_j,    beta_t = w_b x_t + b
+    o_t = sum_(j<=t) softmax_(j<=t)(q_t . k_j / sqrt(K)) u_j
+
+With P the matrix of the softmax over earlier tokens, U = (I + Diag(beta) P)^-1 V. The first token has no earlier one,
+so u_0 = v_0. beta has one number per head. It may have any sign and is near 0 initially. q and k are rotated by
+position. With ``norm`` they are normed per head before, with a gain shared by the heads. Decoding keeps k and u. Past
+the context, u of a token is corrected by the u that the cache still has, and is not corrected again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.attention import Attention, Tokens
+from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.rotated_heads import even_keys, heads_of, rotated
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class DeltaFormer(Attention):
+    """The operator DeltaFormer, whose equation is in the docstring of this module.
+
+    U is solved in blocks of rows. The values of :class:`Tokens` are u, which a single token gets in :meth:`extend`.
+    """
+
+    norm: bool = False
+
+    name: ClassVar = "DeltaFormer"
+    title: ClassVar = "DeltaFormer"
+    equation: ClassVar = (
+        "u_t = v_t - beta_t sum_(j<t) softmax_(j<t)(q_t . k_j / sqrt(K)) u_j, "
+        "o_t = sum_(j<=t) softmax_(j<=t)(q_t . k_j / sqrt(K)) u_j"
+    )
+    source: ClassVar = "Zhong et al. 2025, arXiv 2505.19488"
+    library: ClassVar = "DeltaFormerAttention"
+    differs: ClassVar = (
+        "The library's widths are d / H; at the budget values are narrower. As in the library's code, u compares the "
+        "query of a token with earlier keys, although its docstring says that keys are compared with keys."
+    )
+    meanings: ClassVar = {"norm": "queries and keys normed per head"}
+    parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + H + norm*2*K"
+    state: ClassVar = "T*(H*K + H*V)"
+    paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
+
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return even_keys(d, heads, step)
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        norms: dict[str, Part] = {"q_norm": Gain(dims.key), "k_norm": Gain(dims.key)}
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "b_proj": Linear(d, dims.heads, bias=True),
+            "o_proj": Linear(values, d),
+            **(norms if self.norm else {}),
+        }
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        return {"k": dims.key_dim, "v": dims.value_dim}
+
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        from madbench.mixers.named import ops
+        from madbench.mixers.precision import wide, without_autocast
+
+        q, k, v = heads_of(layer, x, position, "qkv", self.norm)
+        with without_autocast(x):
+            beta, v = ops.linear_in_float32(layer.b_proj, x).mT[..., None], wide(v)
+            if carried is None:
+                v = corrected(q, k, v, beta, layer.chunk)
+        return Tokens(q, {"k": k, "v": v}, {}, mirrors={"beta": beta})
+
+    def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
+        from madbench.mixers.named import attention_ops as ops
+
+        shares = ops.softmax(ops.scores(tokens.q, cached["k"], tokens.q.shape[-1] ** -0.5), None)
+        u = tokens.cached["v"] - tokens.mirrors["beta"] * (shares @ cached["v"])
+        return super().extend(cached, tokens._replace(cached={**tokens.cached, "v": u}))
+
+    def flops(self, dims: Dims, length: int) -> float:
+        """FLOPs per token: two per channel of each key and value that is read, for u and for o."""
+        return super().flops(dims, length) + (length - 1) * (dims.key_dim + dims.value_dim)
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        turned = rotated(key)
+        k, u, rows = [], [], []
+        for t, x_t in enumerate(x):
+            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
+            beta = p["b_proj.weight"] @ x_t + p["b_proj.bias"]
+            k.append([])
+            u.append([])
+            outputs = []
+            for h in range(heads):
+                q, new = (side[h * key : (h + 1) * key] for side in (queries, keys))
+                if self.norm:
+                    q, new = (loops.normed(each, p[f"{s}_norm.weight"]) for s, each in (("q", q), ("k", new)))
+                q, new = (torch.cat((loops.rotated(each[:turned], t), each[turned:])) for each in (q, new))
+                k[t].append(new)
+                scores = torch.stack([q @ k[j][h] / key**0.5 for j in range(t + 1)])
+                corrected = values[h * value : (h + 1) * value]
+                if t > 0:
+                    earlier = torch.softmax(scores[:t], dim=0)
+                    corrected = corrected - beta[h] * sum(earlier[j] * u[j][h] for j in range(t))
+                u[t].append(corrected)
+                weights = torch.softmax(scores, dim=0)
+                outputs.append(sum(weights[j] * u[j][h] for j in range(t + 1)))
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
+
+
+def corrected(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, size: int) -> Tensor:
+    """The values U (B, H, T, V) of a sequence, in blocks of ``size`` rows. beta is (B, H, T, 1).
+
+    The backward pass computes the blocks again if there are several.
+    """
+    import torch
+
+    from madbench.mixers.recompute import recompute
+    from madbench.mixers.tracing import is_symbolic
+
+    length = q.shape[2]
+    if is_symbolic(length) or length <= size:
+        return corrected_block(q, k, v, beta)
+    blocks: list[Tensor] = []
+    for start in range(0, length, size):
+        rows = slice(start, min(start + size, length))
+        parts = (q[:, :, rows], k[:, :, : rows.stop], v[:, :, rows], beta[:, :, rows])
+        blocks.append(recompute(corrected_block, *parts, *blocks))
+    return torch.cat(blocks, dim=2)
+
+
+def corrected_block(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *earlier: Tensor) -> Tensor:
+    """U (B, H, M, V) of the last M of the tokens of k (B, H, N, K). ``earlier`` are the blocks of U before them."""
+    import torch
+
+    from madbench.mixers.named import attention_ops as ops
+
+    first = k.shape[2] - q.shape[2]
+    z = ops.scores(q, k, q.shape[-1] ** -0.5)
+    hidden = ops.future(z, first - 1)
+    if first == 0:  # row 0 has no earlier token: its softmax sees its own token, and beta is 0
+        hidden[0, 0] = False
+        beta = torch.cat((torch.zeros_like(beta[:, :, :1]), beta[:, :, 1:]), dim=2)
+    shares = beta * z.masked_fill(hidden, -torch.inf).softmax(-1)
+    if earlier:
+        v = v - shares[..., :first] @ torch.cat(earlier, dim=2)
+    return torch.linalg.solve_triangular(shares[..., first:], v, upper=False, unitriangular=True)
