@@ -17,7 +17,7 @@ from madbench.labels.budgets import softmax_flops, softmax_state
 from madbench.mixers import Size
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.my.arguments import arguments_of, dotted
+from madbench.mixers.my.arguments import arguments_of, dotted, written
 from madbench.mixers.my.sources import source, working_folder_on_path
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
@@ -31,6 +31,8 @@ LAYER_SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "count": ("n_layer", "n_layers", "num_layers", "num_hidden_layers"),
 }
 """Names of required arguments for the place in the model: the block's index, from 0, and the number of blocks."""
+WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "null"}
+"""What a label writes for an argument with this annotation. Other annotations are not compared with values."""
 
 
 class ModuleMixer(nn.Module):
@@ -150,7 +152,10 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
 
 
 def check_arguments(path: str) -> None:
-    """Raises ``BudgetError`` for an argument of a label that the module does not have, or that the model sets."""
+    """Raises ``BudgetError`` for an argument of a label that the module does not have, or that the model sets.
+
+    Also for a value that the argument's annotation excludes, if the annotation is one of ``WORDS`` or a union of them.
+    """
     parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:
         return
@@ -160,12 +165,27 @@ def check_arguments(path: str) -> None:
         raise BudgetError(f"my:{path}: {short} must take {unnamed[0]!r} by name; remove the '/' from its arguments")
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     names = [name for name, each in parameters.items() if each.kind not in kinds and name not in sizes]
-    for name in of_label:
+    for name, value in of_label.items():
         if name in sizes:
             raise BudgetError(f"{short}: {name!r} is set by the model; leave it out of the label")
         if name not in names and not _takes_any(parameters):
             options = f"; its arguments: {', '.join(names)}" if names else "; it has none besides sizes"
             raise BudgetError(f"{short} has no argument {name!r}{options}")
+        if name in names and (expected := _expected(value, parameters[name])):
+            signature = f"{name}: {inspect.formatannotation(parameters[name].annotation)}".replace("'", "")
+            raise BudgetError(
+                f"{short}({written({name: value})}): its signature has '{signature}'; expected {expected}"
+            )
+
+
+def _expected(value: Any, parameter: inspect.Parameter) -> str:
+    """The values that an argument's annotation allows, in words. Empty if it allows ``value`` or is not understood."""
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    kinds = [kind.strip() for kind in text.split("|")]
+    own = "None" if value is None else type(value).__name__
+    is_allowed = own in kinds or (own == "int" and "float" in kinds) or (value is None and parameter.default is None)
+    return "" if is_allowed or not WORDS.keys() >= {*kinds} else " or ".join(WORDS[kind] for kind in kinds)
 
 
 def _size_arguments(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:

@@ -240,6 +240,45 @@ def test_arguments_reach_the_module_and_are_checked(module):
         build(f"my:{module}.Wide", 16, 8)
 
 
+TYPED = """
+{future}
+from torch import nn
+
+
+class Typed(nn.Module):
+    def __init__(self, d_model, beta: float = 1.0, k: int = 1, is_deep: bool = False, mode: str = "a",
+                 cut: int | None = 3, rank: int = None, other: list = ()):
+        super().__init__()
+        raise RuntimeError("built")
+"""
+
+
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations"])
+def test_a_value_that_the_annotation_excludes_is_an_error_before_the_module_is_built(tmp_path, monkeypatch, future):
+    name = f"typed{len(future)}_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(TYPED.format(future=future))
+    monkeypatch.chdir(tmp_path)
+
+    def error(arguments):
+        with pytest.raises(BudgetError) as raised:
+            build(f"my:{name}.Typed({arguments})", 16, 8)
+        return str(raised.value)
+
+    for wrong, signature, expected in (
+        ("beta=fast", "beta: float", "a number"),
+        ("beta=true", "beta: float", "a number"),
+        ("k=2.5", "k: int", "a whole number"),
+        ("k=true", "k: int", "a whole number"),
+        ("is_deep=1", "is_deep: bool", "true or false"),
+        ("mode=3", "mode: str", "a word"),
+        ("cut=x", "cut: int | None", "a whole number or null"),
+        ("beta=null", "beta: float", "a number"),
+    ):
+        assert error(wrong) == f"Typed({wrong}): its signature has '{signature}'; expected {expected}"
+    for right in ("beta=2", "beta=0.5", "k=2", "is_deep=true", "mode=b", "cut=2", "cut=null", "rank=null", "other=3"):
+        assert error(right).endswith("RuntimeError: built"), right
+
+
 @pytest.mark.slow
 def test_the_code_of_a_module_does_not_depend_on_its_arguments(module):
     labels = [f"my:{module}.Ema(beta={value})" for value in (1, 2)]
