@@ -49,6 +49,7 @@ GATES = {
     "PaTH(forget)": ["beta/2", "forget"],
     "StickBreaking": [],
     "DeltaFormer": [],
+    "Parallax": [],
 }
 """Names of the gates of named operators with a growing cache."""
 

@@ -1,0 +1,115 @@
+"""Parallax: softmax attention with a correction by the covariance of keys and values (arXiv 2605.29157).
+
+    o_t = sum_(j<=t) p_tj (1 + c_t - r_t . k_j) v_j
+    p_tj = softmax_(j<=t)(q_t . k_j / sqrt(K)),    c_t = sum_(j<=t) p_tj r_t . k_j
+
+So o_t is the mean of v under p minus the covariance of r_t . k and v under p. The weights of a row sum to 1, and may be
+negative. r . k is not divided by sqrt(K). r is a linear map of x as q is, and q, k and r are rotated by position. With
+``norm`` they are normed per head before, with a gain for each that is shared by the heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.attention import Attention, Tokens
+from madbench.mixers.named.operator import Dims, widths
+from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.rotated_heads import heads_of, rotated
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Parallax(Attention):
+    """The operator Parallax, whose equation is in the docstring of this module.
+
+    The queries of :class:`Tokens` have 2 K channels: q, and then r.
+    """
+
+    norm: bool = False
+
+    name: ClassVar = "Parallax"
+    title: ClassVar = "Parallax (local linear attention)"
+    equation: ClassVar = (
+        "o_t = sum_j p_tj (1 + c_t - r_t . k_j) v_j, p_tj = softmax_j(q_t . k_j / sqrt(K)), c_t = sum_j p_tj r_t . k_j"
+    )
+    source: ClassVar = "Zuo et al. 2026, arXiv 2605.29157"
+    library: ClassVar = "Parallax"
+    differs: ClassVar = "The library's widths are d / H; at the budget keys and values are narrower."
+    meanings: ClassVar = {"norm": "queries, keys and r normed per head"}
+    parameters: ClassVar = "3*d*H*K + 2*d*H*V + norm*3*K"
+    state: ClassVar = "T*(H*K + H*V)"
+
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        """Widths with an even number of key channels, and values that are as wide or wider."""
+        key_step = max(2, step)
+        return [
+            Dims(d, heads, key, value)
+            for key in widths(key_step, 2 * d // heads)
+            for value in range(key, key + (5 * key_step + 1) // 2, step)
+        ]
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        norms: dict[str, Part] = {f"{side}_norm": Gain(dims.key) for side in "qrk"}
+        return {
+            "q_proj": Linear(d, keys),
+            "r_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "o_proj": Linear(values, d),
+            **(norms if self.norm else {}),
+        }
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        return {"k": dims.key_dim, "v": dims.value_dim}
+
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        import torch
+
+        q, r, k, v = heads_of(layer, x, position, "qrkv", self.norm)
+        return Tokens(torch.cat((q, r), dim=-1), {"k": k, "v": v}, {})
+
+    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        from madbench.mixers.named import attention_ops as ops
+
+        q, r = q.chunk(2, dim=-1)
+        shares = ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
+        probed = ops.scores(r, seen["k"], 1.0)
+        mean = (shares * probed).sum(-1, keepdim=True)
+        return shares * (1 + mean - probed)
+
+    def flops(self, dims: Dims, length: int) -> float:
+        """FLOPs per token: two more per channel of each key that is seen, for r . k."""
+        return super().flops(dims, length) + (length + 1) * dims.key_dim
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        turned = rotated(key)
+        k, v, rows = [], [], []
+        for t, x_t in enumerate(x):
+            heads_of_side, outputs = {}, []
+            for side in "qrk":
+                heads_of_side[side] = []
+                for part in (p[f"{side}_proj.weight"] @ x_t).split(key):
+                    each = loops.normed(part, p[f"{side}_norm.weight"]) if self.norm else part
+                    heads_of_side[side].append(torch.cat((loops.rotated(each[:turned], t), each[turned:])))
+            k.append(heads_of_side["k"])
+            v.append((p["v_proj.weight"] @ x_t).split(value))
+            for h in range(heads):
+                q, r = heads_of_side["q"][h], heads_of_side["r"][h]
+                shares = torch.softmax(torch.stack([q @ k[j][h] / key**0.5 for j in range(t + 1)]), dim=0)
+                mean_key = sum(shares[j] * k[j][h] for j in range(t + 1))
+                mean = sum(shares[j] * v[j][h] for j in range(t + 1))
+                covariance = sum(shares[j] * (r @ (k[j][h] - mean_key)) * v[j][h] for j in range(t + 1))
+                outputs.append(mean - covariance)
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
