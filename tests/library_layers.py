@@ -77,6 +77,27 @@ def softmax_attention(layer):
     return mixer.requires_grad_(False)
 
 
+def use_plain_modules(monkeypatch):
+    """Replaces kernels of the library's convolutions and norms, which need a GPU, by operators of torch."""
+    from fla import modules
+
+    def convolve(self, x, **_):
+        y = F.conv1d(x.mT, self.weight, self.bias, padding=self.kernel_size[0] - 1, groups=len(self.weight))
+        return {"silu": F.silu}[self.activation](y[..., : x.shape[1]].mT), None
+
+    def norm_and_gate(self, o, g):
+        return normed(o, self.weight) * (g.sigmoid() if self.activation == "sigmoid" else F.silu(g))
+
+    monkeypatch.setattr(modules.ShortConvolution, "forward", convolve)
+    monkeypatch.setattr(modules.FusedRMSNormGated, "forward", norm_and_gate)
+    monkeypatch.setattr(modules.RMSNorm, "forward", lambda self, o: normed(o, self.weight))
+
+
+def unit(x):
+    """x / sqrt(|x|^2 + 1e-6) over the last axis, as in the library's kernels."""
+    return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+
+
 def causal_mask(length):
     """Zero for the tokens that a row sees, and minus infinity for later ones: (1, 1, T, T)."""
     return torch.full((length, length), -torch.inf, dtype=torch.float64).triu(1)[None, None]

@@ -1,4 +1,8 @@
-"""The interface of named operators that mix tokens within each channel, without heads, queries and keys."""
+"""The interface of named operators that compute their outputs and all that decoding carries themselves.
+
+Most mix tokens within each channel, without heads, queries and keys. Others have a state of matrices that no recurrence
+of :mod:`madbench.mixers.cd.forms` describes, such as a memory and its momentum.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Elementwise(Operator):
-    """A named operator whose state has a fixed size per channel."""
+    """A named operator that computes its outputs itself, with one path."""
 
     paths: ClassVar = ("dense",)
     has_heads: ClassVar = False

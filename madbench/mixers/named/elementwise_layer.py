@@ -1,4 +1,4 @@
-"""The module of a named operator that mixes tokens within each channel, without queries and keys."""
+"""The module of a named operator that computes its outputs itself: within each channel, or from its own matrices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Cache:
 
 
 class ElementwiseLayer(NamedLayer):
-    """A layer that mixes tokens within each channel. Besides ``reference`` it has one path, ``dense``."""
+    """A layer whose operator computes its outputs itself. Besides ``reference`` it has one path, ``dense``."""
 
     operator: Elementwise
 

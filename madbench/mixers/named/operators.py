@@ -19,6 +19,7 @@ from madbench.mixers.named.hgrn2 import HGRN2
 from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
+from madbench.mixers.named.mdn import MDN
 from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
 from madbench.mixers.named.operator import Operator
@@ -38,6 +39,7 @@ _ALL: tuple[type[Operator], ...] = (
     DeltaProduct,
     Comba,
     PGDN,
+    MDN,
     Mamba2,
     Mamba3,
     MLSTM,

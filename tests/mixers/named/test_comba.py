@@ -1,4 +1,4 @@
-"""Comba: with p = alpha k it is Gated DeltaNet. Beside flash-linear-attention: parameters, recurrence and kernels."""
+"""Comba: with p = alpha k it is Gated DeltaNet. Beside the whole layer of flash-linear-attention and its references."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from library_layers import NEEDS_LIBRARY, convolved, in_float64, load_both_ways, normed
+from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.residuals import difference, filled_mixer
@@ -46,57 +45,62 @@ def test_feedback_scales_what_is_removed_unless_p_has_length_one():
     assert difference(d.read, d.w) < 1e-4
 
 
+def theirs(layer):
+    """The library's layer with the widths of ours."""
+    import fla.layers
+
+    dims = layer.dims
+    widths = {"num_heads": dims.heads, "head_dim": dims.key, "expand_v": dims.value / dims.key}
+    return fla.layers.Comba(hidden_size=dims.d, **widths)
+
+
 class TestLibrary:
     pytestmark = NEEDS_LIBRARY
 
     @pytest.mark.parametrize("label", ["Comba", "Comba(unit)!"])
     def test_state_dicts_and_initial_values_are_the_library_s(self, label):
-        import fla.layers
-
-        def theirs(layer):
-            dims = layer.dims
-            widths = {"num_heads": dims.heads, "head_dim": dims.key, "expand_v": dims.value / dims.key}
-            return fla.layers.Comba(hidden_size=dims.d, **widths)
-
         load_both_ways(label, theirs)
         layer = build(label, 32, 8, n_head=2)
-        other = theirs(layer)
-        assert torch.equal(other.decay, layer.decay) and torch.equal(other.D, layer.D)
+        assert torch.equal(theirs(layer).decay, layer.decay) and torch.equal(theirs(layer).D, layer.D)
 
-    def rows_of_the_library(self, layer, x, recurrence):
-        """Outputs and the last state of the library's layer, whose kernel is replaced by a plain ``recurrence``."""
-        p, heads = dict(layer.named_parameters()), layer.dims.heads
-        q, k, v = (convolved(x, p, side).unflatten(-1, (heads, -1)) for side in "qkv")
-        read = k * p["decay"].sigmoid()[:, None]
-        q = q - p["D"][:, None] * read
-        q, unit_k, unit_p = (side / (side.square().sum(-1, keepdim=True) + 1e-6).sqrt() for side in (q, k, read))
-        read = unit_p if layer.operator.unit else unit_k * p["decay"].sigmoid()[:, None]
-        beta = (x @ p["b_proj.weight"].T).sigmoid() * (2 if layer.operator.neg else 1)
-        g = -p["A_log"].exp() * F.softplus(x @ p["a_proj.weight"].T + p["dt_bias"], threshold=99)
-        o, state = recurrence(q=q, k=unit_k, v=v, p=read, g=g, beta=beta, output_final_state=True)
-        gate = (x @ p["g_proj.weight"].T).sigmoid()
-        return (normed(o, p["o_norm.weight"]).flatten(-2) * gate) @ p["o_proj.weight"].T, state
-
-    @pytest.mark.parametrize("label", ["Comba", "Comba(neg)", "Comba(unit)"])
     @pytest.mark.parametrize("length", [1, 63, 64, 65])
-    def test_outputs_and_states_are_those_of_the_library_s_chunks(self, label, length):
+    @pytest.mark.parametrize("is_unit", [True, False])
+    def test_outputs_and_states_are_those_of_the_library_s_layer_with_its_plain_chunks(
+        self, length, is_unit, monkeypatch
+    ):
+        """The library's kernel scales p to length 1. Without this it is the equation of the paper."""
+        from fla.layers import comba
         from fla.ops.comba import naive
 
-        layer, x = filled_mixer(lambda: build(label, 32, length, n_head=2))
-        expected, state = self.rows_of_the_library(layer, x, in_float64(naive, naive.naive_chunk_comba))
+        layer, x = filled_mixer(lambda: build("Comba(unit)" if is_unit else "Comba", 32, length, n_head=2))
+        states, recurrence = [], in_float64(naive, naive.naive_chunk_comba)
+
+        def chunks(q, k, v, p, g, beta, **_):
+            p = unit(p) if is_unit else unit(k) * layer.decay.sigmoid()[:, None]
+            o, state = recurrence(unit(q), unit(k), v, p, g, beta, output_final_state=True)
+            states.append(state)
+            return o, state
+
+        use_plain_modules(monkeypatch)
+        keep_float64(monkeypatch)
+        monkeypatch.setattr(comba, "chunk_comba", chunks)
+        other = theirs(layer).double()
+        other.load_state_dict(layer.state_dict())
+        expected = other(x)[0]
         y, cache = layer.prefill(x)
         assert difference(layer(x), expected) < 1e-13 and difference(y, expected) < 1e-13
-        assert difference(cache.state, state) < 1e-13
+        assert difference(cache.state, states[0]) < 1e-13
 
-    def test_the_library_s_recurrence_is_another_operator_that_reads_after_the_decay(self):
+    def test_the_library_s_plain_recurrence_is_another_operator_that_reads_after_the_decay(self):
         from fla.ops.comba import naive
 
         layer, x = filled_mixer(lambda: build("Comba", 32, 65, n_head=2))
+        d = layer.operator.rows(layer, x, None).dynamics
+        q, k, v, p, g, beta = (side.transpose(1, 2) for side in (d.q, d.w, d.v, d.read, d.log_gate, d.beta[..., None]))
+        options = {"g": g.squeeze(-1), "beta": beta.squeeze(-1), "scale": 1.0}
         chunks, recurrence = (
-            self.rows_of_the_library(layer, x, in_float64(naive, function))[0]
+            in_float64(naive, function)(q, k, v, p, **options)[0].transpose(1, 2)
             for function in (naive.naive_chunk_comba, naive.naive_recurrent_comba)
         )
-        assert difference(recurrence, chunks) > 1e-3
-        d = layer.operator.rows(layer, x, None).dynamics
-        y = scores(replace(d, reads_before_decay=False)).tril() @ d.v
-        assert difference(layer.operator.read_out(layer, y, x, layer.operator.rows(layer, x, None)), recurrence) < 1e-13
+        assert difference(scores(d).tril() @ d.v, chunks) < 1e-13 and difference(recurrence, chunks) > 1e-3
+        assert difference(scores(replace(d, reads_before_decay=False)).tril() @ d.v, recurrence) < 1e-13

@@ -1,0 +1,194 @@
+"""Momentum DeltaNet: a delta rule that writes a moving sum of its corrections (arXiv 2605.05838).
+
+    M_t = mu_t M_(t-1) - eta_t k_t (v_t - S_(t-1)^T alpha_t k_t)^T,    S_t = alpha_t S_(t-1) - beta_t M_t
+    o_t = S_t^T q_t / sqrt(K)
+
+S and M are (K, V) per head. q, k, v are convolved, and SiLU is applied. k is scaled to length 1, and q is q - e^D k
+scaled to length 1, with D per head. mu_t = max(e^-2, exp(-e^B softplus(w_m x_t + b))) with B and b per head, and
+eta_t = 1 + tanh(w_e x_t / sqrt(d)). With z_t = eta_t e^f, f per head,
+
+    alpha_t = exp(-e^A softplus(w_a x_t + c)) / (1 + z_t^2),    beta_t = sigmoid(w_b x_t) z_t^2 / (1 + z_t^2)
+
+with A and c per head; ``neg`` doubles beta_t. The output is W_o (RMSNorm(o_t) * SiLU(W_g x_t)), with a norm per head.
+With mu = 0 it is GDN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.elementwise import Elementwise
+from madbench.mixers.named.operator import Dims, widths
+from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+LEAST_LOG_MU = -2.0
+LARGEST_FACTOR = 4  # e^f is uniform in (0, LARGEST_FACTOR) initially, and e^D in (0, 1)
+
+
+@dataclass(frozen=True)
+class MDN(Elementwise):
+    """The operator MDN, whose equations are in the docstring of this module. S is the memory, and M the momentum."""
+
+    neg: bool = False
+
+    name: ClassVar = "MDN"
+    title: ClassVar = "Momentum DeltaNet"
+    equation: ClassVar = (
+        "M_t = mu_t M_(t-1) - eta_t k_t (v_t - S_(t-1)^T alpha_t k_t)^T, S_t = alpha_t S_(t-1) - beta_t M_t"
+    )
+    source: ClassVar = "MDN 2026, arXiv 2605.05838"
+    library: ClassVar = "MomentumDeltaNet"
+    differs: ClassVar = "The library's plain form in chunks adds 1e-6 to beta. Its recurrence does not."
+    meanings: ClassVar = {"neg": "beta in (0, 2)"}
+    parameters: ClassVar = "2*d*H*K + 3*d*H*V + 4*d*H + 6*H + W*(2*H*K + H*V) + V"
+    state: ClassVar = "2*H*K*V + (W-1)*(2*H*K + H*V)"
+    gates: ClassVar = (*Elementwise.gates, "m_proj", "e_proj")
+    has_heads: ClassVar = True
+
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        key = max(1, d // (2 * heads))
+        return [Dims(d, heads, key, value) for value in widths(step, 2 * d // heads)]
+
+    def library_dims(self, d: int, heads: int) -> Dims:
+        key = max(1, d // heads)
+        return Dims(d, heads, key, 2 * key)
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
+        return {
+            "A_log": Vector(heads, "rates from zero"),
+            "dt_bias": Vector(heads, "steps"),
+            "mu_bias": Vector(heads, "steps"),
+            "Mu_log": Vector(heads, "rates from zero"),
+            "log_factor": Vector(heads, "rates from zero"),
+            "D_log": Vector(heads, "rates from zero"),
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "b_proj": Linear(d, heads),
+            "a_proj": Linear(d, heads),
+            "m_proj": Linear(d, heads),
+            "e_proj": Linear(d, heads),
+            "q_conv1d": Taps(keys),
+            "k_conv1d": Taps(keys),
+            "v_conv1d": Taps(values),
+            "g_proj": Linear(d, values),
+            "o_norm": Gain(dims.value),
+            "o_proj": Linear(values, d),
+        }
+
+    def initialize(self, layer: nn.Module) -> bool:
+        """Draws the initial values of the library. Both biases of steps start equal."""
+        import math
+
+        import torch
+
+        from madbench.mixers.named.layer import INIT_STD, draw
+
+        parts = self.parts(layer.dims)
+        with torch.no_grad():
+            for name, parameter in layer.named_parameters():
+                part = parts.get(name)
+                if isinstance(part, Vector):
+                    draw(parameter, part.init)
+                elif parameter.ndim == 1:
+                    parameter.fill_(1)
+                else:
+                    parameter.normal_(std=INIT_STD)
+            layer.mu_bias.copy_(layer.dt_bias)
+            layer.log_factor.sub_(math.log(16 / LARGEST_FACTOR))
+            layer.D_log.sub_(math.log(16))
+        return True
+
+    def carried(self, dims: Dims) -> Mapping[str, int]:
+        size = dims.key_dim * dims.value
+        return {**super().carried(dims), "memory": size, "momentum": size}
+
+    def flops(self, dims: Dims, length: int) -> float:
+        """FLOPs per token: 12 for each number of S.
+
+        They are 1 for each decay, 2 for what is written to M, 4 for what M removes, 2 for M that is written to S, and 2
+        for the read-out.
+        """
+        return 12 * dims.key_dim * dims.value
+
+    def outputs(
+        self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        from torch.nn.functional import silu
+
+        from madbench.mixers.named import ops
+        from madbench.mixers.named.momentum import momentum_rule
+        from madbench.mixers.named.recurrent_layer import CHUNK, CHUNK_ON_GPU
+        from madbench.mixers.precision import without_autocast
+
+        dims = layer.dims
+        q, k, v, windows = ops.convolved_qkv(layer, x, carried)
+        with without_autocast(x):
+            q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
+            q = ops.unit(q - layer.D_log.to(q.dtype).exp().view(-1, 1, 1) * k) * dims.key**-0.5
+            k = ops.unit(k)
+            log_alpha, log_mu, beta, eta = self.coefficients(layer, x)
+            before = (carried["memory"], carried["momentum"]) if carried else None
+            p, k = log_alpha.exp()[..., None] * k, eta[..., None] * k
+            size = CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
+            y, (memory, momentum) = momentum_rule(q, k, v, p, log_alpha, log_mu, beta, before, size)
+        y = ops.gated_norm(layer, y, silu(layer.g_proj(x)))
+        return y, {**windows, "memory": memory, "momentum": momentum}
+
+    def coefficients(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """log alpha, log mu, beta and eta, (B, H, T) each, in float32 or wider."""
+        from madbench.mixers.named import ops
+
+        a, b, m, e = (ops.linear_in_float32(layer.get_submodule(f"{name}_proj"), x) for name in "abme")
+
+        def decay(logits: Tensor, rate: Tensor, bias: Tensor) -> Tensor:
+            return -rate.to(logits.dtype).exp() * ops.softplus(logits + bias.to(logits.dtype))
+
+        log_mu = decay(m, layer.Mu_log, layer.mu_bias).clamp(min=LEAST_LOG_MU)
+        eta = (e / layer.dims.d**0.5).tanh() + 1
+        z = (eta * layer.log_factor.to(eta.dtype).exp()).square()
+        log_alpha = decay(a, layer.A_log, layer.dt_bias) - z.log1p()
+        beta = b.sigmoid() * z / (1 + z)
+        beta = 2 * beta if self.neg else beta
+        return log_alpha.mT, log_mu.mT, beta.mT, eta.mT
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import math
+
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        memory, momentum = ([x.new_zeros(key, value) for _ in range(heads)] for _ in range(2))
+        rows = []
+        for t, x_t in enumerate(x):
+            gates = p["g_proj.weight"] @ x_t
+            gates = gates * torch.sigmoid(gates)
+            outputs = []
+            for h in range(heads):
+                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
+                a, b, m, e = (p[f"{name}_proj.weight"][h] @ x_t for name in "abme")
+                log_mu = -torch.exp(p["Mu_log"][h]) * loops.softplus(m + p["mu_bias"][h])
+                mu = torch.exp(torch.clamp(log_mu, min=-2))
+                eta = 1 + torch.tanh(e / math.sqrt(dims.d))
+                angle = torch.arctan(eta * torch.exp(p["log_factor"][h]))
+                alpha = torch.cos(angle) ** 2 * torch.exp(
+                    -torch.exp(p["A_log"][h]) * loops.softplus(a + p["dt_bias"][h])
+                )
+                beta = torch.sin(angle) ** 2 * torch.sigmoid(b) * (2 if self.neg else 1)
+                query = loops.unit(q[t, of_key] - torch.exp(p["D_log"][h]) * k[t, of_key])
+                written = loops.unit(k[t, of_key])
+                error = v[t, of_value] - alpha * written @ memory[h]
+                momentum[h] = mu * momentum[h] - eta * torch.outer(written, error)
+                memory[h] = alpha * memory[h] - beta * momentum[h]
+                outputs.append(loops.normed(query @ memory[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
