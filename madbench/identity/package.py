@@ -7,6 +7,7 @@ import functools
 import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
 
@@ -20,6 +21,14 @@ KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
 Pairs = dict[str, list[list[str]]]
 
 
+class _Code(NamedTuple):
+    """The content of a file of this package. It is read again only after a change of the file."""
+
+    digest: str
+    imported: tuple[str, ...]
+    """The modules of this package that the file imports."""
+
+
 def package_digest(starts: Iterable[str], within: Collection[str], left_out: Collection[str] = ()) -> str:
     """16 hexadecimal digits of modules and of all their imports ``within`` some parts of the package.
 
@@ -27,7 +36,7 @@ def package_digest(starts: Iterable[str], within: Collection[str], left_out: Col
     neither read nor followed. Empty if there is no such module.
     """
     found = sorted(modules_reached(starts, within, left_out))
-    texts = [f"{name} {_digest(file, *_state(file))}" for name in found if (file := file_of(name))]
+    texts = [f"{name} {_code_of(file).digest}" for name in found if (file := file_of(name))]
     return short_digest("\n".join([f"normal {NORMAL}", *texts]).encode())[:DIGITS] if texts else ""
 
 
@@ -47,7 +56,7 @@ def modules_reached(starts: Iterable[str], within: Collection[str], left_out: Co
 def imports_within(module: str, within: Collection[str]) -> list[str]:
     """The modules ``within`` some parts of the package that ``module`` imports."""
     file = file_of(module)
-    names = _imported(file, *_state(file)) if file else ()
+    names = _code_of(file).imported if file else ()
     return [name for name in names if any(f"{name}.".startswith(f"{part}.") for part in within)]
 
 
@@ -67,7 +76,8 @@ def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) 
 
 def known_pairs(path: Path = KNOWN_EQUAL) -> Pairs:
     """The pairs in a file such as :data:`KNOWN_EQUAL`."""
-    return _pairs(path, *_state(path))
+    state = path.stat()
+    return _pairs(path, state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=10)
@@ -85,24 +95,20 @@ def file_of(module: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _state(file: Path) -> tuple[int, int]:
+def _code_of(file: Path) -> _Code:
     state = file.stat()
-    return state.st_mtime_ns, state.st_size
+    return _read(file, state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=1000)
-def _digest(file: Path, modified: int, size: int) -> str:
-    return short_digest(normal_text(ast.parse(file.read_bytes())).encode())
-
-
-@functools.lru_cache(maxsize=1000)
-def _imported(file: Path, modified: int, size: int) -> tuple[str, ...]:
-    """The modules of this package that a file imports."""
+def _read(file: Path, modified: int, size: int) -> _Code:
+    tree = ast.parse(file.read_bytes())
     names: dict[str, None] = {}
-    for node, _ in imports_in(ast.parse(file.read_bytes())):
+    for node, _ in imports_in(tree):
         if isinstance(node, ast.Import):
             names |= dict.fromkeys(alias.name for alias in node.names)
         elif node.module:
             below = [f"{node.module}.{alias.name}" for alias in node.names]
             names |= dict.fromkeys(name if file_of(name) else node.module for name in below)
-    return tuple(name for name in names if file_of(name))
+    imported = tuple(name for name in names if file_of(name))
+    return _Code(short_digest(normal_text(tree).encode()), imported)
