@@ -12,7 +12,7 @@ import pandas as pd
 
 from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.marked_text import Origin
-from madbench.analysis.quantities import is_average, is_over_budget
+from madbench.analysis.quantities import is_over_budget
 from madbench.experiment import Experiment, PlannedRow
 from madbench.labels.budgets import BUDGETS
 from madbench.labels.names import display_name
@@ -127,14 +127,12 @@ class Results:
         return {each.name: self.rows(each)[0].protocol.profile.chosen_on for each in self.suites}
 
     def origin(self, suite: Suite | None = None) -> Origin:
-        """Sentences on the origin of the results of one suite, by default of all suites. Empty if nothing is scored.
+        """Sentences on the origin of the results of one suite, by default of all suites. Empty without a result.
 
         They name the seeds that chose learning rates, the labels on which settings were chosen, and runs of other code.
         """
         chosen: Sequence[Suite] = self.suites if suite is None else [suite]
-        scores = self.scores[self.scores.suite.isin([each.name for each in chosen])]
-        tasks = scores[~scores.column.map(is_average).astype(bool)]
-        if tasks.empty:
+        if not any(map(self.has, chosen)):
             return Origin()
         counts = [scoring_of(each).choosing_seeds(without_alike_rows(self.outcomes(each))[0]) for each in chosen]
         seeds = list(filter(None, counts))
@@ -158,11 +156,10 @@ class Results:
 
     @functools.cached_property
     def _code_marks(self) -> dict[str, CodeMarks]:
-        marks = {}
-        for suite in self.experiment.suites:
-            runs = ((each.row, each.job, each.details) for each in self.runs(suite) if each.record)
-            marks[suite.name] = CodeMarks.from_runs(runs)
-        return marks
+        return {
+            suite.name: CodeMarks.from_runs([(each.row, each.job, each.details) for each in self.runs(suite)])
+            for suite in self.experiment.suites
+        }
 
     def _unequal_shares(self, suite: Suite) -> list[str]:
         """Rows and tasks with runs that weighed examples unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""

@@ -183,7 +183,7 @@ def _with_unequal_shares(
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
     """Sentences on the origin of a table's results (:meth:`Results.origin`), and on runs without recorded code."""
     caption, notes = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
-    unrecorded = CodeMarks.merge(results.code_marks(suite) for suite in of_suites).unrecorded
+    unrecorded = CodeMarks.merge([results.code_marks(suite) for suite in of_suites]).unrecorded
     return Origin(" ".join(filter(None, [caption, unrecorded])), notes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,7 @@ class CodeMarks:
     """The rows of runs by the state of their code, with one entry per run."""
 
     @classmethod
-    def from_runs(cls, runs: Iterable[tuple[str, Job, Mapping[str, Any]]]) -> CodeMarks:
+    def from_runs(cls, runs: Sequence[tuple[str, Job, Mapping[str, Any]]]) -> CodeMarks:
         """The marks of finished runs. Each run is given by its row's name, its job and its record's details."""
         by_code: dict[RunCode, list[str]] = {}
         for row, job, details in runs:
@@ -45,7 +45,7 @@ class CodeMarks:
         return cls(by_code)
 
     @classmethod
-    def merge(cls, parts: Iterable[CodeMarks]) -> CodeMarks:
+    def merge(cls, parts: Sequence[CodeMarks]) -> CodeMarks:
         """The combined marks of several suites."""
         by_code: dict[RunCode, list[str]] = {}
         for part in parts:
