@@ -14,12 +14,13 @@ import madbench
 from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError
 from madbench.execute import local
 from madbench.execute.base import Listener, Policy, Summary, ignore_event
-from madbench.experiment import load_profile, prepare
+from madbench.experiment import prepare
 from madbench.grid import Grid, Row, load_grid
 from madbench.jobs import Record
 from madbench.mixers import build as build_mixer
 from madbench.mixers import solve
 from madbench.store.runs import Store
+from madbench.suites.addressing import tasks_in_order
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.training import devices, stack
@@ -110,10 +111,10 @@ def test_a_setting_of_one_task_adds_no_jobs_to_the_others(tmp_path):
 
 def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
     change = "tasks.compression={training: {epochs: 3}}"
-    profile, tasks = load_profile(MAD, "quick", [change], ["compression"])
-    assert tasks == ["compression"] and profile.trainings("compression", "float32")[0].epochs == 3
+    assert tasks_in_order(MAD, [change], ["compression"]) == ["compression"]
+    assert MAD.Profile.load("quick", [change]).trainings("compression", "float32")[0].epochs == 3
     with pytest.raises(ConfigError, match="has no effect: the tasks are memorization"):
-        load_profile(MAD, "quick", [change], ["memorization"])
+        tasks_in_order(MAD, [change], ["memorization"])
 
 
 @pytest.mark.parametrize(

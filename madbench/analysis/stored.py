@@ -184,7 +184,7 @@ class Selection(Query):
         for suite in suites().values():
             if suite.name in self.named and self._is_shown(suite):
                 try:
-                    rows += self.rows(suite, nothing, is_enough)
+                    rows += stored_rows(self, suite, nothing, is_enough)
                 except StoreError as error:
                     missing[suite.name] = error
                     if isinstance(error, SeveralProtocols) and self.asked is None:
@@ -216,7 +216,3 @@ class Selection(Query):
         asked = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
         grid = Grid(tuple(map(Row, labels)), None if self.tasks is None else tuple(self.tasks), seeds, *asked)
         return Results(Experiment(grid, list(rows), "cpu", self.results), self.store, self.stored_labels)
-
-    def rows(self, suite: Suite, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> list[PlannedRow]:
-        """The rows of one suite under the requested protocol (:mod:`madbench.analysis.stored_rows`)."""
-        return stored_rows(self, suite, nothing, is_enough)

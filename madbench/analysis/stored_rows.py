@@ -25,7 +25,7 @@ from madbench.grid import Row
 from madbench.jobs import Job
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite, suites
-from madbench.suites.addressing import load_profile, profile_named
+from madbench.suites.addressing import profile_named, tasks_in_order
 from madbench.suites.overrides import Plan, check_effect
 from madbench.suites.profile import Profile
 from madbench.suites.protocol import by_protocol, recognise_protocol
@@ -50,13 +50,13 @@ def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[s
     if several protocols match. Its message has one command per protocol.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
-    suite.Profile.load(name, query.own_overrides(suite))  # raises ConfigError for an unknown profile
+    profile = suite.Profile.load(name, query.own_overrides(suite))
     if not query.stored(suite):
         raise StoreError(f"{query.results}: no runs of {plural(suite)} yet; {_makes_some(query, suite)}")
     is_chosen = query.protocol is not None and query.protocol in query.protocols(suite)
     if not is_chosen and not query.has_corpus(suite):
-        return _rows_of_profile(query, suite, name)
-    return _rows_of_protocol(query, suite, name if query.is_given(suite) else "", nothing, is_enough)
+        return _rows_of_profile(query, suite, profile)
+    return _rows_of_protocol(query, suite, profile if query.is_given(suite) else None, nothing, is_enough)
 
 
 def _makes_some(query: Query, suite: Suite) -> str:
@@ -77,23 +77,23 @@ def _table_of(query: Query, suite: Suite) -> str:
     return shlex.join(["madbench", "table", "-t", task, *where])
 
 
-def _rows_of_profile(query: Query, suite: Suite, name: str) -> list[PlannedRow]:
-    """The rows of the profile ``name``.
+def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[PlannedRow]:
+    """The rows of a profile.
 
     If it has no stored run and the user requested no profile: the rows of the only profile that has stored runs.
     """
-    begun = _rows_by_precision(query, suite, name)
+    begun = _rows_by_precision(query, suite, profile)
     if not begun and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
-        noun = suite.Profile.noun
-        query.warn(f"no run is of the {noun} {name}, which is the usual one; shown are those of {others[0]}")
-        name = others[0]
-        begun = _rows_by_precision(query, suite, name)
+        usual, other = f"{profile.noun} {profile.source}", others[0]
+        query.warn(f"no run is of the {usual}, which is the usual one; shown are those of {other.source}")
+        profile = other
+        begun = _rows_by_precision(query, suite, profile)
     if len(begun) > 1:
         words = [f"precision={rows[0].protocol.precision}" for rows in begun]
         precisions_text = " and in ".join(rows[0].protocol.precision for rows in begun)
         raise ConfigError(f"{query.results}: runs in {precisions_text}; add {' or '.join(words)}")
     if not begun:
-        raise nothing_stored(query, suite, name)
+        raise nothing_stored(query, suite, profile.source)
     return begun[0]
 
 
@@ -103,9 +103,9 @@ def _names_profile(query: Query, suite: Suite) -> bool:
     return is_leading or any(f"{key_of(word)}." == suite.prefix for word in query.overrides)
 
 
-def _profiles_of(query: Query, suite: Suite) -> list[str]:
+def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
     """The shipped profiles that train some of the stored jobs if the requested changes are applied."""
-    own, names = query.own_overrides(suite), []
+    own, profiles = query.own_overrides(suite), []
     wanted = (job for job in query.stored(suite) if not query.labels or job.label in query.labels)
     kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted}
     for name in suite.Profile.names():
@@ -114,8 +114,8 @@ def _profiles_of(query: Query, suite: Suite) -> list[str]:
         except ConfigError:  # it has nothing of the kind to change
             continue
         if any(_trains(query, profile, job) for job in kinds.values()):
-            names.append(name)
-    return names
+            profiles.append(profile)
+    return profiles
 
 
 def _trains(query: Query, profile: Profile, job: Job) -> bool:
@@ -126,17 +126,17 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
     return profile.trains_job(job)
 
 
-def _rows_by_precision(query: Query, suite: Suite, name: str) -> list[list[PlannedRow]]:
+def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[list[PlannedRow]]:
     """The rows of a profile: one list per precision of its stored runs."""
     own, stored = query.own_overrides(suite), query.stored(suite)
-    profile, tasks = load_profile(suite, name, own, query.tasks_of(suite))
+    tasks = tasks_in_order(suite, own, query.tasks_of(suite))
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     alike = [job for job in stored if (job.fidelity, job.budget) == (fidelity, budget)]
     precisions = {job.training.precision for job in alike} if profile.precision == "auto" else {profile.precision}
     labels = query.labels or in_grammar_order({job.label for job in alike})
     by_precision = []
     for precision in sorted(precisions):
-        protocol = Protocol(suite, profile, name, own, tasks, fidelity, budget, precision)
+        protocol = Protocol(suite, profile, profile.source, own, tasks, fidelity, budget, precision)
         jobs = [job for job in alike if job.training.precision == precision and job.task in tasks]
         by_precision.append(_rows_begun(query, _rows(query, protocol, labels, jobs)))
     return list(filter(None, by_precision))
@@ -224,11 +224,10 @@ def _rows_begun(query: Query, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
 
 
 def _rows_of_protocol(
-    query: Query, suite: Suite, name: str, nothing: str, is_enough: Callable[[set[str]], bool]
+    query: Query, suite: Suite, profile: Profile | None, nothing: str, is_enough: Callable[[set[str]], bool]
 ) -> list[PlannedRow]:
-    """The rows of the only matching protocol. If ``name`` is not empty, the protocol must belong to this profile."""
+    """The rows of the only matching protocol. If ``profile`` is not None, the protocol must belong to it."""
     runs = [run for run in query.details(query.stored(suite)) if run.record.status != "failed"]
-    profile = suite.Profile.load(name, query.own_overrides(suite)) if name else None
     asked = [run for run in runs if _is_asked_for(query, suite, run, profile)]
     if query.protocol:  # a protocol also has runs that were not requested
         ids = {run.job.id for run in asked}

@@ -28,13 +28,13 @@ from madbench.grid import Grid, prefix_errors
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
-    load_profile,
     names_profile,
     overrides_outside,
     own_overrides,
     profile_named,
     suite_of_override,
     tasks_by_suite,
+    tasks_in_order,
     without_prefix,
 )
 from madbench.suites.corpora import NoCorpusError
@@ -46,7 +46,7 @@ from madbench.suites.protocol import Protocol
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
-__all__ = ["Experiment", "PlannedRow", "Protocol", "labels_of_tasks", "load_profile", "prepare"]
+__all__ = ["Experiment", "PlannedRow", "Protocol", "labels_of_tasks", "prepare"]
 
 
 def prepare(
@@ -109,9 +109,10 @@ def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
     named: dict[str, tuple[str, ...]] = {}
     for name, tasks in tasks_by_suite(grid.tasks).items():
         suite = suites()[name]
-        profile = profile_named(suite, grid.overrides, grid.leading, grid.profile, is_asked=True)
-        loaded, ordered = load_profile(suite, profile, own_overrides(grid.overrides, suite, grid.leading), tasks)
-        named |= {task: tuple(suite.labels_of(loaded, task)) for task in ordered}
+        name = profile_named(suite, grid.overrides, grid.leading, grid.profile, is_asked=True)
+        own = own_overrides(grid.overrides, suite, grid.leading)
+        profile = suite.Profile.load(name, own)
+        named |= {task: tuple(suite.labels_of(profile, task)) for task in tasks_in_order(suite, own, tasks)}
     if len(set(named.values())) > 1:
         own = "; ".join(f"{task}: {' '.join(labels) or 'none of its own'}" for task, labels in named.items())
         raise ConfigError(f"name labels, or one task: the tasks have different labels of their own ({own})")
@@ -189,7 +190,8 @@ class _Planner:
 
     def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
         own = own_overrides(overrides, suite, self.leading)
-        profile, tasks = load_profile(suite, name, own, self.tasks.get(suite.name))
+        profile = suite.Profile.load(name, own)
+        tasks = tasks_in_order(suite, own, self.tasks.get(suite.name))
         fidelity = suite.fidelity_of(self.grid.fidelity)
         shared = (fidelity, self.grid.budget, self._precision(profile), self.device, suite.corpus_for(profile, self))
         return Protocol(suite, profile, name, own, tasks, *shared)

@@ -7,13 +7,13 @@ its profile, ``language_model.training.steps=600`` changes the profile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from madbench.config import key_of
 from madbench.errors import ConfigError, did_you_mean
 from madbench.suites import TASKS_LISTED, broken_suites, find_suite, main_suite, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
-from madbench.suites.profile import Profile, check_tasks_of
+from madbench.suites.profile import check_tasks_of
 from madbench.tasks import broken_tasks
 
 
@@ -114,18 +114,15 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
     return name or (suite.default if is_asked else "")
 
 
-def load_profile(
-    suite: Suite, name: str, overrides: Sequence[str], tasks: Iterable[str] | None
-) -> tuple[Profile, list[str]]:
-    """The profile ``name`` of a suite, changed by the overrides, and the tasks in the order of their table.
+def tasks_in_order(suite: Suite, overrides: Iterable[str], tasks: Iterable[str] | None) -> list[str]:
+    """The tasks in the order of the suite's table; the usual tasks if ``tasks`` is None.
 
-    If ``tasks`` is None, these are the suite's usual tasks. Raises ``ConfigError`` for an override of another task.
+    Raises ``ConfigError`` for an override of another task.
     """
-    profile = suite.Profile.load(name, overrides)
     chosen = set(suite.usual_tasks() if tasks is None else tasks)
     ordered = [task for task in suite.tasks() if task in chosen]
     check_tasks_of(overrides, ordered)
-    return profile, ordered
+    return ordered
 
 
 def _refuse_profile_of_another(name: str, suite: Suite) -> None:
