@@ -22,6 +22,7 @@ from madbench.suites.addressing import (
     tasks_by_suite,
     without_prefix,
 )
+from madbench.suites.changes import setting_change
 from madbench.suites.planning import mixer_identity
 from madbench.suites.protocol import by_protocol
 from madbench.tasks import is_built_in, task_problem
@@ -208,6 +209,17 @@ class Query:
         """The runs of stored jobs, without their curves."""
         ids = {job.id for job in jobs}
         return [run for run in self.store.runs(with_curves=False) if run.job.id in ids]
+
+    def every_run(self) -> list[Run]:
+        """The readable runs of the labels with all of the overrides, sorted by label, task and seed, without curves.
+
+        The other fields have no effect. Runs of any protocol are included, and runs whose label or task is not
+        installed.
+        """
+        runs = [run for run in self.store.runs(with_curves=False) if not self.labels or run.job.label in self.labels]
+        changes = set(self.overrides)
+        chosen = [run for run in runs if not changes or changes <= set(setting_change(run.job).split())]
+        return sorted(chosen, key=lambda run: (run.job.label, run.job.task, run.job.seed))
 
     def protocols(self, suite: Suite) -> dict[str, list[Run]]:
         """The stored runs that have a result, by the id of their protocol."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from madbench.analysis.query import Query
 from madbench.cli.options import RESULTS, open_stored, warn
 from madbench.cli.printing import quantity
 from madbench.cli.words import labels_and_overrides
@@ -135,12 +136,8 @@ def _line(text: str) -> str:
 
 def _runs(results: Path | None, words: list[str]) -> Rows:
     """The runs of these labels and changes as in the JSON output, with null for numbers that are not finite."""
-    rows, (labels, changes) = [], labels_and_overrides(words)
-    labels = expand(labels)
-    for run in _stored_runs(results):
-        run_changes = setting_change(run.job).split()
-        if (labels and run.job.label not in labels) or not set(changes) <= set(run_changes):
-            continue
+    rows = []
+    for run in _stored_runs(results, words):
         metrics = {name: value if math.isfinite(value) else None for name, value in run.record.metrics.items()}
         outcome = {"setting_change": setting_change(run.job), "status": run.record.status, "metrics": metrics}
         outcome |= {"code": run_code(run.job, run.record.details).text}
@@ -149,15 +146,11 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
     return rows
 
 
-def _stored_runs(results: Path | None) -> list[Run]:
-    """The readable runs by label and task. The default folder need not exist; a named folder must exist."""
-    if results is None and not (RESULTS / "runs").exists():
-        return []
-    store = open_stored(results or RESULTS)
-    runs = sorted(store.runs(with_curves=False), key=lambda run: (run.job.label, run.job.task, run.job.seed))
-    for problem in store.problems:
-        warn(problem)
-    return runs
+def _stored_runs(results: Path | None, words: Sequence[str] = ()) -> list[Run]:
+    """The runs of these labels and changes. The default folder need not exist; a named folder must exist."""
+    labels, changes = labels_and_overrides(words)
+    query = Query(labels=expand(labels), overrides=changes, results=results or RESULTS, opened=open_stored, warn=warn)
+    return query.every_run() if results is not None or (RESULTS / "runs").exists() else []
 
 
 _PUBLISHED = "published: average over the MAD tasks in a paper's table, in percent"

@@ -349,3 +349,20 @@ def test_a_store_of_one_suite_is_not_said_to_lack_another(store, selected):
     with pytest.raises(StoreError) as refused:
         selected()
     assert "language" not in str(refused.value) and "training.epochs=7" in str(refused.value)
+
+
+def test_every_run_of_labels_and_changes_is_listed_whatever_its_protocol(store, fill):
+    fill("S", "R-c", seeds=(0, 1))
+    fill("R-c", overrides=["training.epochs=3"])
+    fill("R-c", budget="paper")
+
+    def listed(*labels, overrides=()):
+        runs = Selection(labels=labels, overrides=overrides, results=store.root).every_run()
+        return [(run.job.label, run.job.seed, run.job.budget, run.job.training.epochs) for run in runs]
+
+    usual = MAD.Profile.load(MAD.default).trainings("compression", "float32")[0].epochs
+    assert sorted({label for label, *_ in listed()}) == ["R-c", "S"]
+    assert {row[1:] for row in listed("S")} == {(0, "strict", usual), (1, "strict", usual)}
+    assert {row[1:] for row in listed("R-c")} >= {(0, "paper", usual), (1, "strict", usual), (0, "strict", 3)}
+    assert set(listed("R-c", overrides=["training.epochs=3"])) == {("R-c", 0, "strict", 3)}
+    assert listed("G") == [] and listed() == sorted(listed(), key=lambda row: row[:2])
