@@ -13,17 +13,8 @@ from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from sample_jobs import language_job
+from small_profiles import profile_text
 
-RATES = """\
-description: Several rates and decays.
-comparable_with_paper: false
-difficulty: {difficulty}
-precision: float32
-learning_rates: [1.0e-3, 1.0e-2]
-weight_decays: [0.0, 0.1]
-model: {{d_model: 64}}
-training: {{batch_size: 16, epochs: 2}}
-"""
 LABELS = ("S", "R", "S-c", "R-c", "R-cg-q-12o", "G-cg-q-12o", "R-12!", "R-12o!", "cd:softmax", "hfa:2")
 SHARES = ("finished", "diverged", "failed", "missing")
 STATES = (
@@ -126,7 +117,9 @@ def mad_store(root: Path, chance: random.Random) -> Partial:
     name = chance.choice(("quick", "quick", "full", "rates", "settings"))
     if name in ("rates", "settings"):
         path = root / f"{name}.yaml"
-        path.write_text(RATES.format(difficulty="baseline" if name == "rates" else "all"))
+        rates = {"learning_rates": [1e-3, 1e-2], "weight_decays": [0.0, 0.1], "model": {"d_model": 64}}
+        difficulty = "baseline" if name == "rates" else "all"
+        path.write_text(profile_text(difficulty=difficulty, training={"batch_size": 16, "epochs": 2}, **rates))
         name = str(path)
     tasks = MAD_TASKS if name == "quick" and chance.random() < 0.5 else chance.sample(MAD_TASKS, chance.choice((1, 2)))
     labels = tuple(chance.sample(LABELS, chance.choice((1, 2, 3, 5))))

@@ -16,25 +16,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from small_profiles import counts, profile_text, with_setting
+
 pytestmark = pytest.mark.slow
 pytest.importorskip("hatchling")
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("madbench", "variants", "tasks", "examples")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "constraints.txt")
-PROFILE = """\
-description: One epoch of one task.
-comparable_with_paper: false
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3]
-weight_decays: [0.0]
-model: {d_model: 16}
-training: {batch_size: 16, epochs: 1}
-tasks:
-  compression:
-    setting: {seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_test_examples: 16}
-"""
+PROFILE = profile_text(
+    model={"d_model": 16},
+    training={"batch_size": 16, "epochs": 1},
+    tasks=with_setting(["compression"], **counts(32, 16)),
+)
 PROGRAM = """
 import shlex, sys
 from madbench.cli import main

@@ -15,23 +15,15 @@ from command_line import Ended, invoke, main, refuse, store
 from madbench.jobs import Record
 from madbench.store.runs import Run
 from madbench.suites.mad.suite import MAD
+from small_profiles import counts, profile_text, with_setting
 
 __all__ = ["invoke", "main", "refuse", "store"]
 
-SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
-PROFILE = f"""\
-description: A few steps of two tasks.
-comparable_with_paper: false
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3]
-weight_decays: [0.0]
-model: {{d_model: 16}}
-training: {{batch_size: 16, epochs: 2}}
-tasks:
-  compression: {{setting: {{{SIZES}}}}}
-  in_context_recall: {{setting: {{{SIZES}}}}}
-"""
+PROFILE = profile_text(
+    model={"d_model": 16},
+    training={"batch_size": 16, "epochs": 2},
+    tasks=with_setting(["compression", "in_context_recall"], **counts(64, 32)),
+)
 
 
 @pytest.fixture(scope="session")

@@ -19,23 +19,15 @@ from madbench.suites.mad.suite import MAD
 from madbench.text.prepare import prepare
 from madbench.training.loop import train
 from sample_jobs import language_job
+from small_profiles import counts, profile_text, with_setting
 from stored_samples import RECORD
 
-PROFILE = """\
-description: A few steps of two tasks.
-comparable_with_paper: false
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3]
-weight_decays: [0.0]
-model: {d_model: 16}
-training: {batch_size: 16, epochs: 1}
-tasks:
-  compression:
-    setting: {seq_len: 8, num_train_examples: 32, num_validation_examples: 32, num_test_examples: 32}
-  memorization:
-    setting: {seq_len: 8, num_validation_examples: 32, num_test_examples: 32}
-"""
+PROFILE = profile_text(
+    model={"d_model": 16},
+    training={"batch_size": 16, "epochs": 1},
+    tasks=with_setting(["compression"], **{"seq_len": 8, **counts(32, 32)})
+    | with_setting(["memorization"], seq_len=8, num_validation_examples=32, num_test_examples=32),
+)
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from madbench.text.prepare import prepare
 from madbench.training import cost, devices
 from madbench.training.checkpoints import save_weights
 from sample_jobs import language_job, train_job
+from small_profiles import counts, profile_text, with_setting
 from unprivileged import modes_hold
 
 PRESET = """\
@@ -34,20 +35,12 @@ model: {d_model: 16, n_layer: 1, seq_len: 16, mix_rank: 2}
 training:
   {steps: 8, tokens_per_step: 64, eval_every: 4, eval_sequences: 4, warmup_steps: 2, learning_rate: 1.0e-2}
 """
-SIZES = "{seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_test_examples: 16}"
-PROFILE = f"""\
-description: One epoch of one task, and a language model.
-comparable_with_paper: false
-beside: {{language_model: small_lm.yaml}}
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3]
-weight_decays: [0.0]
-model: {{d_model: 16}}
-training: {{batch_size: 16, epochs: 1}}
-tasks:
-  compression: {{setting: {SIZES}}}
-"""
+MAD_PROFILE = profile_text(
+    model={"d_model": 16},
+    training={"batch_size": 16, "epochs": 1},
+    tasks=with_setting(["compression"], **counts(32, 16)),
+)
+PROFILE = f"beside: {{language_model: small_lm.yaml}}\n{MAD_PROFILE}"
 
 
 @pytest.fixture
@@ -55,7 +48,7 @@ def here(main, tmp_path) -> Path:
     """The current folder with a profile, a profile and a corpus of bytes."""
     (tmp_path / "small_lm.yaml").write_text(PRESET)
     (tmp_path / "profile.yaml").write_text(PROFILE)
-    (tmp_path / "mad.yaml").write_text(PROFILE.replace("beside: {language_model: small_lm.yaml}\n", ""))
+    (tmp_path / "mad.yaml").write_text(MAD_PROFILE)
     (tmp_path / "hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
     prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.2)
     return tmp_path

@@ -22,15 +22,7 @@ from madbench.suites import find_suite
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD
 from madbench.suites.published import paper_scores, profile_scores, published_scores
-
-PROFILE = """\
-description: One epoch of one task.
-comparable_with_paper: false
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3]
-weight_decays: [0.0]
-"""
+from small_profiles import profile_text
 
 
 @pytest.fixture
@@ -42,8 +34,8 @@ def outside(tmp_path, monkeypatch, install_example):
     (folder / "profiles" / "mad").mkdir(parents=True)
     (folder / "variants" / "own-set.yaml").write_text("description: two\nlabels: [S, R-c]\n")
     (folder / "few.yaml").write_text("description: one\nlabels: [G-c]\n")
-    (folder / "beside.yaml").write_text(PROFILE)
-    (folder / "profiles" / "mad" / "own-profile.yaml").write_text(PROFILE)
+    (folder / "beside.yaml").write_text(profile_text())
+    (folder / "profiles" / "mad" / "own-profile.yaml").write_text(profile_text())
     (folder / "paper.yaml").write_text(
         "title: t\nsource: s\nitems:\n"
         "  - {id: a, place: b, title: c, labels: ['@own-set', '@few.yaml'], tasks: [compression],"
@@ -77,7 +69,7 @@ def test_a_paper_brings_sets_and_profiles_that_every_verb_finds_by_name(outside)
 
 def test_files_of_a_paper_are_looked_up_beside_it_before_the_working_folder(outside):
     Path("few.yaml").write_text("description: another\nlabels: [S-p]\n")
-    Path("beside.yaml").write_text(PROFILE.replace("1.0e-3", "5.0e-3"))
+    Path("beside.yaml").write_text(profile_text(learning_rates=[5e-3]))
     item = load_paper("sets").item("a")
     assert expand(item.labels) == ["S", "R-c", "G-c"]
     assert Path(item.profiles["quick"]) == outside / "beside.yaml"

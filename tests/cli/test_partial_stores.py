@@ -16,19 +16,10 @@ from madbench.analysis.figures.files import read_frame
 from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import MAD
 from partial_stores import Partial, fill, interaction_record, mad_record, partial_store
+from small_profiles import profile_text
 
 FIGURES = ("scores", "learning", "difficulty", "effects", "budget")
 NO_NUMBER = re.compile(r"(?i)(?<![\w/.])[-+±]?nan(?!\w)")
-RATES = """\
-description: Two rates.
-comparable_with_paper: false
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3, 1.0e-2]
-weight_decays: [0.0]
-model: {d_model: 64}
-training: {batch_size: 16, epochs: 2}
-"""
 
 
 @pytest.fixture
@@ -82,7 +73,8 @@ def reading_commands(partial: Partial, chance: random.Random, is_short: bool = F
 def of_states(store, tmp_path, states: dict[tuple[str, int, float], str], tasks=("compression",)) -> Partial:
     """A store of two rates whose runs ended as ``states`` say by label, seed and rate; of the others there is none."""
     path = tmp_path / "rates.yaml"
-    path.write_text(RATES)
+    rates, training = [1e-3, 1e-2], {"batch_size": 16, "epochs": 2}
+    path.write_text(profile_text(learning_rates=rates, model={"d_model": 64}, training=training))
     labels = tuple(dict.fromkeys(label for label, _, _ in states))
     for job in MAD.jobs(labels, MAD.Profile.load(str(path)), tasks=tasks, seeds=(0, 1)):
         if state := states.get((job.label, job.seed, job.training.learning_rate)):

@@ -17,6 +17,7 @@ from madbench.execute.ray import SETTINGS, ray_executor
 from madbench.experiment import prepare
 from madbench.grid import GridFile, expand_grid
 from madbench.store.runs import Store
+from small_profiles import counts, profile_text, with_setting
 
 HERE = Path(__file__).parent
 os.environ.update(SETTINGS)
@@ -110,12 +111,8 @@ def test_both_jobs_of_a_group_resume_after_their_worker_was_killed(cluster, fake
 
 def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_path):
     profile = tmp_path / "tiny.yaml"
-    sizes = "{seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_test_examples: 16}"
-    profile.write_text(
-        "description: A few steps.\ncomparable_with_paper: false\ndifficulty: baseline\nprecision: float32\n"
-        "learning_rates: [1.0e-3]\nweight_decays: [0.0]\nmodel: {d_model: 16}\n"
-        f"training: {{batch_size: 16, epochs: 2}}\ntasks:\n  compression: {{setting: {sizes}}}\n"
-    )
+    tasks = with_setting(["compression"], **counts(32, 16))
+    profile.write_text(profile_text(model={"d_model": 16}, training={"batch_size": 16, "epochs": 2}, tasks=tasks))
     stored = []
     for name, executor in (("here", None), ("there", ray_executor(cluster.address))):
         keys = {"labels": ["S-c", "R-cg-q-12o"], "profile": str(profile), "tasks": ["compression"]}

@@ -15,22 +15,17 @@ from madbench.jobs import Record
 from madbench.report.page import Page, report_page
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.mad.suite import MAD
+from small_profiles import counts, profile_text, with_setting
 
-SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
-PROFILE = f"""\
-description: Two learning rates on two tasks.
-comparable_with_paper: false
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3, 2.0e-3]
-weight_decays: [0.0]
-beside: {{language_model: tiny}}
-model: {{d_model: 16}}
-training: {{batch_size: 16, epochs: 2}}
-tasks:
-  compression: {{setting: {{{SIZES}}}}}
-  in_context_recall: {{setting: {{{SIZES}}}, learning_rates: [1.0e-3]}}
-"""
+_SETTINGS = with_setting(["compression", "in_context_recall"], **counts(64, 32))
+PROFILE = profile_text(
+    learning_rates=[1e-3, 2e-3],
+    beside={"language_model": "tiny"},
+    model={"d_model": 16},
+    training={"batch_size": 16, "epochs": 2},
+    tasks=_SETTINGS | {"in_context_recall": _SETTINGS["in_context_recall"] | {"learning_rates": [1e-3]}},
+)
+"""Two learning rates on the first of two tasks."""
 FIGURES = "madbench.report.page.figure_names"
 LABELS = ("S", "S-c", "R-c")
 TASKS = ("compression", "in_context_recall")

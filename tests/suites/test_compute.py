@@ -19,22 +19,15 @@ from madbench.suites.planning import StoredCode, plan_as_stored, run_key
 from madbench.suites.protocol import Protocol, by_protocol
 from madbench.training import loop
 from sample_jobs import language_job, mad_job, train_job
+from small_profiles import counts, profile_text, with_setting
 
-PROFILE = """\
-description: A few steps of two tasks, with a last batch of 8 examples.
-comparable_with_paper: false
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3]
-weight_decays: [0.0]
-model: {d_model: 16}
-training: {batch_size: 16, epochs: 5, warmup_steps: 2, min_learning_rate: 1.0e-5, stop_accuracy: 2}
-tasks:
-  compression:
-    setting: {seq_len: 8, num_train_examples: 40, num_validation_examples: 32, num_test_examples: 32}
-  memorization:
-    setting: {seq_len: 8, num_validation_examples: 32, num_test_examples: 32}
-"""
+PROFILE = profile_text(
+    model={"d_model": 16},
+    training={"batch_size": 16, "epochs": 5, "warmup_steps": 2, "min_learning_rate": 1e-5, "stop_accuracy": 2},
+    tasks=with_setting(["compression"], **{"seq_len": 8, **counts(40, 32)})
+    | with_setting(["memorization"], seq_len=8, num_validation_examples=32, num_test_examples=32),
+)
+"""A few steps of two tasks, with a last batch of 8 examples."""
 LABELS = ("S-p", "R-c-q", "G-cg-q-12o", "GDN", "R-12o!", "3xKDA/S-p/...")
 
 

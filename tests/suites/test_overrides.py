@@ -17,6 +17,7 @@ from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.language.trial import LanguageTrial
 from madbench.suites.mad.suite import MAD, setting_of
 from madbench.suites.token_trial import TokenTrial
+from small_profiles import profile_text, with_setting
 
 LABELS = (
     "S", "S-p", "R-c", "R-q-12o", "R-12!", "G-pcg-q-1", "D-p", "R-k-q", "S-pa-v", "cd:exp-sum-p", "cd:mamba2-cg",
@@ -43,19 +44,13 @@ WAYS = (
     {"fidelity": "published", "task": "memorization", "budget": "paper"},
     {"fidelity": "published", "task": "compression", "budget": "strict"},
 )
-TINY = """\
-description: A few steps of two tasks.
-comparable_with_paper: false
-difficulty: baseline
-precision: float32
-learning_rates: [1.0e-3]
-weight_decays: [0.0]
-model: {d_model: 32, mix_rank: 8}
-training: {batch_size: 16, epochs: 2}
-tasks:
-  memorization: {setting: {vocab_size: 16, seq_len: 16, num_train_examples: 40, num_test_examples: 24}}
-  compression: {setting: {vocab_size: 8, seq_len: 16, num_train_examples: 40, num_test_examples: 24}}
-"""
+_COUNTS = {"num_train_examples": 40, "num_test_examples": 24}
+TINY = profile_text(
+    model={"d_model": 32, "mix_rank": 8},
+    training={"batch_size": 16, "epochs": 2},
+    tasks=with_setting(["memorization"], vocab_size=16, **_COUNTS)
+    | with_setting(["compression"], vocab_size=8, **_COUNTS),
+)
 
 
 @pytest.fixture(scope="module")
