@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rich.console import Console
@@ -13,8 +14,8 @@ from rich.console import Console
 from madbench.cli.options import BudgetOption
 from madbench.cli.parameters import option
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines
-from madbench.config import from_mapping, settings_of
-from madbench.errors import BudgetError, ConfigError
+from madbench.config import convert, from_mapping, settings_of
+from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import LEAST_MATCHED
 from madbench.labels import expand, family_of
 from madbench.labels.budgets import BUDGETS
@@ -24,6 +25,8 @@ from madbench.mixers.costs import count_costs
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
+SIZES = ("d_model", "n_head", "max_len")
+"""Options that a setting can give too: ``--d-model 64`` and ``model.d_model=64``."""
 STEPS_NOTE = " madbench run --match compute --dry-run shows the number of training steps of each label."
 _option = functools.partial(option, rich_help_panel="With --cost")
 
@@ -54,13 +57,15 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
     """Print one row per label, and every term of a single label. Raises ``BudgetError`` for labels that do not fit."""
     if asked.terms and as_json:
         raise ConfigError("--terms has no effect with -f json, which has every term")
-    size = asked.d_model, asked.n_head, asked.max_len, asked.budget
     short = {"mix_rank": asked.mix_rank, "rank_multiple": asked.rank_multiple}
     short_settings = [f"{name}={value}" for name, value in short.items() if value is not None]
     settings = settings_of([*(word.removeprefix("model.") for word in overrides), *short_settings])
+    asked = _resized(asked, settings)
+    size = asked.d_model, asked.n_head, asked.max_len, asked.budget
     solved: dict[str, Allocation] = {}
     rows: dict[str, dict[str, Any]] = {}
     labels = expand(labels)
+    _refuse_other_settings(labels, settings)
     for label in labels:
         from_mapping(family_of(label).Settings, settings, f"settings of {label}")
     reads = {label: used_settings(label) for label in labels}
@@ -99,6 +104,28 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
             print_lines(console, table_lines(_breakdown(allocation, rows[label]), right=("parameters", "of B")))
     if problems:
         raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))
+
+
+def _resized(asked: CostOptions, settings: dict[str, Any]) -> CostOptions:
+    """The options with the sizes among the settings, such as ``d_model``. These are removed from ``settings``."""
+    for name in SIZES:
+        if name in settings:
+            if f"--{name.replace('_', '-')} {getattr(asked, name)}" in asked.changed_options:
+                raise ConfigError(f"model.{name} is given twice; only one value can hold")
+            asked = replace(asked, **{name: convert(settings.pop(name), int, f"model.{name}")})
+    return asked
+
+
+def _refuse_other_settings(labels: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Raise ``ConfigError`` for a setting that no mixer has, and name the command that takes settings of a model."""
+    known = dict.fromkeys(field.name for label in labels for field in fields(family_of(label).Settings))
+    for name, value in settings.items():
+        if name not in known:
+            near = did_you_mean(name, known)
+            word = f"{name if '.' in name else f'model.{name}'}={value}"
+            command = f"madbench run {shlex.quote(labels[0])} {shlex.quote(word)} --dry-run"
+            hint = "" if near.endswith("?") else f"\na model is counted by: {command}"
+            raise ConfigError(f"explain --cost counts one mixer, and {name!r} is no setting of it{near}{hint}")
 
 
 def _counts(allocation: Allocation) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def explain(
     words: argument(
         list[str],
         "LABEL|KEY=VALUE",
-        LABELS_HELP + " With --cost, KEY=VALUE is a setting of the mixers, such as mix_rank=8.",
+        LABELS_HELP + " With --cost, KEY=VALUE is a size or a setting of the mixers: model.d_model=64, mix_rank=8.",
         show_default=False,
     ),
     show_all: option(bool, "Also show the letters that several labels share.", "--all") = False,

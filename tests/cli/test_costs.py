@@ -56,6 +56,20 @@ def test_labels_of_an_installed_family_stand_beside_the_built_in_ones(invoke, re
     assert not invoke(explain, "--cost", "lin:elu", "eps=1e-5").exception
 
 
+def test_a_size_may_be_a_setting_and_settings_of_a_model_belong_to_run(invoke, refuse):
+    options, settings = ("--d-model", 64, "--max-len", 32), ("model.d_model=64", "max_len=32")
+    rows = [invoke(explain, "--cost", "R-c", "RWKV-7", *words, "-f", "json").output for words in (options, settings)]
+    assert rows[0] == rows[1] and json.loads(rows[0])[0]["d_model"] == 64
+    assert "model.d_model is given twice" in refuse(explain, "--cost", "S", "--d-model", 64, "d_model=32")
+    assert "d_model must be a whole number of at least 1" in refuse(explain, "--cost", "S", "d_model=0")
+    for word in ("model.n_layer=4", "n_layer=4"):
+        message = refuse(explain, "--cost", "S-p", "RWKV-7", word)
+        assert "'n_layer' is no setting of it; expected one of: mix_rank" in message
+        assert message.endswith("madbench run S-p model.n_layer=4 --dry-run")
+    assert "madbench run S-p training.epochs=4 --dry-run" in refuse(explain, "--cost", "S-p", "training.epochs=4")
+    assert refuse(explain, "--cost", "S-p", "model.mix_rnk=4").endswith("did you mean 'mix_rank'?")
+
+
 def test_the_name_of_a_fidelity_is_no_budget(invoke):
     result = invoke(explain, "--cost", "S", "--budget", "published")
     assert result.exit_code == 2 and "'paper'" in result.output
