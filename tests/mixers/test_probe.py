@@ -50,6 +50,7 @@ GATES = {
     "StickBreaking": [],
     "DeltaFormer": [],
     "Parallax": [],
+    "MoBA": [],
 }
 """Names of the gates of named operators with a growing cache."""
 

@@ -22,6 +22,7 @@ from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.mdn import MDN
 from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
+from madbench.mixers.named.moba import MoBA
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.parallax import Parallax
 from madbench.mixers.named.path_attention import PaTH
@@ -57,6 +58,7 @@ _ALL: tuple[type[Operator], ...] = (
     StickBreaking,
     DeltaFormer,
     Parallax,
+    MoBA,
 )
 OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

@@ -1,0 +1,159 @@
+"""MoBA, mixture of block attention: a query reads its own block and the best earlier blocks (Lu et al. 2025).
+
+    o_t = sum_(j in S_t) softmax_(j in S_t)(q_t . k_j / sqrt(K)) v_j,    y_t = W_o norm(o_t)
+
+S_t has the tokens j <= t of the block of t, and all tokens of the topk - 1 earlier blocks with the largest scores
+q_t . mean(k of the block), arXiv 2502.13189. A block has 16 tokens. The choice of blocks has no gradient, and each head
+has its own. For this choice q and k are never in 16 bits. They are rotated by position, and with ``norm`` normed per
+head before. The norm of the output is over the channels of a head. Gains are shared by the heads. Past the context,
+blocks begin at the oldest cached token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.mixers.named.arguments import integer
+from madbench.mixers.named.attention import Attention, Tokens
+from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.rotated_heads import EPS, even_keys, rotated
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+BLOCK = 16  # tokens of a block
+OUTPUT_EPS = 1e-6  # epsilon of the norm of the output
+
+
+@dataclass(frozen=True)
+class MoBA(Attention):
+    """The operator MoBA, whose equation is in the docstring of this module. All scores are computed, and masked."""
+
+    topk: int = integer(4, 1, 8)
+    norm: bool = False
+
+    name: ClassVar = "MoBA"
+    title: ClassVar = "Mixture of block attention"
+    equation: ClassVar = (
+        "o_t = sum_(j in S_t) softmax_(j in S_t)(q_t . k_j / sqrt(K)) v_j, S_t: tokens of the block of t up to t, and "
+        "of the topk-1 earlier blocks of 16 with the largest q_t . mean(k), y_t = W_o norm(o_t)"
+    )
+    source: ClassVar = "Lu et al. 2025, arXiv 2502.13189"
+    library: ClassVar = "MoBA"
+    differs: ClassVar = (
+        "A block has 16 tokens, and not 256. Decoding chooses blocks as training does; the library's decoding reads "
+        "all tokens. With topk=1 a query reads its own block; the library's reads all tokens. The library's widths "
+        "are d / H; at the budget values are narrower."
+    )
+    meanings: ClassVar = {
+        "topk": "number of blocks that a query reads, with its own",
+        "norm": "queries and keys normed per head",
+    }
+    parameters: ClassVar = "2*d*H*K + 2*d*H*V + V + norm*2*K"
+    state: ClassVar = "T*(H*K + H*V)"
+
+    def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
+        return even_keys(d, heads, step)
+
+    def parts(self, dims: Dims) -> Mapping[str, Part]:
+        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        norms: dict[str, Part] = {"q_norm": Gain(dims.key), "k_norm": Gain(dims.key)}
+        return {
+            "q_proj": Linear(d, keys),
+            "k_proj": Linear(d, keys),
+            "v_proj": Linear(d, values),
+            "o_proj": Linear(values, d),
+            **(norms if self.norm else {}),
+            "o_norm": Gain(dims.value),
+        }
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        return {"k": dims.key_dim, "v": dims.value_dim}
+
+    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+        from madbench.mixers.cd.parts import split_heads
+        from madbench.mixers.named import attention_ops, ops
+        from madbench.mixers.precision import without_autocast
+
+        heads = layer.dims.heads
+        with without_autocast(x):  # in 16 bits, some rows would choose other blocks
+            sides = [ops.linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]
+            if self.norm:
+                gains = (layer.q_norm.weight, layer.k_norm.weight)
+                sides = [attention_ops.head_norm(side, heads, gain, EPS) for side, gain in zip(sides, gains)]
+            else:
+                sides = [split_heads(side, heads) for side in sides]
+            q, k = attention_ops.rotate_first(position, rotated(layer.dims.key), *sides)
+        return Tokens(q, {"k": k, "v": split_heads(layer.v_proj(x), heads)}, {})
+
+    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import attention_ops as ops
+
+        z = ops.scores(q, seen["k"], layer.dims.key**-0.5)
+        rows, tokens = z.shape[-2:]
+        row = torch.arange(rows, device=z.device)[:, None] + (tokens - rows if first is None else first)
+        token = torch.arange(tokens, device=z.device)
+        with torch.no_grad():
+            chosen = self.chosen(q, seen["k"], row)
+            of_tokens = chosen[..., None].expand(*chosen.shape, BLOCK).flatten(-2)[..., :tokens]
+            is_read = of_tokens | ((token // BLOCK == row // BLOCK) & (token <= row))
+        return z.masked_fill(~is_read, -torch.inf).softmax(-1)
+
+    def chosen(self, q: Tensor, k: Tensor, row: Tensor) -> Tensor:
+        """True (B, H, M, blocks) for the blocks that the rows ``row`` (M, 1) of q choose besides their own."""
+        import torch
+        import torch.nn.functional as F
+
+        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.precision import wide
+
+        blocks = F.pad(wide(k), (0, 0, 0, -k.shape[2] % BLOCK)).unflatten(2, (-1, BLOCK))
+        score = ops.scores(q, blocks.mean(3), 1.0)
+        is_earlier = torch.arange(blocks.shape[2], device=q.device) < row // BLOCK
+        if self.topk == 1:
+            return torch.zeros_like(score, dtype=torch.bool)
+        score = score.masked_fill(~is_earlier, -torch.inf)
+        least = F.pad(score, (0, self.topk - 1), value=-torch.inf).topk(self.topk - 1).values[..., -1:]
+        return (score >= least) & is_earlier
+
+    def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
+        import torch.nn.functional as F
+
+        from madbench.mixers.precision import wide, without_autocast
+
+        with without_autocast(x):
+            o = F.rms_norm(wide(o), o.shape[-1:], layer.o_norm.weight.to(wide(o).dtype), OUTPUT_EPS)
+        return super().read_out(layer, o.to(x.dtype), x, tokens)
+
+    def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        import torch
+
+        from madbench.mixers.named import loops
+
+        heads, key, value = dims.heads, dims.key, dims.value
+        turned = rotated(key)
+        k, v, rows = [], [], []
+        for t, x_t in enumerate(x):
+            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
+            k.append([])
+            v.append(values.view(heads, value))
+            outputs, own = [], t // 16
+            for h in range(heads):
+                q, new = (side[h * key : (h + 1) * key] for side in (queries, keys))
+                if self.norm:
+                    q, new = (loops.normed(each, p[f"{s}_norm.weight"]) for s, each in (("q", q), ("k", new)))
+                q, new = (torch.cat((loops.rotated(each[:turned], t), each[turned:])) for each in (q, new))
+                k[t].append(new)
+                means = [sum(k[j][h] for j in range(16 * c, 16 * c + 16)) / 16 for c in range(own)]
+                best = sorted(range(own), key=lambda c: -float(q @ means[c]))[: self.topk - 1]
+                read = [j for j in range(t + 1) if j // 16 in (*best, own)]
+                weights = torch.softmax(torch.stack([q @ k[j][h] / key**0.5 for j in read]), dim=0)
+                o = sum(weight * v[j][h] for weight, j in zip(weights, read))
+                outputs.append(loops.normed(o, p["o_norm.weight"], 1e-6))
+            rows.append(p["o_proj.weight"] @ torch.cat(outputs))
+        return torch.stack(rows)
