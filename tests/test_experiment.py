@@ -23,7 +23,7 @@ from madbench.store.runs import Store
 from madbench.suites.addressing import tasks_in_order
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
-from madbench.training import devices, stack
+from madbench.training import devices
 
 TINY = {"model.d_model": 16}
 
@@ -196,11 +196,10 @@ def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
     assert call["jobs"] == planned.jobs and call["policy"] == Policy(retry=False)
 
 
-def test_one_function_forms_the_groups_of_jobs_that_train_together(tmp_path, executor, monkeypatch):
+def test_jobs_that_train_together_take_one_slot(tmp_path, executor):
     planned = made(tmp_path, seeds=[0, 1])
     planned.execute(slots=4)
-    monkeypatch.setattr(stack, "groups_of", lambda jobs, most: [jobs[:2], jobs[2:]])
-    planned.execute(slots=4)
+    planned.execute(slots=4, group=2)
     alone, together = executor.calls
     assert alone["groups"] == [[job] for job in planned.jobs] and alone["slots"] == 4
     assert together["groups"] == [planned.jobs[:2], planned.jobs[2:]] and together["slots"] == 2
@@ -288,7 +287,7 @@ def test_threads_reach_the_local_executor_and_are_told(
 def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monkeypatch):
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(devices, "_own_cores", lambda: set(range(4)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)), raising=False)
     monkeypatch.setattr(devices, "cpu_quota", lambda: 4.0)
     told = []
     monkeypatch.setattr(devices, "load_average", lambda: 8.0)
@@ -308,7 +307,8 @@ def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monk
 def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="--threads 2 has no effect on other machines.*cpus_per_job: 2"):
         made(tmp_path).execute(executor=StandIn(), threads=2)
-    monkeypatch.setattr("madbench.training.distributed.is_distributed", lambda: True)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")  # as torchrun does
     with pytest.raises(ConfigError, match="--threads 2 has no effect under torchrun.*OMP_NUM_THREADS=2"):
         made(tmp_path).execute(threads=2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 
@@ -24,9 +25,16 @@ def mad(*tasks, label="S"):
     return MAD.jobs([label], MadProfile.load("quick"), tasks=tasks or None)
 
 
+@pytest.fixture
+def set_cores(monkeypatch):
+    """``set_cores(3)``: this process may use three cores."""
+    monkeypatch.setattr(devices, "cpu_quota", lambda: math.inf)
+    return lambda count: monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)), raising=False)
+
+
 @pytest.fixture(autouse=True)
-def two_cores(monkeypatch):
-    monkeypatch.setattr(devices, "available_cores", lambda: 2)
+def two_cores(set_cores, monkeypatch):
+    set_cores(2)
     monkeypatch.setattr(devices, "memory_bytes", lambda: 16e9)
 
 
@@ -69,8 +77,8 @@ def test_suites_take_turns_on_gpus_and_with_fewer_slots_than_cores(device, how, 
     assert [(batch.slots, batch.threads) for batch in found] == expected
 
 
-def test_a_job_a_core_on_the_cpu_and_one_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(devices, "available_cores", lambda: 3)
+def test_a_job_a_core_on_the_cpu_and_one_on_a_gpu(set_cores):
+    set_cores(3)
     for device, count in (("cpu", 3), ("cuda", 1), ("cuda:1", 1)):
         assert [(batch.slots, batch.threads) for batch in plan_batches(mad(), device)] == [(count, 1)]
 
@@ -95,8 +103,8 @@ def test_jobs_have_the_threads_that_are_said_and_fewer_slots_for_it(threads, how
 
 
 @pytest.mark.slow
-def test_a_job_has_no_more_threads_than_there_are_free_cores(monkeypatch):
-    monkeypatch.setattr(devices, "available_cores", lambda: 8)
+def test_a_job_has_no_more_threads_than_there_are_free_cores(set_cores):
+    set_cores(8)
     long = text(24_000)
     assert [plan([long], Threads(free=free)) for free in (8, 5, 1)] == [[(1, 8)], [(1, 5)], [(1, 1)]]
     assert plan([long], Threads(free=5), slots=2) == [(1, 5)]
@@ -114,7 +122,6 @@ def test_threads_are_those_asked_for_else_of_the_environment_else_free(monkeypat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(devices, "busy_cores", lambda: 1.0)
     monkeypatch.setattr(devices, "load_average", lambda: 3.0)
-    monkeypatch.setattr(devices, "_own_cores", lambda: {0, 1})
     assert choose_threads([text()]) == Threads(free=1, reason="1 of 2 cores busy")
     monkeypatch.setattr(devices, "busy_cores", lambda: 0.2)
     assert choose_threads([text()]) == Threads(free=2)
@@ -135,23 +142,22 @@ def test_threads_are_those_asked_for_else_of_the_environment_else_free(monkeypat
         (2.0, math.inf, 2, "2 of 4 cores busy"),
     ],
 )
-def test_a_core_is_busy_that_is_so_now_and_was_over_the_last_minute(busy, load, free, reason, monkeypatch):
+def test_a_core_is_busy_that_is_so_now_and_was_over_the_last_minute(busy, load, free, reason, set_cores, monkeypatch):
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(devices, "available_cores", lambda: 4)
-    monkeypatch.setattr(devices, "_own_cores", lambda: set(range(4)))
+    set_cores(4)
     monkeypatch.setattr(devices, "busy_cores", lambda: busy)
     monkeypatch.setattr(devices, "load_average", lambda: load)
     chosen = choose_threads([text()])
     assert chosen == Threads(free=free, reason=reason) and chosen.may_meet_others is bool(reason)
 
 
-def test_what_is_free_is_looked_at_only_where_a_job_can_use_more_than_one_core(monkeypatch):
+def test_what_is_free_is_looked_at_only_where_a_job_can_use_more_than_one_core(set_cores, monkeypatch):
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(devices, "busy_cores", lambda: pytest.fail("looked"))
     assert choose_threads(mad()) == Threads()
-    monkeypatch.setattr(devices, "available_cores", lambda: 1)
+    set_cores(1)
     assert choose_threads([text()]) == Threads()
 
 

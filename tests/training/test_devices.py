@@ -142,8 +142,9 @@ def test_a_cpu_quota_bounds_the_cores(quota, cores, monkeypatch):
 
 
 def ticks(**cores):
-    """What the kernel says: of each core how many of its ticks it was idle, and all."""
-    return {name: (idle, total) for name, (idle, total) in cores.items()}
+    """The text of ``/proc/stat``, from the idle ticks and all ticks of each core."""
+    lines = [f"{name} {total - idle} 0 0 {idle} 0 0 0 0 0 0" for name, (idle, total) in cores.items()]
+    return "\n".join(["cpu  9 9 9 9 9 9 9 9 9 9", *lines, "ctxt 9"])
 
 
 @pytest.mark.parametrize(
@@ -152,12 +153,14 @@ def ticks(**cores):
         ([ticks(cpu0=(0, 0), cpu1=(0, 0)), ticks(cpu0=(20, 20), cpu1=(0, 20)), ticks(cpu0=(40, 40), cpu1=(0, 40))], 1),
         ([ticks(cpu0=(0, 0)), ticks(cpu0=(0, 20)), ticks(cpu0=(20, 40))], 0),  # a burst
         ([ticks(cpu0=(7, 9)), ticks(cpu0=(7, 9)), ticks(cpu0=(7, 9))], 0),  # a system that does not count
-        ([{}, {}, {}], 0),
+        ([ticks(), ticks(), ticks()], 0),
+        ([ticks(cpu7=(0, 0)), ticks(cpu7=(0, 20)), ticks(cpu7=(0, 40))], 0),  # a core of others
     ],
 )
 def test_cores_are_busy_that_are_so_in_two_looks(looks, busy, monkeypatch):
-    looks = iter(looks)
-    monkeypatch.setattr(devices, "_core_times", lambda: next(looks))
+    texts = iter(looks)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda path: next(texts) if str(path) == "/proc/stat" else "")
     assert devices.busy_cores(0) == busy
 
 
