@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from dataclasses import replace
 from random import Random
 
 import pytest
 import torch
 
-from madbench.errors import TrainingError, UntrustedCodeError
+from madbench.errors import TrainingError
 from madbench.jobs import StopTraining
 from madbench.suites.mad.suite import MAD
-from madbench.training import checkpoints, distributed, loop, member
-from madbench.training.checkpoints import NAME, TrainingState, load_checkpoint, load_model
+from madbench.training import distributed, loop, member
+from madbench.training.checkpoints import NAME, TrainingState, load_checkpoint, load_model, save_weights
 from madbench.training.optimizer import make_adamw
 
 
@@ -188,13 +189,9 @@ def test_a_checkpoint_of_wrong_types_with_a_right_digest_is_refused(make_job, tr
         load_checkpoint(tmp_path, job, trial, None, TrainingState("cpu"), "cpu")
 
 
-def test_the_label_to_trust_is_quoted_for_a_shell(monkeypatch):
+def test_the_label_to_trust_is_quoted_for_a_shell(make_job, tmp_path):
     label = "my:mine.Mixer(decay=0.5)"
-
-    def refuse(path):
-        raise UntrustedCodeError(label, "remedy")
-
-    monkeypatch.setattr(checkpoints, "_load_model", refuse)
+    save_weights(tmp_path / "w.safetensors", torch.nn.Linear(1, 1), replace(make_job(), label=label))
     with pytest.raises(TrainingError) as caught:
-        checkpoints.load_model("weights.safetensors")
+        load_model(tmp_path / "w.safetensors")
     assert f"--trust {shlex.quote(label)}, or" in str(caught.value)

@@ -124,25 +124,30 @@ def test_peak_memory_grows_with_the_micro_batch_and_not_with_the_steps():
     assert peak_memory_bytes(job, 8) == peak_memory_bytes(replace(job, training=replace(job.training, steps=500)), 8)
 
 
-def test_one_job_of_each_task_is_timed(monkeypatch):
-    timed = []
-    monkeypatch.setattr(cost, "_seconds_per_flop", lambda job, device, threads: (timed.append(job.task), 1e-6)[1])
-    profile = MadProfile.load("quick", EXAMPLES)
-    jobs = MAD.jobs(["S"], profile, tasks=["compression", "memorization"], seeds=[0, 1])
-    assert seconds_per_flop(jobs, "cpu", 1) == {"compression": 1e-6, "memorization": 1e-6}
-    assert timed == ["compression", "memorization"]
+def test_the_smallest_job_of_each_task_is_timed():
+    """The others have more parameters than any machine has memory for."""
+    few = [f"tasks.{task}.setting.num_train_examples=8" for task in ("compression", "memorization")]
+    jobs = MAD.jobs(["S"], MadProfile.load("quick", ["model.d_model=16", *few]), tasks=["compression", "memorization"])
+    huge = [replace(job, model=replace(job.model, d_model=65_536, n_layer=400)) for job in jobs]
+    with pytest.raises(TrainingError, match="this machine has"):
+        seconds_per_flop(huge, "cpu", 1)
+    found = seconds_per_flop([huge[0], *jobs, huge[1]], "cpu", 1)
+    assert list(found) == ["compression", "memorization"] and all(seconds > 0 for seconds in found.values())
     assert seconds_per_flop([], "cpu", 1) == {}
 
 
 def test_a_large_model_is_timed_by_one_block_of_it_on_fewer_tokens(monkeypatch):
-    built, build = [], LANGUAGE.Trial.build
-    monkeypatch.setattr(LANGUAGE.Trial, "build", lambda job, path: (built.append(job), build(job, path))[1])
-    monkeypatch.setattr(cost, "LARGE_TOKENS", 8)
-    small = seconds_per_flop([text_job()], "cpu", 1)["language_model"]
-    monkeypatch.setattr(cost, "LARGE_FLOPS", 1)
-    large = seconds_per_flop([text_job()], "cpu", 1)["language_model"]
-    assert [(job.model.n_layer, job.model.seq_len) for job in built] == [(2, 24), (1, 8)]
-    assert small > 0 and large > 0
+    """A small model is timed as a whole. An error names the parameters of what would be timed."""
+    small = replace(MODEL, positions="learned")
+    large = replace(small, n_layer=1000, seq_len=100_000)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.sysconf", lambda name: 100)
+        for model, timed in ((large, replace(small, n_layer=1, seq_len=cost.LARGE_TOKENS)), (small, small)):
+            parameters = size_of(text_job(model=timed)).parameters
+            with pytest.raises(TrainingError, match=f" {parameters:,} parameters and their gradients"):
+                seconds_per_flop([text_job(model=model)], "cpu", 1)
+    job = text_job(model=large, training=replace(TRAINING, tokens_per_step=100_000))
+    assert seconds_per_flop([job], "cpu", 1)["language_model"] > 0
 
 
 @pytest.mark.slow

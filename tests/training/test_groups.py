@@ -13,7 +13,6 @@ import torch
 from madbench.errors import StoreError
 from madbench.jobs import Report, StopTraining
 from madbench.mixers.named import recurrent_layer
-from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.models import token_loss
 from madbench.suites import token_trial
 from madbench.suites.mad.suite import ModelConfig
@@ -211,14 +210,14 @@ def test_other_families_train_in_groups(label, make_job, folders):
 
 @pytest.mark.slow
 def test_members_see_the_data_they_see_alone(three, together, folders, monkeypatch):
-    seen, examples = {}, token_trial.TokenTrial._examples
+    seen, micro_batches = {}, token_trial.TokenTrial.micro_batches
 
-    def spy(trial, places):
-        batch = examples(trial, places)
-        seen.setdefault(trial.job.id, []).append(batch)
-        return batch
+    def spy(trial, step):
+        for batch, share in micro_batches(trial, step):
+            seen.setdefault(trial.job.id, []).append(batch)
+            yield batch, share
 
-    monkeypatch.setattr(token_trial.TokenTrial, "_examples", spy)
+    monkeypatch.setattr(token_trial.TokenTrial, "micro_batches", spy)
     together(three)
     stacked, seen = seen, {}
     for work in folders(three):
@@ -408,7 +407,6 @@ def test_kept_weights_are_those_of_each_member(three, together, folders):
 
 @pytest.mark.slow
 def test_jobs_that_cannot_share_a_step_train_one_after_another_and_say_why(three, together, alone, monkeypatch):
-    monkeypatch.setattr(DynamicMLP, "resolve_path", lambda self, batch, length: "dense")
     monkeypatch.setattr("madbench.training.stack.STACKABLE_BYTES", 0)
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     warnings = set()

@@ -15,7 +15,7 @@ from madbench.errors import ConfigError, TrainingError
 from madbench.store.runs import Store
 from madbench.suites.language import trial as language_trial
 from madbench.suites.language.suite import LANGUAGE, LanguageTraining
-from madbench.suites.language.trial import Evaluation, LanguageTrial, evaluation_starts, training_starts
+from madbench.suites.language.trial import LanguageTrial, evaluation_starts, training_starts
 from madbench.training import distributed, loop, member
 from madbench.training.checkpoints import load_model
 from sample_jobs import train_job
@@ -209,12 +209,11 @@ def test_a_huge_learning_rate_ends_diverged_with_a_curve_and_no_metrics_or_weigh
     assert not (train.work / WEIGHTS).exists()
 
 
-def test_a_validation_loss_that_is_not_finite_ends_diverged(job, train, monkeypatch):
-    monkeypatch.setattr(
-        Evaluation, "losses", lambda *_: {"evaluation": 1, "train_loss": 1.0, "validation_loss": math.inf}
-    )
-    record = train(job)
-    assert record.status == "diverged" and record.curve[-1]["step"] == 5
+def test_a_validation_loss_that_is_not_finite_ends_diverged(tiny, corpus, train):
+    """The first step has a finite loss, and leaves weights that are too large."""
+    record = train(tiny.make_job(corpus, learning_rate=1e30, warmup_steps=0, grad_clip=0.0, eval_every=1))
+    assert record.status == "diverged" and record.curve[-1]["step"] == 1
+    assert math.isfinite(record.curve[-1]["step_loss"]) and not math.isfinite(record.curve[-1]["validation_loss"])
 
 
 @pytest.mark.slow
