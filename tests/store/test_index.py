@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from madbench.files import remove
 from madbench.jobs import Record
 from madbench.store import index as run_index
+from madbench.store import runs
 from madbench.store.columns import columns_of
 from madbench.store.format import NAMES, encode
 from madbench.store.index import RunIndex
@@ -86,8 +87,8 @@ def indexed(store: Store) -> set[str]:
 def reads(monkeypatch) -> list[str]:
     """The names of the folders that are read from now on."""
     names = []
-    read = Store._read
-    monkeypatch.setattr(Store, "_read", lambda self, name, *words: names.append(name) or read(self, name, *words))
+    read = runs.read_run
+    monkeypatch.setattr(runs, "read_run", lambda folder, *words: names.append(folder.name) or read(folder, *words))
     return names
 
 

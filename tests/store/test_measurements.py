@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from madbench.errors import StoreError
 from madbench.jobs import Record
 from madbench.store import index as run_index
+from madbench.store import runs
 from madbench.store.format import Measurement
 from madbench.store.runs import DamagedRunError, Store
 from stored_samples import RECORD, exactly, letters, make_job, names, numbers, records
@@ -76,7 +77,7 @@ def test_a_measured_run_is_as_well_known_to_the_index_as_before(store, monkeypat
     monkeypatch.setattr(run_index, "present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
     expected = list(store.runs(with_curves=False))
     store.measure(ID, "x", {"loss": 1})
-    monkeypatch.setattr(Store, "_read", None)
+    monkeypatch.setattr(runs, "read_run", None)
     assert list(store.runs(with_curves=False)) == expected
 
 

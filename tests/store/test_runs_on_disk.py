@@ -200,15 +200,16 @@ def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_c
         return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
 
     log = []
-    fsync, rename = os.fsync, os.rename
+    fsync, rename, unlink = os.fsync, os.rename, os.unlink
     monkeypatch.setattr(os, "fsync", lambda fd: (log.append(name_of(fd)), fsync(fd)))
     monkeypatch.setattr(os, "rename", lambda *paths: (rename(*paths), log.append("rename")))
-    monkeypatch.setattr(runs, "_empty", lambda work, *tmp: tmp or log.append(f"remove {sorted(os.listdir(work))}"))
+    monkeypatch.setattr(os, "unlink", lambda path: (unlink(path), log.append(f"remove {Path(path).name}")))
     with store.claim(make_job()) as work:
         (work / "checkpoint.pt").touch()
         store.finish(make_job(), RECORD)
+        assert os.listdir(work) == ["lock"]
     files = ["job.json", "record.json", "curve.csv"]
-    assert log == [*files, "keep", "rename", "runs", "remove ['checkpoint.pt', 'lock']"]
+    assert log == [*files, "keep", "rename", "runs", "remove checkpoint.pt", "remove lock"]
 
 
 @pytest.mark.parametrize(

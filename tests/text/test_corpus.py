@@ -9,7 +9,6 @@ import pytest
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import seal, unseal
-from madbench.text import corpus
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import prepare
 
@@ -113,9 +112,15 @@ def test_an_id_beyond_the_vocabulary_is_named_with_file_and_place(foreign):
         open_corpus(foreign, tokenizer="bytes")
 
 
+def mapped_files(monkeypatch) -> list[str]:
+    """The names of the token files that are read from now on."""
+    names, memmap = [], np.memmap
+    monkeypatch.setattr(np, "memmap", lambda path, *how, **more: names.append(path.name) or memmap(path, *how, **more))
+    return names
+
+
 def test_nanogpt_files_are_read_again_only_when_they_change(foreign, tmp_path, monkeypatch):
-    reads, read = [], corpus._read_split
-    monkeypatch.setattr(corpus, "_read_split", lambda path, *rest: reads.append(path.name) or read(path, *rest))
+    reads = mapped_files(monkeypatch)
 
     def opened(tokenizer):
         reads.clear()
@@ -220,8 +225,7 @@ def test_tokens_that_changed_are_refused_with_and_without_a_cache(prepared, tmp_
 
 
 def test_tokens_are_read_once_until_they_change(prepared, tmp_path, monkeypatch):
-    reads, read = [], corpus._read_split
-    monkeypatch.setattr(corpus, "_read_split", lambda path, *rest: (reads.append(path.name), read(path, *rest))[1])
+    reads = mapped_files(monkeypatch)
     for _ in range(3):
         open_corpus(prepared.folder, cache=tmp_path / "cache").verify()
     assert reads == ["train.bin", "val.bin"]
