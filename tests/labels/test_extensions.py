@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def registry(request, monkeypatch):
     taken = next(iter(registry.built_in), None)
     points = [("gone", ABSENT), ("dotted.name", ABSENT), ("twice", "a:X"), ("twice", "b:X")]
     points += [(taken, ABSENT)] if taken else []
-    monkeypatch.setattr(plugins, "_entry_points", lambda group: [EntryPoint(*point, group) for point in points])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [EntryPoint(*point, group) for point in points])
     registry.cache_clear()
     yield registry
     monkeypatch.undo()
@@ -91,7 +92,7 @@ def test_a_shipped_package_is_built_in_but_takes_no_name_of_the_core(monkeypatch
     points = "[madbench.others]\nother = x:Y\n\n[madbench.things]\nmine = paper.thing:X\nown = paper.thing:Z\n"
     (tmp_path / "paper" / "entry_points.txt").write_text(points)
     monkeypatch.setattr(plugins, "PAPERS", tmp_path)
-    monkeypatch.setattr(plugins, "_entry_points", lambda group: [EntryPoint("mine", "other:X", group)])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [EntryPoint("mine", "other:X", group)])
     registry = Registry(
         "madbench.things",
         "thing",
