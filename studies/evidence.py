@@ -174,7 +174,11 @@ def pilots(evidence: Evidence) -> str:
 
 def aims(evidence: Evidence) -> str:
     """The targets of the default profile, and the targets that are reached and missed."""
-    of_all, of_matched = (audit(evidence.results(evidence.profile, [name])) for name in JUDGED)
+    return aims_table(*(audit(evidence.results(evidence.profile, [name])) for name in JUDGED))
+
+
+def aims_table(of_all: Sequence[ColumnAudit], of_matched: Sequence[ColumnAudit]) -> str:
+    """The targets that audits of two sets of labels, :data:`JUDGED`, reach and miss."""
     (average, matched_average) = (next(row for row in rows if is_average(row.column)) for rows in (of_all, of_matched))
     columns = [row for row in of_all if not is_average(row.column)]
     name, loss = heading(average.column), heading(outcome_column(average.column))

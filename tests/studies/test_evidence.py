@@ -111,9 +111,8 @@ def audited(published: float, loss: float, solved: float, at_heuristic: float) -
 @pytest.mark.parametrize(
     ("numbers", "met"), [((0.75, -0.65, 1 / 3, 0.2), True), ((0.59, -0.64, 0.34, 0.21), False)], ids=["met", "missed"]
 )
-def test_an_aim_is_reached_from_its_line_on_and_missed_beyond(tmp_path, monkeypatch, numbers, met):
-    monkeypatch.setattr(evidence.Evidence, "results", lambda *_: None)
-    monkeypatch.setattr(evidence, "audit", lambda _: audited(*numbers))
-    rows = [line.strip("| ").split(" | ") for line in evidence.aims(evidence.Evidence(tmp_path, tmp_path)).splitlines()]
+def test_an_aim_is_reached_from_its_line_on_and_missed_beyond(numbers, met):
+    table = evidence.aims_table(audited(*numbers), audited(*numbers))
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     assert rows[0] == ["Aim", "Aimed at", "Reached", "Missed"] and len(rows) == 7
     assert {row[3 if met else 2] for row in rows[2:]} == {"–"} and "–" not in {row[2 if met else 3] for row in rows[2:]}

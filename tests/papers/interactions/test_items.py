@@ -9,8 +9,10 @@ import pytest
 from madbench.cli.ls import ls
 from madbench.cli.paper import paper
 from madbench.jobs import Record
+from madbench.papers import load_paper
 from madbench.papers.interactions import measure
 from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
+from madbench.papers.making import Request, measure_of
 from madbench.store.runs import Store
 from madbench.suites import suites
 
@@ -188,13 +190,14 @@ def test_what_has_no_effect_or_meaning_is_refused(refuse, given, message):
     assert message in refuse(paper, *WORLDS, *given)
 
 
-@pytest.mark.parametrize("overrides", [(), ("precision=float32",), ("--profile", "full")])
-def test_the_protocol_says_the_precision_of_its_jobs(main, monkeypatch, overrides):
-    planned = []
-    monkeypatch.setattr("madbench.cli.paper._print_jobs", lambda experiment, *_: planned.append(experiment))
-    assert main("paper", *WORLDS, *overrides, "--dry-run").code == 0
-    (experiment,) = planned
-    expected = "float64" if not overrides else "float32"
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [({}, "float64"), ({"overrides": ("precision=float32",)}, "float32"), ({"profile": "full"}, "float32")],
+)
+def test_the_protocol_says_the_precision_of_its_jobs(how, expected):
+    found = load_paper("interactions")
+    request = Request(found, found.item("worlds"), **how)
+    experiment = measure_of(request.item).plan(request)
     assert {job.training.precision for job in experiment.jobs} == {expected}
     assert {row.protocol.precision for row in experiment.rows} == {expected}
 
