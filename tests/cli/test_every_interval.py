@@ -83,7 +83,7 @@ def effects(results) -> dict[tuple[str, str], Effect]:
 def report(results) -> str:
     """The page without its figures, whose numbers are looked at apart."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "_figures", lambda results: ([], []))
+        patch.setattr(page, "figure_names", lambda suites: [])
         return page.report_page(results).render("", "").decode()
 
 

@@ -61,13 +61,13 @@ def test_ray_gets_the_options_of_its_file(placed):
     assert device == "cuda"
 
 
-def test_slurm_gets_the_options_of_its_file(monkeypatch, store, placed):
-    monkeypatch.setattr("madbench.execute.submitit.SlurmBackend", lambda folder, parameters: parameters)
+def test_slurm_gets_the_options_of_its_file(store, placed):
     extra = {"account": "me", "qos": "low", "exclusive": True}
     options = {"partition": "gpu", "minutes": 90, "memory_gb": 8, "cpus_per_job": 4, "sbatch": extra}
     executor, _ = placed("slurm", "cuda", 7, **options)
-    with executor.keywords["connect"](store) as parameters:
-        pass
+    with executor.keywords["connect"](store) as backend:
+        parameters = backend.parameters
+    assert backend.slots == 7 and backend.needs_gpu
     assert parameters["slurm_array_parallelism"] == 7
     assert parameters["slurm_additional_parameters"] == extra
     names = ("slurm_partition", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")

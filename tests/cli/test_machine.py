@@ -7,7 +7,6 @@ from importlib import metadata
 
 import pytest
 import torch
-from packaging.requirements import Requirement
 
 from madbench.cli import machine as module
 from madbench.cli.validate import validate
@@ -122,19 +121,32 @@ def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, mo
     assert re.search(r"typer>=[0-9.]+: version 0.9.1 is here", error)
 
 
+@pytest.fixture
+def declare(monkeypatch, tmp_path):
+    """``declare(dependencies, extra=packages)``: the checkout's project needs these packages."""
+
+    def write(dependencies: list[str], **extras: list[str]) -> None:
+        lines = ["[project]", 'name = "madbench"', f"dependencies = {dependencies}", "[project.optional-dependencies]"]
+        (tmp_path / "checkout").mkdir()
+        (tmp_path / "checkout" / "pyproject.toml").write_text(
+            "\n".join([*lines, *(f"{name} = {packages}" for name, packages in extras.items())])
+        )
+        monkeypatch.setattr("madbench.extras.CHECKOUT", tmp_path / "checkout")
+
+    return write
+
+
 @pytest.mark.slow
-def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkeypatch, tmp_path, few_paths):
-    project = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"kernels": ["no-such-package>=1"]}}
-    monkeypatch.setattr(module, "_project", lambda: project)
+def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, declare, tmp_path, few_paths):
+    declare(["numpy>=1.26"], kernels=["no-such-package>=1"])
     result = invoke(validate, "--machine", "--results", tmp_path)
     assert result.exit_code == 0
     assert "kernels" in result.output and "install with: pip install -e '.[kernels]'" in result.output
 
 
 @pytest.mark.slow
-def test_a_package_of_an_extra_that_is_too_old_is_shown_with_its_version(invoke, monkeypatch, tmp_path, few_paths):
-    project = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"slurm": ["typer>=999", "rich>=1"]}}
-    monkeypatch.setattr(module, "_project", lambda: project)
+def test_a_package_of_an_extra_that_is_too_old_is_shown_with_its_version(invoke, declare, tmp_path, few_paths):
+    declare(["numpy>=1.26"], slurm=["typer>=999", "rich>=1"])
     result = invoke(validate, "--machine", "--results", tmp_path)
     assert result.exit_code == 0
     (line,) = (line for line in result.output.splitlines() if " slurm " in line)
@@ -142,9 +154,9 @@ def test_a_package_of_an_extra_that_is_too_old_is_shown_with_its_version(invoke,
     assert f"typer {metadata.version('typer')} (needs >=999), rich;" in line
 
 
-def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch):
+def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch, tmp_path):
     declared = ["numpy>=1.26", "no-such-package>=1; extra == 'kernels'", 'pytest>=8; extra == "test"']
-    monkeypatch.setattr(module, "_project", lambda: None)
+    monkeypatch.setattr("madbench.extras.CHECKOUT", tmp_path)  # which has no project
     monkeypatch.setattr(metadata, "requires", lambda name: declared if name == "madbench" else None)
     packages, extras = module.requirements()
     assert [(package["name"], package["needs"], package["fits"]) for package in packages] == [("numpy", ">=1.26", True)]
@@ -152,11 +164,11 @@ def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch)
     assert extras[0]["install_with"] == "pip install 'madbench[kernels]'"
 
 
-def test_versions_are_compared_as_numbers(monkeypatch):
+def test_versions_are_compared_as_numbers(declare, monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
-    assert module._installed(Requirement("torch>=2.6"))["fits"]
-    assert module._installed(Requirement("torch"))["fits"]
-    assert not module._installed(Requirement("torch>=2.14"))["fits"]
+    declare(["torch>=2.6", "torch", "torch>=2.14"])
+    packages, _ = module.requirements()
+    assert [package["fits"] for package in packages] == [True, True, False]
 
 
 @pytest.mark.slow

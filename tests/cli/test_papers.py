@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
 import madbench
@@ -18,10 +19,12 @@ from conftest import forget_installed
 from madbench.analysis.claims import Claim, load_claims
 from madbench.analysis.figures.panels import Layout
 from madbench.analysis.scores import Results
+from madbench.bench import language, timing
 from madbench.cli.paper import call_verb
 from madbench.cli.plan import LONG
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, StoreError
+from madbench.execute import local
 from madbench.experiment import prepare
 from madbench.jobs import Record
 from madbench.papers import Paper, built_in, load_paper, loaded_papers
@@ -42,6 +45,7 @@ from madbench.papers.table_measure import published_numbers
 from madbench.store.runs import Store
 from madbench.suites import main_suite
 from madbench.text.prepare import default_corpus
+from madbench.training import cost
 
 PACKAGE = Path(madbench.__file__).parent
 EXAMPLE = PACKAGE.parent / "examples" / "paper"
@@ -136,23 +140,21 @@ def test_an_operator_that_fails_here_says_nothing_of_the_paper():
 
 
 @pytest.fixture
-def packaged(monkeypatch):
-    """``packaged(name=value, ...)``: entry points of papers, with the example's package at hand."""
-    from importlib.metadata import EntryPoint
-
-    from madbench.labels import plugins
+def packaged(monkeypatch, tmp_path_factory):
+    """``packaged(name=value, ...)``: an installed package with entry points of papers. The example can be imported."""
 
     def call(**values: str):
-        points = [EntryPoint(name, value, "madbench.papers") for name, value in values.items()]
-        own = plugins._entry_points
-        monkeypatch.setattr(
-            plugins, "_entry_points", lambda group: points if group == "madbench.papers" else own(group)
-        )
-
+        site = tmp_path_factory.mktemp("site")
+        (site / "shelf-1.0.dist-info").mkdir()
+        (site / "shelf-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
+        lines = ["[madbench.papers]", *(f"{name} = {value}" for name, value in values.items())]
+        (site / "shelf-1.0.dist-info" / "entry_points.txt").write_text("\n".join(lines))
+        monkeypatch.syspath_prepend(site)
         forget_installed()
 
     monkeypatch.syspath_prepend(str(EXAMPLE))
     yield call
+    monkeypatch.undo()
     sys.modules.pop("madbench_positions", None)
     forget_installed()
 
@@ -343,15 +345,26 @@ def test_a_statement_that_a_small_model_goes_against_says_so():
     assert statement_verdict(small, "supported") == "supported"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", ["claims", "table3", "table4", "table5", "figure1"])
 def test_slots_and_threads_are_taken_by_an_item_that_another_verb_makes(main, monkeypatch, item, tmp_path):
-    called = []
-    monkeypatch.setattr("madbench.cli.paper.call_verb", lambda request, run, words, hidden: called.append(tuple(words)))
+    """A verb without such an option would refuse it."""
+
+    def measure(setup):  # takes minutes
+        raise ConfigError(f"measured in {torch.get_num_threads()} threads")
+
+    monkeypatch.setattr(language, "TABLE5", replace(language.TABLE5, measure=measure))
+    monkeypatch.setattr(timing, "keep_freed_memory", lambda: None)  # of the process of all tests
     (tmp_path / "results" / "runs").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    ended = main("paper", "hypermlp", item, "--slots", 2, "--threads", 1, "--yes")
-    assert ended.code == 0, ended.stderr
-    assert called == [("--threads", "1") if item == "table5" else ()]
+    threads = torch.get_num_threads()
+    try:
+        ended = main("paper", "hypermlp", item, "--slots", 2, "--threads", 2, "--yes")
+    finally:
+        torch.set_num_threads(threads)
+    command, more = load_paper("hypermlp").item(item).command, " --threads 2" if item == "table5" else ""
+    assert f"madbench {command}{more}\n" in ended.stderr and "No such option" not in ended.stderr
+    assert ("measured in 2 threads" in ended.stderr) == (item == "table5")
 
 
 @pytest.mark.parametrize("words", [("--seeds", "0-4"), ("--dry-run",), ("training.epochs=3",), ("S",)])
@@ -385,16 +398,20 @@ def test_a_verb_that_reads_runs_reads_those_of_the_folder(main, tmp_path):
     assert f"findings --results {tmp_path / 'none'}" in " ".join(ended.stderr.split())
 
 
-@pytest.mark.parametrize("seconds", [LONG, LONG + 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [LONG - 1, LONG + 1])
 def test_a_long_training_is_asked_for_where_somebody_can_answer(main, monkeypatch, seconds):
-    monkeypatch.setattr("madbench.cli.plan.make_plan", lambda *_, **__: {"estimated_seconds": seconds})
-    monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
-    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
+    rate = [1e-12]
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: rate[0] for job in jobs})
+    monkeypatch.setattr(local, "run_jobs", lambda *_, **__: sys.exit(7))
+    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})  # takes half a minute
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    ended = main("paper", "hypermlp", "quick", "--seeds", "7")
+    words = ("paper", "hypermlp", "quick", "--seeds", "7", "--device", "cpu")
+    rate[0] *= seconds / json.loads(main(*words, "--dry-run", "-f", "json").stdout)["estimated_seconds"]
+    ended = main(*words)
     if seconds > LONG:
         assert ended.code == 2 and "48 jobs to train, about 10.0 min: give --yes" in ended.stderr
-        assert main("paper", "hypermlp", "quick", "--seeds", "7", "--yes").code == 7
+        assert main(*words, "--yes").code == 7
     else:
         assert ended.code == 7
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 
 import pytest
 
@@ -12,6 +13,7 @@ import madbench
 from madbench.errors import ConfigError
 from madbench.labels import trust
 from madbench.mixers import solve
+from tests.conftest import forget_installed
 
 TASKS = "compression,in_context_recall"
 TIMED = {"seconds": 2.0, "steps": 100}
@@ -139,7 +141,8 @@ def test_a_module_is_counted_if_its_label_is_typed_and_a_hybrid_by_layer(main, f
     assert untyped[label, "parameters"]["mean"] == 14 and untyped[label, "state"]["mean"] is None
     assert f"Not counted: {label}, {label}/S-p: name it in the command" in content["caption"]
     (tmp_path / f"{name}.py").write_text(MODULE.replace("bias=False", "bias=True"))
-    monkeypatch.setattr("madbench.analysis.cost_table.label_identity", lambda label: "another")
+    del sys.modules[name]
+    forget_installed()
     _, content = costs_of(main, "-p", tiny, "S-p", label)
     assert "its code was edited after the run" in content["caption"]
 
