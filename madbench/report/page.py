@@ -257,14 +257,19 @@ def _dates(runs: Iterable[ReportedRun]) -> str:
 def _missing(
     results: Results, rows: Sequence[PlannedRow], labels: Sequence[str], records: Mapping[str, Record]
 ) -> list[Missing]:
-    """The missing results of each suite, and the stored runs that are left out."""
+    """The missing results of each suite, and the stored runs that are left out.
+
+    A suite that the profile lists under ``beside`` is missing only if the store has runs of it and no tasks were
+    requested. Otherwise the user did not train or did not ask for it, and nothing is missing.
+    """
     missing: list[Missing] = []
+    stored = {job.suite for job in results.store.jobs().values()} if results.experiment.grid.tasks is None else set()
     for suite in suites().values():
         own = [row for row in rows if row.protocol.suite is suite]
         if own:
             missing += missing_runs(own, labels or results.labels, records, results.store.root)
-        elif suite.address in rows[0].protocol.profile.beside:
-            missing.append(Missing(f"No runs: {suite.title}."))
+        elif suite.address in rows[0].protocol.profile.beside and suite.name in stored:
+            missing.append(Missing(f"No runs of these labels and this protocol: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
         runs = "stored run is" if others == 1 else "stored runs are"
         text = f"{others:,} {runs} of other labels, protocols or versions of code, which are never mixed."

@@ -161,8 +161,9 @@ def selected(profile):
     """``selected(store, *labels)``: the results that a report is made of."""
 
     def call(store: Store, *labels: str, tasks=(*TASKS, "language_model")) -> Results:
-        name = profile if set(tasks) & set(TASKS) else None
-        return Selection([*labels], profile=name, tasks=[*tasks], results=store.root, opened=Snapshot.open).select()
+        name = profile if tasks is None or set(tasks) & set(TASKS) else None
+        asked = None if tasks is None else [*tasks]
+        return Selection([*labels], profile=name, tasks=asked, results=store.root, opened=Snapshot.open).select()
 
     return call
 

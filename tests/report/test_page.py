@@ -156,7 +156,17 @@ def test_the_mad_half_alone_is_a_report(empty_store, fill, read_page):
     fill(empty_store)
     parsed = read_page(empty_store, tasks=MAD)
     assert "mad-table" in parsed.tables and "language-table" not in parsed.tables
-    assert "No runs: Language model." in parsed.text
+    assert "Language model" not in parsed.text
+
+
+@pytest.mark.slow
+def test_a_suite_beside_is_missing_if_it_is_stored_for_other_labels(empty_store, fill, fill_language, read_page):
+    fill(empty_store)
+    missing = "No runs of these labels and this protocol: Language model."
+    assert missing not in read_page(empty_store, tasks=None).text
+    fill_language(empty_store, labels=["R"])
+    assert missing in read_page(empty_store, "S", tasks=None).text
+    assert missing not in read_page(empty_store, "S", tasks=MAD).text
 
 
 @pytest.mark.slow
