@@ -104,6 +104,10 @@ class Scoring:
         value = record.metrics.get(self.metric)
         return math.nan if value is None else self.factor * value
 
+    def choice(self, record: Record) -> float | None:
+        """The number by which rates are chosen, of a finished run: the metric ``selection``. None if it has none."""
+        return record.metrics.get(self.selection)
+
     def chance(self, job: Job) -> float:
         """The value of a model that guesses, for the job's setting; NaN if it is not known."""
         return math.nan
@@ -149,8 +153,8 @@ class Scoring:
         columns["value"] = [
             finite_or_nan(self.value(job, each)) if each else math.nan for job, each in zip(jobs, finished)
         ]
-        for name, metric in (("selection", self.selection), ("ceiling", self.ceiling)):
-            columns[name] = [record.metrics.get(metric) if record else None for record in finished]
+        columns["selection"] = [self.choice(record) if record else None for record in finished]
+        columns["ceiling"] = [record.metrics.get(self.ceiling) if record else None for record in finished]
         columns |= {name: [outcome.details.get(name) for outcome in outcomes] for name in _DETAILS}
         return pd.DataFrame(columns)
 

@@ -61,6 +61,20 @@ def test_a_task_of_another_suite_is_no_part_of_the_mad_average(suite):
 
 
 @pytest.mark.slow
+def test_its_rates_are_chosen_by_validation_and_not_by_the_reported_loss(suite, invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rates = "learning_rates=[0.001,0.002]"
+    profile, store = suite.Profile.load("small", [rates]), Store.open(tmp_path / "results")
+    losses = {0.001: (0.5, 0.4), 0.002: (0.6, 0.3)}  # test and validation
+    for job in suite.jobs(["S-p"], profile, tasks=["parity"], seeds=range(3)):
+        test, validation = losses[job.training.learning_rate]
+        curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": validation}]
+        store.finish(job, Record("finished", {"test_loss": test, "accuracy": 0.5}, curve, {}))
+    (cell,) = json.loads(invoke(table, "-t", "parity", rates, "-f", "json").stdout)["cells"]
+    assert (cell["mean"], cell["n"]) == (pytest.approx(0.6), 2)
+
+
+@pytest.mark.slow
 def test_its_runs_are_tabulated_compared_attributed_drawn_and_reported(stored, invoke):
     folder, small, trained = stored
     cells = {(cell["label"], cell["task"]): cell for cell in trained["cells"]}
