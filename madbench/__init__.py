@@ -19,20 +19,9 @@ from typing import TYPE_CHECKING
 from madbench._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from madbench.api import (
-        attribute,
-        audit,
-        compare,
-        findings,
-        open,
-        plan,
-        plot,
-        run,
-        run_language_model,
-        sweep,
-        table,
-        verify,
-    )
+    from madbench.api.checks import verify
+    from madbench.api.stored import attribute, audit, compare, findings, open, plot, table
+    from madbench.api.training import plan, run, run_language_model, sweep
     from madbench.labels import parse
     from madbench.mixers import build
     from madbench.store.trained import load

@@ -110,9 +110,9 @@ def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
     for name, tasks in tasks_by_suite(grid.tasks).items():
         suite = suites()[name]
         name = profile_named(suite, grid.overrides, grid.leading, grid.profile, is_asked=True)
-        own = own_overrides(grid.overrides, suite, grid.leading)
-        profile = suite.Profile.load(name, own)
-        named |= {task: tuple(suite.labels_of(profile, task)) for task in tasks_in_order(suite, own, tasks)}
+        overrides = own_overrides(grid.overrides, suite, grid.leading)
+        profile = suite.Profile.load(name, overrides)
+        named |= {task: tuple(suite.labels_of(profile, task)) for task in tasks_in_order(suite, overrides, tasks)}
     if len(set(named.values())) > 1:
         own = "; ".join(f"{task}: {' '.join(labels) or 'none of its own'}" for task, labels in named.items())
         raise ConfigError(f"name labels, or one task: the tasks have different labels of their own ({own})")

@@ -201,11 +201,14 @@ def test_a_sweep_reads_a_file_whose_keys_may_be_changed(tmp_path, trained):
 
 
 def test_overrides_and_vary_are_mappings_or_as_on_the_command_line():
-    from madbench.api import _changes
+    from madbench.api.calls import changes_of
     from madbench.grid import parse_axes
 
-    assert _changes({"training.epochs": 2, "learning_rates": [0.1]}) == ("training.epochs=2", "learning_rates=[0.1]")
-    assert _changes("training.epochs=2") == _changes(["training.epochs=2"]) == ("training.epochs=2",)
+    assert changes_of({"training.epochs": 2, "learning_rates": [0.1]}) == (
+        "training.epochs=2",
+        "learning_rates=[0.1]",
+    )
+    assert changes_of("training.epochs=2") == changes_of(["training.epochs=2"]) == ("training.epochs=2",)
     assert parse_axes(["model.mix_rank=4,8"]) == {"model.mix_rank": [4, 8]}
 
 

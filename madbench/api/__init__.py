@@ -1,0 +1,26 @@
+"""The Python functions. ``run``, ``sweep`` and ``run_language_model`` train; the others show stored runs.
+
+Jobs run in worker processes. A worker imports the user's script only if it trains a class that the script defines. Such
+a script must call the functions that train under ``if __name__ == "__main__":``. The other functions return a figure,
+or a frame with one row per cell, which a notebook shows as a table. They choose the stored runs by the same arguments,
+which are like the options of the command line's verbs of the same names:
+
+- labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``). By default all stored labels.
+- profile, overrides, tasks, fidelity, budget, results: as in :func:`run`. By default ``tasks`` are the six of MAD, and
+  the language model if runs of one protocol are stored.
+- protocol, corpus: the protocol and the corpus of the language model's runs, needed if several are stored.
+- rename: display names of labels in figures and frames, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``. A frame has the
+  canonical label of every other label.
+
+They raise ``StoreError`` if the store has no run of that protocol. They warn (``UserWarning``) of damaged runs and of
+labels that are left out.
+"""
+
+from madbench.api.checks import verify
+from madbench.api.stored import StoredResults, attribute, audit, compare, findings, open, plot, table
+from madbench.api.training import plan, run, run_language_model, sweep
+
+__all__ = [
+    "StoredResults", "attribute", "audit", "compare", "findings", "open", "plan", "plot", "run", "run_language_model",
+    "sweep", "table", "verify",
+]  # fmt: skip

@@ -1,0 +1,72 @@
+"""The steps that all public functions share: arguments of other libraries, display names, and trust in code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ParamSpec, TypeVar
+
+import pandas as pd
+
+from madbench.analysis.shown_frame import ShownFrame
+from madbench.config import override_of, plain_values
+from madbench.labels import trust
+from madbench.labels.names import DisplayNames, shown, with_display_names
+from madbench.labels.sets import names_of
+from madbench.mixers.random_state import kept_random_state
+
+Changes = str | Sequence[str] | Mapping[str, Any]
+"""Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_LABELLED = ("label", "row", "baseline")
+"""Columns of a frame whose values are labels, or begin with a label."""
+TRAINING = ("run", "plan", "run_language_model")
+"""The functions that plan or train labels; :func:`madbench.sweep` takes a grid (:func:`madbench.grid.load_grid`)."""
+
+
+def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Wraps ``verb`` with the steps that all public functions share.
+
+    Arguments of NumPy, torch and pandas are converted to Python's types. Figures and frames show labels by the names in
+    ``rename``, whose keys are labels in any spelling. The caller's random state does not change. The code of the labels
+    in the arguments may be imported (:mod:`madbench.labels.trust`).
+    """
+    signature = inspect.signature(verb)
+
+    @functools.wraps(verb)
+    def called(*arguments: _P.args, **settings: _P.kwargs) -> _R:
+        if "names" in settings:
+            raise TypeError(f"{verb.__name__}() has no argument 'names'; display names are given as rename={{...}}")
+        rename: Any = settings.get("rename")
+        plain, plain_settings = plain_values(arguments), plain_values(settings)
+        labels: Any = ()
+        with suppress(TypeError):  # a wrong call: the verb itself raises the error
+            labels = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
+            trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
+        names = names_of(labels, DisplayNames().with_names(rename or {}))
+        with shown(names), kept_random_state():
+            result = verb(*plain, **plain_settings)
+            if rename and isinstance(result, pd.DataFrame):
+                labelled = {name: result[name] for name in _LABELLED if name in result}
+                columns = {name: of.map(with_display_names, na_action="ignore") for name, of in labelled.items()}
+                return result.renamed(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
+            return result
+
+    return called
+
+
+def changes_of(overrides: Changes) -> tuple[str, ...]:
+    """The changes as texts, each ``KEY=VALUE``."""
+    if isinstance(overrides, Mapping):
+        return tuple(override_of(key, value, "overrides") for key, value in overrides.items())
+    return words_of(overrides)
+
+
+def words_of(words: str | Iterable[str]) -> tuple[str, ...]:
+    return (words,) if isinstance(words, str) else tuple(words)

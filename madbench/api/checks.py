@@ -1,0 +1,22 @@
+"""The function that checks mixers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from madbench.api.calls import public
+from madbench.labels import expand
+from madbench.mixers.checks import run_checks
+from madbench.suites import checks_of
+
+
+@public
+def verify(labels: str | Sequence[str], *, rename: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """The checks of the mixers of ``labels``: one row per check, as in ``madbench verify -f json``.
+
+    ``verdict`` is ``pass``, ``fail`` or ``not applicable``. ``residual`` is missing if nothing could be measured.
+    """
+    outcomes = {label: run_checks(label, checks_of) for label in expand(labels)}
+    return pd.DataFrame([{"label": label} | outcome.row for label in outcomes for outcome in outcomes[label]])

@@ -1,0 +1,270 @@
+"""The functions that show stored runs, and the results folder that ``open`` opens."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from madbench.analysis.cost_table import cost_tables
+from madbench.analysis.marked_text import Width
+from madbench.analysis.shown_frame import ShownFrame
+from madbench.analysis.stored import Selection
+from madbench.api.calls import Changes, changes_of, public, words_of
+from madbench.errors import ConfigError
+from madbench.jobs import Budget, Fidelity
+from madbench.labels import expand
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class StoredResults:
+    """A results folder that is open for reading. :func:`open` makes it."""
+
+    results: Path
+
+    @public
+    def select(
+        self,
+        labels: str | Sequence[str] = (),
+        *,
+        profile: str | None = None,
+        overrides: Changes = (),
+        tasks: str | Iterable[str] | None = None,
+        fidelity: Fidelity = "corrected",
+        budget: Budget | None = "strict",
+        protocol: str | None = None,
+        corpus: str | None = None,
+    ) -> Selection:
+        """The stored runs of labels under one protocol. The arguments are those that all functions share.
+
+        Nothing is read before a method of the selection asks for it.
+        """
+        return Selection(
+            labels=expand(labels),
+            overrides=changes_of(overrides),
+            profile=None if profile is None else str(profile),
+            tasks=None if tasks is None else words_of(tasks),
+            fidelity=fidelity,
+            budget=budget,
+            protocol=protocol,
+            corpus=corpus,
+            results=self.results,
+            warn=functools.partial(warnings.warn, stacklevel=2),
+        )
+
+
+def open(results: Path | str = "results") -> StoredResults:
+    """Opens a results folder for reading: ``madbench.open("results").select("@table1").table()``."""
+    return StoredResults(Path(results))
+
+
+@public
+def table(
+    labels: str | Sequence[str] = (),
+    *,
+    profile: str | None = None,
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+    ranks: bool = False,
+    costs: bool = False,
+    full_square: bool = False,
+    rename: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """The table of the stored runs, one row per label and column.
+
+    The columns are the mean, its interval, the standard deviation (``spread``), the solved seeds, the published number,
+    and the scores of a guess (``chance``) and of the best answer without context (``heuristic``). With ``ranks`` there
+    are also ``rank``, ``rank_low`` and ``rank_high``: a simultaneous 95% interval for all labels of a column.
+
+    With ``costs`` a row per label and cost follows, as with ``madbench table --costs``: ``task`` is ``parameters``,
+    ``flops_per_token``, ``state``, ``step_ms`` or ``memory_mib``, ``mean`` the cost in ``unit``, and ``ratio`` the
+    ratio to the label ``baseline``. With ``full_square`` FLOPs count all T pairs of a token, in place of the causal
+    half. The tables of costs are ``below`` of the frame, one per suite.
+    """
+    _check_full_square(full_square, costs)
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    selected = selection.select()
+    shown = selection.table_of(selected, shows="rank" if ranks else "interval")
+    return ShownFrame.of(shown, cost_tables(selected, full_square, list(shown.rows)).values() if costs else ())
+
+
+@public
+def compare(
+    labels: Sequence[str],
+    *,
+    profile: str | None = None,
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+    rename: Mapping[str, str] | None = None,
+    within: float | Mapping[str, float] | None = None,
+    costs: bool = False,
+    full_square: bool = False,
+) -> pd.DataFrame:
+    """The comparison of the first label with each of the others: difference, interval, p and verdict per column.
+
+    ``within`` is a margin for all columns in points, or by column, such as ``{"mad_average": 2, "loss_l5": 0.02}``. If
+    it is given, a test of whether the difference is within the margin is added (``equivalence``: equivalent, no worse,
+    no better, not shown).
+
+    With ``costs`` a row per label and cost follows, as for :func:`table`.
+    """
+    _check_full_square(full_square, costs)
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    shown = selection.compare(within)
+    if not costs:
+        return ShownFrame.of(shown)
+    return ShownFrame.of(shown, cost_tables(selection.select(is_enough=lambda of: len(of) > 1), full_square).values())
+
+
+@public
+def attribute(
+    labels: str | Sequence[str] = (),
+    *,
+    profile: str | None = None,
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+    rename: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """The effect of each factor of the labels, with its pairs of labels, and the interactions of two factors.
+
+    Raises ``StoreError`` if no two labels differ in exactly one factor.
+    """
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    return ShownFrame.of(selection.attribute())
+
+
+@public
+def audit(
+    labels: str | Sequence[str] = (),
+    *,
+    profile: str | None = None,
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+    against: str | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """The audit of a profile: one row per column.
+
+    It has the agreement of seeds about the labels, the shares of labels that the column cannot separate, and the rank
+    correlations with other columns. ``against`` is another profile. If it is given, the frame instead says which orders
+    of labels and which differences also hold under that profile.
+    """
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    if against is None:
+        return ShownFrame.of(selection.audit())
+    others = _selection(labels, against, overrides, tasks, fidelity, budget, None, corpus, results)
+    return ShownFrame.of(selection.audit(others))
+
+
+@public
+def findings(
+    labels: str | Sequence[str] = (),
+    *,
+    profile: str | None = None,
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+    rename: Mapping[str, str] | None = None,
+    claims: Path | str | None = None,
+    unscaled: bool = False,
+) -> pd.DataFrame:
+    """The verdicts of the stored runs on claims: one row per claim and quantity.
+
+    Args:
+        claims: a file of claims or the name of a paper. Default: every paper with claims on the stored labels.
+        unscaled: True to keep thresholds that are shares of published accuracies in the paper's points. By default
+            these thresholds are scaled to the profile.
+    """
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    return ShownFrame.of(selection.findings(claims, unscaled))
+
+
+@public
+def plot(
+    figure: str,
+    labels: str | Sequence[str] = (),
+    *,
+    width: Width | None = None,
+    title: bool = True,
+    caption: bool = True,
+    profile: str | None = None,
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+    rename: Mapping[str, str] | None = None,
+) -> Figure:
+    """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects`` or
+    ``budget``.
+
+    ``width`` is ``single`` for one column of a paper, 3.3 inches, or ``double`` for the page, 6.9 inches. By default
+    the figure is as wide as it needs. A figure of a single column is 2.5 inches high; its attribute ``following`` has
+    further pages, and ``caption`` has the title and the sentences.
+
+    Raises ``NothingToDrawError`` if there is nothing to draw.
+    """
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    return selection.plot(figure, width, title, caption)
+
+
+def _selection(
+    labels: str | Sequence[str],
+    profile: str | None,
+    overrides: Changes,
+    tasks: str | Iterable[str] | None,
+    fidelity: Fidelity,
+    budget: Budget,
+    protocol: str | None,
+    corpus: str | None,
+    results: Path | str,
+) -> Selection:
+    return open(results).select(
+        labels,
+        profile=profile,
+        overrides=overrides,
+        tasks=tasks,
+        fidelity=fidelity,
+        budget=budget,
+        protocol=protocol,
+        corpus=corpus,
+    )
+
+
+def _check_full_square(full_square: bool, costs: bool) -> None:
+    if full_square and not costs:
+        raise ConfigError("full_square=True has no effect without costs=True")
