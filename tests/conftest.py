@@ -1,4 +1,4 @@
-"""What every test shares: one thread a process (small tests, run side by side, compared bit for bit), and opting in."""
+"""Settings of all tests: one thread per process, because results are compared bit for bit, and opt-in markers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _leaves_out_slow(config: pytest.Config) -> bool:
-    """Unless they are asked for, by ``--slow`` or by the name of a test."""
+    """True unless the command has ``--slow`` or names a test."""
     return not config.getoption("--slow") and not any("::" in argument for argument in config.args)
 
 

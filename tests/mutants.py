@@ -74,7 +74,7 @@ def plant(source: str, number: int) -> tuple[str, str]:
 
 
 def run(folder: Path, tests: list[str], timeout: float | None) -> tuple[bool, float]:
-    """Whether the tests pass there, and the seconds that they took; what does not end in time fails."""
+    """Returns True if the tests pass there, and their seconds. Tests that do not end in time fail."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--slow", *tests]
     began = time.monotonic()
     try:

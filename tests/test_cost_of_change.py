@@ -120,7 +120,7 @@ def clone(tmp_path) -> Clone:
 
 
 def test_a_letter_costs_four_files_and_no_test(clone):
-    """Its mixers are checked as those of all letters are; theorems are not applicable, since none was worked out."""
+    """Its mixers are checked like those of other letters. Theorems are not applicable, since none was worked out."""
     for name, edits in LETTER.items():
         path = clone.root / "madbench/mixers/srg" / name
         text = path.read_text(encoding="utf-8")

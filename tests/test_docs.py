@@ -180,7 +180,7 @@ def test_python_compiles_and_calls_functions_as_they_are(page, code):
 
 
 def anchor(heading: str) -> str:
-    """What a heading is called in a link, by GitHub as by the site."""
+    """The name of a heading in a link, on GitHub and on the site."""
     return re.sub(r"[^\w\- ]", "", heading.replace("`", "").strip().lower()).replace(" ", "-")
 
 

@@ -173,7 +173,7 @@ def test_every_verb_takes_a_module_beside_built_in_labels(call, tmp_path):
 
 @pytest.mark.parametrize("kind", ["family", "task", "suite", "paper", "module"])
 def test_the_commands_that_new_prints_install_and_try_the_package(call, tmp_path, kind):
-    """Those of the package's README, in a folder of its own; what trains is planned alone."""
+    """The commands of the package's README, in a folder of its own. Commands that train only make a plan."""
     printed = call("new", kind, "blue-wave").splitlines()
     lines = [line.partition("  #")[0].split() for line in map(str.strip, printed[2:])]
     assert [words[:2] for words in lines[:2]] == [["pip", "install"], ["pytest", "blue-wave"]]

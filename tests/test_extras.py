@@ -1,4 +1,4 @@
-"""What messages advise to install can be installed: from a checkout and from a wheel, where no index has madbench."""
+"""The install commands of messages work: in a checkout, and for a wheel that is on no index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may type or write, at random with fixed seeds: our error or a result, in bounded time and memory."""
+"""Random input of users, with fixed seeds, gives our error or a result, in bounded time and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a CUDA device can show."""
+"""Tests that need a CUDA device."""
 
 from __future__ import annotations
 

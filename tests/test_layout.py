@@ -80,7 +80,7 @@ def test_no_room_imports_one_that_knows_more():
 
 @pytest.mark.slow
 def test_no_two_modules_of_a_room_know_each_other():
-    """But for labels, whose errors name what other texts would be, and the command line, whose verbs name others."""
+    """Except labels, whose errors name other families, and the command line, whose verbs name each other."""
     known = {name: {module for module in imported(path) if module != name} for name, path in MODULES.items()}
 
     def reached(start: str) -> set[str]:

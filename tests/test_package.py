@@ -1,4 +1,4 @@
-"""What comes with the package says the same thing everywhere: versions, pins, addresses."""
+"""Versions, pins and addresses are the same in all files of the repository."""
 
 from __future__ import annotations
 

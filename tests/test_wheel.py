@@ -66,7 +66,7 @@ def build(source: Path, folder: Path, epoch: str = "1700000000") -> Path:
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory) -> Path:
-    """What the wheel is built from, as another clone has it: other times, other permissions, and leftovers."""
+    """The sources of the wheel as in another clone: with other times, other permissions, and leftovers."""
     copy = tmp_path_factory.mktemp("clone")
     for name in SOURCES:
         shutil.copytree(ROOT / name, copy / name, copy_function=shutil.copyfile)

@@ -18,7 +18,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 @contextlib.contextmanager
 def never_waiting() -> Iterator[None]:
-    """What waits for the GPU is an error."""
+    """Within the block, waiting for the GPU is an error."""
     import torch
 
     with warnings.catch_warnings():

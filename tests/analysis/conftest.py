@@ -36,7 +36,7 @@ def language_results(tmp_path) -> Callable[..., Results]:
 
 @pytest.fixture
 def grid_results(tmp_path) -> Callable[..., Results]:
-    """Those of a grid whose jobs have the accuracies that ``accuracy`` gives; None for no run."""
+    """The results of a grid. ``accuracy`` gives the accuracy of each job, or None for a job without a run."""
     return functools.partial(fill_grid, tmp_path / "results")
 
 

@@ -24,7 +24,7 @@ def noise(job, scale: float) -> float:
 
 
 def accuracy(job) -> float:
-    """Of six kinds of tasks; by name what each is."""
+    """The accuracy of a job. Each task stands for one kind of column."""
     truth, place = TRUTH[job.label], PLACE[job.label]
     return {
         "compression": 0.19 + noise(job, 0.002),  # what the commonest answer gives
@@ -189,7 +189,7 @@ def heuristic_of(scores, results) -> float:
 
 @pytest.mark.slow
 def test_labels_on_which_a_profile_was_chosen_are_counted_and_do_not_judge_it(grid_results):
-    """Of ten labels five are of @choosing; the order of the others alone is the published one."""
+    """Five of ten labels are in @choosing. Only the other five have the published order."""
     published, chosen = published_scores(), MAD.Profile.load("evening").chosen_labels()
     own = [label for label in LABELS if label not in chosen]
 

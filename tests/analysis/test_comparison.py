@@ -39,7 +39,7 @@ def test_notes_speak_of_lower_values_only_where_a_column_has_them():
 
 
 def budget_text(**ratios: float) -> str:
-    """What the caption says of labels with these budgets, the first the baseline."""
+    """The sentence of the caption on labels with these budgets. The first one is the baseline."""
     frame = scored({label: [50.0, 51.0, 52.0] for label in ratios})
     frame = frame.assign(budget_ratio=frame.label.map(ratios))
     baseline, *others = ratios

@@ -72,7 +72,7 @@ def test_squares_are_the_fours_of_which_every_side_is_a_pair():
     found = [frozenset(square) for of_contrasts in squares.values() for square in of_contrasts]
 
     def is_square(four: tuple[str, ...]) -> bool:
-        """Whether each label has one neighbor in either of two contrasts among the four."""
+        """True if each of four labels has one neighbor in each of two contrasts."""
         sides = find_pairs(four)
         return len(sides) == 2 and all(len(of_contrast) == 2 for of_contrast in sides.values())
 

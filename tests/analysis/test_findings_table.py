@@ -146,7 +146,7 @@ def test_an_explanation_has_the_claim_its_pairs_its_numbers_and_its_note():
 
 
 def test_a_gain_on_the_line_is_said_to_be_there():
-    """Its p of 1 does not come from too few seeds."""
+    """The p-value of 1 is not caused by too few seeds."""
     equal = {"R-cg-q-12o": [60.0, 62.0, 64.0], "R-cg-q": [61.0, 62.0, 63.0]}
     (row,) = (row for row in findings(scored(equal)) if row.claim.name == "compression")
     assert (row.verdict, row.is_at_line) == ("not enough data", True) and row.reason.startswith(

@@ -1,4 +1,4 @@
-"""What is measured of a probe, against sets and sums over its rows one by one."""
+"""Measurements of a probe, compared with sets and sums over its rows one by one."""
 
 from __future__ import annotations
 

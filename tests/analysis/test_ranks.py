@@ -27,7 +27,7 @@ def drawn(means: dict[str, float], seeds: int, rng: np.random.Generator) -> dict
 
 
 def true_places(means: dict[str, float]) -> dict[str, tuple[int, int]]:
-    """Of each label the places that are true of it: any among those that are as good."""
+    """The true ranks of each label: all ranks among the labels that are equally good."""
     return {
         label: (1 + sum(other > mean for other in means.values()), sum(other >= mean for other in means.values()))
         for label, mean in means.items()
@@ -45,7 +45,7 @@ def true_places(means: dict[str, float]) -> dict[str, tuple[int, int]]:
     ],
 )
 def test_all_intervals_of_a_column_hold_at_once_in_95_of_100_tables(means, seeds):
-    """Of 60 tables at most three more than five in a hundred: three standard errors are 5."""
+    """At most 6 of 60 tables may fail: 5% are 3, and three standard errors are 5 more."""
     rng, places, lost = np.random.default_rng([seeds, len(set(means.values()))]), true_places(means), 0
     for _ in range(60):
         found = ranks(drawn(means, seeds, rng), is_higher_better=True)

@@ -1,4 +1,4 @@
-"""What a registration names, and what of it is noticed when it changes."""
+"""The content of a registration, and the changes of it that are noticed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def filled(whole, tmp_path) -> Path:
 
 
 def judge(file: Path) -> tuple[str, list[str]]:
-    """What is said of a registration, and the verdicts on its claims."""
+    """The sentences on a registration, and the verdicts on its claims."""
     found, results = load_registration(file, file.parent / "results")
     rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
     return " ".join(sentences(found, file, results)), [row.verdict_text for row in rows]
@@ -103,7 +103,7 @@ def judged(whole):
 
 @pytest.fixture(scope="module")
 def loaded(whole):
-    """That registration, and the experiment of it."""
+    """The registration in ``whole``, and its experiment."""
     found, results = load_registration(whole / "lag.registered.json", whole / "results")
     return found, results.experiment
 
@@ -272,7 +272,7 @@ def test_five_values_that_changed_are_listed_and_the_others_counted(count, more)
 
 
 def test_the_usual_profile_is_registered_by_its_name(tmp_path, monkeypatch):
-    """Which is the usual one may change."""
+    """Another version of madbench may have another usual profile."""
     (tmp_path / "own.yaml").write_text(f"labels: [{', '.join(LABELS)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\n")
     found, _, file = register(tmp_path / "own.yaml", tmp_path / "results")
     assert found.grid["profile"] == MAD.default
@@ -451,7 +451,7 @@ def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("ended", "is_early"), [(-1, True), (0, False), ("", True), ("soon", True)])
 def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(ended, is_early, stored, filled):
-    """Its date in the store is that of an import."""
+    """The date of its files is the date of the import."""
     store, job = stored
     registered = datetime.strptime(json.loads(filled.read_text())["registered"], "%Y-%m-%d %H:%M:%S").replace(
         tzinfo=UTC

@@ -1,4 +1,4 @@
-"""What samples are made of: the values of seeds, and the scale of their column."""
+"""The content of samples: the values of seeds, and the scale of their column."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def decided(scores: pd.DataFrame) -> str:
 
 
 def first_row(scores: pd.DataFrame) -> list[str]:
-    """Of a comparison, as text."""
+    """The first row of a comparison as text."""
     return comparison_table("R-cg-q", ["R-g-q-12o"], scores).lines[1]
 
 

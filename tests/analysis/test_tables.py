@@ -70,7 +70,7 @@ PERCENT = Column("compression", "Compr.", digits=1, better="higher", missing="-"
 
 
 def cell(*values: float, done: int | None = None, expected: int | None = None, diverged: int = 0) -> Cell:
-    """Of seeds with these accuracies, of which the last ``diverged`` are those of diverged runs."""
+    """A cell of seeds with these accuracies. The last ``diverged`` of them are from diverged runs."""
     seeds = [*values, *[4.0] * diverged]
     is_diverged = np.arange(len(seeds)) >= len(values)
     sample = Sample(np.array(seeds), ACCURACY, is_diverged)

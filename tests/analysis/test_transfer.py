@@ -55,7 +55,7 @@ def test_pairs_that_differ_here_hold_or_are_turned(both):
 
 
 def test_a_pair_differs_here_as_in_a_comparison_of_the_same_labels(both, grid_results):
-    """Of two labels there is one test, so Holm's adjustment is that of the comparison."""
+    """Two labels have one test, so Holm's adjustment equals that of the comparison."""
     here = dataclasses.replace(
         both[0], experiment=dataclasses.replace(both[0].experiment, rows=both[0].experiment.rows[:2])
     )

@@ -96,7 +96,7 @@ def test_wrong_gradients_alone_are_noticed(monkeypatch):
 
 
 def test_in_16_bits_a_path_may_err_twice_as_much_as_the_dense_one_and_no_more(monkeypatch):
-    """Where scores near zero change their sign, the dense path is as far from float64 as the others."""
+    """If scores near zero change their sign, the dense path is as far from float64 as the others."""
     errors, shape, make, paths = {"dense": 0.2, "chunked": 0.37, "sdpa": 0.43}, mixer.Shape(1, 16, 16), mixer.make, []
 
     def inexact(label, shape, setup, path="auto", n_head=2):

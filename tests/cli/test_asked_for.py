@@ -1,4 +1,4 @@
-"""What was asked for is shown, or named as missing, by every verb and of every suite."""
+"""Every verb shows the requested runs of every suite, or names them as missing."""
 
 from __future__ import annotations
 

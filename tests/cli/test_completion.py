@@ -1,4 +1,4 @@
-"""What the shell completes, asked as the script of bash asks, and once typed into a bash."""
+"""Shell completion, called as the script for bash calls it, and once typed into a real bash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs say and show of stored runs whose code was edited: of a user's module, and of this package."""
+"""Verbs on stored runs whose code was edited later: the code of a user's module, or of this package."""
 
 from __future__ import annotations
 

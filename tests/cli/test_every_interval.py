@@ -88,7 +88,7 @@ def report(results) -> str:
 
 
 def ends(found: Sample | Difference) -> list[Number]:
-    """Of the interval; None for none."""
+    """The ends of the interval. None if there is no interval."""
     low, high = found.interval if isinstance(found, Sample) else (found.low, found.high)
     return [None if math.isnan(end) else end for end in (low, high)]
 

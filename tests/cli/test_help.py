@@ -20,7 +20,7 @@ COMMANDS |= {f"lm {name}": verb for name, verb in VERBS["lm"].commands.items()}
 
 
 def written(verb):
-    """How examples call the verb: the default one of a group is left out."""
+    """The verb as examples write it: the default verb of a group is left out."""
     return "lm" if verb == "lm train" else verb
 
 

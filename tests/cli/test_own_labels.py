@@ -1,4 +1,4 @@
-"""What a suite trains where no label is named, and its plan."""
+"""The labels that a suite trains if no label is named, and their plan."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def damage(path: Path, other: Path, rng: random.Random) -> str:
 
 
 def same(before: Path, after: Path) -> bool:
-    """Whether a file means what it meant."""
+    """True if the content of a file has the same meaning as before."""
     if not after.is_file():
         return False
     if before.read_bytes() == after.read_bytes():

@@ -51,7 +51,7 @@ def is_alive(name):
 
 
 def run(task, script):
-    """What slurmd does: the script, again when it was requeued."""
+    """Runs the script like slurmd, and again after the job was requeued."""
     job_id, _, index = task.partition("_")
     environment = os.environ | {"SLURM_JOB_ID": job_id, "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1"}
     if index:

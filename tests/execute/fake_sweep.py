@@ -54,7 +54,7 @@ def pairs() -> list[list[Job]]:
 
 
 def expected(job: Job) -> Record:
-    """What an uninterrupted run gives."""
+    """The result of an uninterrupted run."""
     state = job.seed
     for _ in range(job.setting.get("steps", 1)):
         state = next_state(state)

@@ -1,4 +1,4 @@
-"""What becomes of the jobs of a group when one of them, or their process, fails: each ends by itself."""
+"""Failures in a group: if a job or the process fails, the other jobs of the group still end."""
 
 from __future__ import annotations
 

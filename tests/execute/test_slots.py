@@ -1,4 +1,4 @@
-"""How the cores of this machine are shared by the jobs of an experiment."""
+"""The division of this machine's cores among the jobs of an experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver makes of the Slurm jobs that another one left when it was killed."""
+"""A driver takes over the Slurm jobs of a driver that was killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Queue:
         (slurm / "hold").write_text("PENDING")
 
     def task(self, *seeds, train=None, policy=Policy()):
-        """What a driver that has claimed these jobs hands to its backend."""
+        """The task that a driver hands to its backend after it claimed these jobs."""
         jobs = [self.fake.make_job(seed) for seed in seeds]
         works = [self.claims.enter_context(self.store.claim(job)).absolute() for job in jobs]
         claims = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
@@ -262,7 +262,7 @@ def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue):
 
 @pytest.mark.slow
 def test_a_member_that_did_not_end_is_trained_alone(queue):
-    """Its group has given a result without it, as one that ran out of memory."""
+    """The group gave a result without this member, as if it had run out of memory."""
     queue.driver(queue.task(0, 1))
     queue.kill_driver()
     queue.end("1000", [0], error="out of memory")

@@ -1,4 +1,4 @@
-"""Which labels' code may be imported: those of a grid that the user names, unless it lies among somebody's data."""
+"""Trust in labels: code of labels in a user's grid may be imported, unless the grid lies among stored runs."""
 
 from __future__ import annotations
 

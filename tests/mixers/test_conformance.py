@@ -130,13 +130,13 @@ def ways(label):
 
 
 def gradients(mixer, x, weight):
-    """Of <output, weight>, by name."""
+    """The gradients of <output, weight>, by parameter."""
     found = torch.autograd.grad((mixer(x) * weight).sum(), list(mixer.parameters()), materialize_grads=True)
     return dict(zip(dict(mixer.named_parameters()), found))
 
 
 def second_derivatives(mixer, x, direction):
-    """Of the squared output, along a direction of x: by x and each parameter."""
+    """The derivatives of the squared output along a direction of x, then by x and by each parameter."""
     variables, how = (x.requires_grad_(), *mixer.parameters()), {"materialize_grads": True}
     (first,) = torch.autograd.grad(mixer(x).square().sum(), (x,), create_graph=True, **how)
     return dict(enumerate(torch.autograd.grad((first * direction).sum(), variables, **how)))

@@ -1,4 +1,4 @@
-"""What the mixers of other families show of themselves gives their output, or their scores, again."""
+"""The probe of a mixer of another family reproduces its output or its scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models, optimizers and suites ask of a mixer comes from its family, or is measured, and not from its names."""
+"""Traits of a mixer come from its family or are measured. They do not depend on the names of its parameters."""
 
 from __future__ import annotations
 

@@ -91,13 +91,13 @@ class Parsed(HTMLParser):
                 self._rows[-1][-1] = cell._replace(text=cell.text + text.strip("\n"))
 
     def cell(self, table: str, row: str, heading: str) -> Cell:
-        """Of the row, and in the column, with these headings."""
+        """The cell of the row and the column with these headings."""
         headings, *rows = self.tables[f"{table}-table"]
         column = [cell.text for cell in headings].index(heading)
         return next(cells for cells in rows if cells[0].text == row)[column]
 
     def field(self, name: str, i: int) -> Any:
-        """Of the ``i``-th run."""
+        """The field of the ``i``-th run."""
         return value_at(self.data["runs"].get(name, {"values": [None]}), i)
 
 

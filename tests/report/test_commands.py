@@ -25,7 +25,7 @@ def planned(labels, *, tasks, seeds, overrides=(), results="results", **choices)
 
 
 def asked(words: list[str]) -> Experiment:
-    """What ``madbench run`` makes of ``words``."""
+    """The experiment that ``madbench run`` plans for ``words``."""
     options = {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("-")}
     rest = [word for i, word in enumerate(words) if not word.startswith("-") and words[i - 1] not in options]
     labels, overrides = labels_and_overrides(rest)

@@ -1,4 +1,4 @@
-"""What is read back is what was written, and nothing else is."""
+"""A run is read back as it was written, and files with other content are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command says is done is on the disk: every file before it has its name, and its name after that."""
+"""Finished work survives a power cut: files are on the disk before they get their names, and the names are there too."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def jobs(labels, *overrides, tasks=("compression", "memorization")):
 
 
 def grouped(stored):
-    """What each protocol has: its changes of the profile, its labels and its number of runs."""
+    """The content of each protocol: its changes of the profile, its labels and its number of runs."""
     groups = by_protocol(MAD, stored, lambda job: job).values()
     return {
         (

@@ -1,4 +1,4 @@
-"""What is true of one suite is true of any: nothing outside ``suites/`` and ``papers/`` names one."""
+"""All suites are treated alike: no code outside ``suites/`` and ``papers/`` names a suite."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONSTANTS = {name.upper() for name in SUITES}
 
 
 def names_of_suites(source: str) -> set[str]:
-    """What in the source of a module names a built-in suite: a module of it, its constant, or its name as a string."""
+    """The places in a module that name a built-in suite: a module of it, its constant, or its name as a string."""
     named = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
@@ -48,7 +48,7 @@ def _is_of_a_suite(module: str) -> bool:
 
 
 def offenders() -> dict[str, list[str]]:
-    """What names a suite, by the file outside the folders that may."""
+    """The names of suites in code outside the allowed folders, by file."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE)

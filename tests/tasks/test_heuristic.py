@@ -99,7 +99,7 @@ def test_an_id_that_is_never_its_own_answer_is_no_answer_where_it_was_just_read(
 
 
 def test_a_position_that_always_asks_for_one_id_gets_it():
-    """Of two questions an example the first is always right, and the second in three of four."""
+    """Each example has two questions. The first answer is always right, the second in three of four examples."""
     assert heuristic_accuracy(Usual(**SIZES)) == pytest.approx((1 + 0.75) / 2, abs=0.01)
 
 
@@ -108,7 +108,7 @@ def test_it_is_the_same_every_time():
 
 
 def expected_most(n: int, ids: int) -> float:
-    """How often the commonest of ``n`` uniform ids is there, on average: of a multinomial, by generating functions."""
+    """The mean count of the most frequent of ``n`` uniform ids: of a multinomial, by generating functions."""
 
     def share(most: int) -> float:  # of the sequences in which none is there more often
         once = [1 / math.factorial(k) for k in range(most + 1)]

@@ -28,7 +28,7 @@ def draw_by_loop(rng, vocab_size, seq_len, noise_ids=0, frac_noise=0.0):
 
 
 def statistics(tokens, vocab_size, noise_ids):
-    """Of one sequence: counts of keys, values and noise, where the probe was and how often, sums of the ids."""
+    """Statistics of one sequence: counts of keys, values and noise, places and count of the probe, sums of the ids."""
     used = vocab_size - noise_ids
     pairs = list(zip(tokens[0::2], tokens[1::2]))
     keys = [key for key, _ in pairs if key < used]

@@ -16,7 +16,7 @@ def draw_by_loop(rng, vocab_size, seq_len, n):
 
 
 def statistics(inputs, vocab_size, n):
-    """Of one sequence: place of the first, the middle and the next-to-last token, their squares, the largest gap."""
+    """Statistics of one sequence: place of the first, middle and next-to-last token, their squares, the largest gap."""
     places = [i for i, token in enumerate(inputs) if token < vocab_size - 2]
     gaps = [b - a - 1 for a, b in zip([-1, *places], places)]
     first, middle, last = places[0], places[n // 2], places[-2]

@@ -247,7 +247,7 @@ def test_a_file_that_went_away_is_named(tmp_path):
 
 
 def limited(path: Path, **limits: int) -> str:
-    """Why the source is refused under the limits."""
+    """The reason why the source is refused under the limits."""
     (source,) = find_sources([str(path)], limits=Limits(**limits))
     with pytest.raises(ConfigError) as caught:
         list(source.documents())

@@ -118,7 +118,7 @@ def test_wandb_stores_what_was_tracked_without_a_network(tmp_path):
 
 
 def _wandb_records(path: Path) -> dict:
-    """What a file of an offline run holds."""
+    """The records in the file of an offline run."""
     from wandb.proto import wandb_internal_pb2
 
     found = {"history": [], "summary": {}}

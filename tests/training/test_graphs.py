@@ -118,7 +118,7 @@ class FakeGraph:
 
 @pytest.mark.slow
 def test_the_first_steps_of_a_shape_are_launched_and_the_next_ones_replayed(make_job, tmp_path, monkeypatch):
-    """Which step is captured when; the capture itself needs a GPU."""
+    """The steps at which a capture happens. The capture itself needs a GPU."""
     member, other = (GroupMember(make_job(epochs=9), tmp_path, print) for _ in range(2))
     step, plain = GraphStep(Stack([member])), PlainStep(other)
     step.captures, captured = True, []

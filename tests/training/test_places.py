@@ -1,4 +1,4 @@
-"""What a run says of the places that it waits for or that trained parts of it."""
+"""A run names the processes that it waits for, and the places that trained parts of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes under test run: a tiny job through ``train_distributed``, in one of several moods."""
+"""The program of the processes under test: a tiny job through ``train_distributed``, in one of several modes."""
 
 from __future__ import annotations
 

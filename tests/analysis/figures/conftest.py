@@ -19,7 +19,7 @@ ARROWS = 2.5
 
 @pytest.fixture
 def laid_out():
-    """Of a test that is about places in a figure, or about ticks, which the layout makes."""
+    """Marks a test on positions or ticks of a figure, which exist only after the layout."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What each figure makes of its frame."""
+"""The content of each figure, compared with its frame."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_33_names_cover_no_other_name_and_no_point(points):
 
 
 def crossing(one, other):
-    """Whether two segments, pairs of ends, cross within both."""
+    """True if two segments cross. A segment is the pair of its ends."""
 
     def side(a, b, c):
         return np.sign((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]))

@@ -33,7 +33,7 @@ def boxes(monkeypatch):
 
 
 def overlaps(boxes: list[Bbox], others: list[Bbox]) -> np.ndarray:
-    """Of each box with each other one, whether they share more than a pixel."""
+    """For each pair of boxes, True if they share more than a pixel."""
     ours, theirs = (np.array([box.extents for box in some]).reshape(-1, 4) for some in (boxes, others))
     low = np.maximum(ours[:, None, :2], theirs[:, :2])
     high = np.minimum(ours[:, None, 2:], theirs[:, 2:])
@@ -102,7 +102,7 @@ def test_pages_show_every_row_and_panel_once(name):
 
 
 def marks(axes):
-    """How many places are marked in a panel."""
+    """The number of marks in a panel."""
     return sum(len(line.get_xdata()) for line in axes.lines if line.get_marker() not in ("None", "", None))
 
 

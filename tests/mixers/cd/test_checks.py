@@ -198,7 +198,7 @@ def without_the_slope_of_states(monkeypatch):
 
 
 def with_twice_the_slope_of_gates(monkeypatch):
-    """Of all forms alike, so that only slopes of outputs tell."""
+    """All forms change in the same way, so that only slopes of outputs show it."""
     sound = parts.log_lambda
 
     def log_lambda(*given):
@@ -219,7 +219,7 @@ def with_steps_one_position_off_from_257(monkeypatch):
 
 
 def with_even_positions_alone_from_257(monkeypatch):
-    """Of all forms alike, so that only the loops tell."""
+    """All forms change in the same way, so that only the loops show it."""
     sound = projections.rotate
 
     def rotate(x, position):

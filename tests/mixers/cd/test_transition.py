@@ -113,7 +113,7 @@ def test_blocks_of_a_bounded_decay_equal_the_loops(is_before):
 
 
 def test_a_bound_is_used_where_its_exponents_fit():
-    """Where gates are far below it, exponents that rely on it overflow."""
+    """If gates are far below the bound, exponents that rely on it overflow."""
     d = sample(9, "channel", True, False)
     d = replace(d, log_gate=torch.full_like(d.log_gate, -1000.0), least_log_gate=-5.0)
     assert not forms.split(d, 8).scores.isfinite().all()

@@ -50,7 +50,7 @@ COSTLY = {"path dense", "path chunked", "path tiled", "sequences", "bfloat16", "
     "label, left_out", [("S-p", ()), ("R-c", ()), ("G-pcg-q-12", COSTLY), ("R-q-12o", ()), ("D-pcgka-v-12o", ())]
 )
 def test_every_check_of_a_label_holds(label, left_out):
-    """But for those of the appendices, which have a file of their own."""
+    """The checks of the appendices have a file of their own."""
     names = {*checks_of(label)} - APPENDICES - {*left_out}
     outcomes = checks.run_checks(label, names=names)
     assert {"parameters", "causality", "steps"} <= {outcome.check.name for outcome in outcomes}
@@ -247,7 +247,7 @@ def sum_squares_in_bfloat16(monkeypatch):
 
 
 def scale_gradient_of_tables(name, factor):
-    """Of one path alone."""
+    """Scales the gradients of tables in one path only."""
 
     def sabotage(monkeypatch):
         sound = tiles.Sheet.unmix
@@ -350,7 +350,7 @@ def forget_a_tap(monkeypatch):
 
 
 def skip_a_group(monkeypatch):
-    """Of sequences that share their tiles, the gradients of all tables but the first group's."""
+    """Takes the first group of sequences that share their tiles twice, in place of the last group."""
     sound = tiled._Pass._groups
 
     def groups(self):

@@ -55,7 +55,7 @@ def test_peak_memory_of_chunked_grows_with_the_length_and_of_dense_with_its_squa
 
 @pytest.mark.slow
 def test_the_peak_of_tiles_is_found_without_data():
-    """Where only the first sequences are walked over."""
+    """Only the first sequences are walked over."""
 
     def peak(mode):
         with mode:

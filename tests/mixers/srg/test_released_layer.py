@@ -89,7 +89,7 @@ def released(weights: dict[str, torch.Tensor], variant: Variant, n_head: int, x:
 
 
 def both(label, make_mixer, randn, length=LENGTH, path="dense", **settings):
-    """What the release makes of an input and ours of the same parameters, each with the gradient of the input."""
+    """The outputs of the released layer and of ours with the same parameters, each with the gradient of the input."""
     mixer = make_mixer(label, d_model=128, max_len=LONGEST, path=path, chunk=2, **settings)
     assert mixer.allocation.qk_width >= 4  # of one pair of coordinates both rotations are the same
     results = []

@@ -1,4 +1,4 @@
-"""What the equations promise: causality, truncation invariance in the lag layout, and positions from offsets."""
+"""Consequences of the equations: causality, truncation invariance of the lag layout, and positions from offsets."""
 
 from __future__ import annotations
 

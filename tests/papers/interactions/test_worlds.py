@@ -24,7 +24,7 @@ from madbench.papers.interactions.worlds import (
 
 
 def collisions(y: np.ndarray, x: np.ndarray, size: int, radius: int) -> np.ndarray:
-    """How many other discs each meets while all move right until x = size - 1, on a grid whose y wraps."""
+    """The number of other discs that each disc meets. All move right until x = size - 1, on a grid whose y wraps."""
     met = np.zeros((len(y), len(y)), bool)
     for step in range(size):
         places = np.minimum(x + step, size - 1)

@@ -41,7 +41,7 @@ def nan_memory(monkeypatch):
 
 @pytest.fixture(scope="session")
 def device():
-    """Where kernels run: on the CPU in Triton's interpreter, otherwise on a GPU."""
+    """The device of kernels: the CPU with Triton's interpreter, otherwise a GPU."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         return "cpu"
     if not torch.cuda.is_available():

@@ -111,7 +111,7 @@ def test_what_applies_to_which_label():
 
 
 def failing(label, *names):
-    """Which of the named checks fail."""
+    """The named checks that fail."""
     every = {check.name: check for check in family_of(label).checks(parse(label))}
     return {name for name in names if run_check(every[name]).verdict == "fail"}
 

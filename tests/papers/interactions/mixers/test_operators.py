@@ -88,7 +88,7 @@ def tuple_attention(mixer, x):
 
 
 def gradients_of(y, variables):
-    """Of the squares; zero of what a sequence without tuples does not use."""
+    """The gradients of the sum of squares. Zero for parameters that a sequence without tuples does not use."""
     return torch.autograd.grad(y.square().sum(), variables, materialize_grads=True)
 
 
