@@ -20,6 +20,7 @@ from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.mdn import MDN
+from madbench.mixers.named.mesanet import MesaNet
 from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
 from madbench.mixers.named.moba import MoBA
@@ -41,6 +42,7 @@ _ALL: tuple[type[Operator], ...] = (
     Comba,
     PGDN,
     MDN,
+    MesaNet,
     Mamba2,
     Mamba3,
     MLSTM,

@@ -1,0 +1,55 @@
+"""The queries of a Mesa layer: q*_t = (P_t + Diag(ridge))^(-1) q_t for P_t = alpha_t P_(t-1) + beta_t k_t k_t^T.
+
+Each row has a matrix of its own, which is made from the matrix before its block and from the rows of the block.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from madbench.mixers.cd.decays import masked_exp, split_rows
+from madbench.mixers.recompute import recompute
+from madbench.mixers.tracing import is_symbolic
+
+BLOCK = 16  # rows per block; P is passed from block to block
+MOST_KEPT = 2**25  # numbers of the matrices of all rows that are kept for the backward pass; more are recomputed
+
+
+def solve_queries(
+    q: Tensor, k: Tensor, beta: Tensor, log_alpha: Tensor, ridge: Tensor, before: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Returns q* (B, H, T, K), and the last P (B, H, K, K).
+
+    q and k are (B, H, T, K), beta and log alpha are (B, H, T), and the ridge is (H, K) and positive. ``before`` is P
+    before the first row, or None for zeros.
+    """
+    length, width = q.shape[2:]
+    is_single = is_symbolic(length)
+    size = length if is_single else min(BLOCK, length)
+    q, k = split_rows(q, size), split_rows(k, size)
+    beta, log_alpha = (split_rows(side[..., None], size) for side in (beta, log_alpha))
+    c = log_alpha.double().cumsum(-2)
+    leaving, survives = (c[..., -1:, :] - c).to(k.dtype).exp(), c[..., -1:, :].to(k.dtype).exp()
+    inflow = k.mT @ (k * beta * leaving)
+    state, states = torch.zeros_like(inflow[:, :, 0]) if before is None else before, []
+    for survive, new in zip(survives.unbind(2), inflow.unbind(2)):
+        states.append(state)
+        state = survive * state + new
+    rows = (q, k, beta, c, torch.stack(states, dim=2))
+    if is_single or q.numel() * width <= MOST_KEPT:
+        solved = _solve(*rows, ridge)
+    else:
+        blocks = zip(*(side.split(1, dim=2) for side in rows))
+        solved = torch.cat([recompute(_solve, *block, ridge) for block in blocks], dim=2)
+    return solved.flatten(2, 3)[:, :, :length], state
+
+
+def _solve(q: Tensor, k: Tensor, beta: Tensor, c: Tensor, start: Tensor, ridge: Tensor) -> Tensor:
+    """q* of blocks (B, H, Z, C, K) that start after ``start`` (B, H, Z, K, K). c is the sum of log alpha so far."""
+    mask = torch.ones(c.shape[-2], c.shape[-2], dtype=torch.bool, device=c.device).tril()
+    decay = masked_exp((c - c.mT).to(k.dtype), mask)
+    squares = (k[..., :, None] * (beta * k)[..., None, :]).flatten(-2)
+    matrices = decay @ squares + c.to(k.dtype).exp() * start.flatten(-2)[..., None, :]
+    matrices = matrices.unflatten(-1, start.shape[-2:]) + torch.diag_embed(ridge)[:, None, None]
+    return torch.linalg.solve(matrices, q[..., None]).squeeze(-1)
