@@ -1,8 +1,8 @@
 """Builds the documentation as a site, without network, and checks it: ``python docs/build.py``.
 
-The pages of ``docs/pages`` are copied to ``build/docs``, what is made from the code is put in (``docs/filled.py``,
-``docs/reference.py``), Zensical makes the site, and every link, anchor and picture of it is followed. A warning is an
-error.
+The pages of ``docs/pages`` are copied to ``build/docs``. ``docs/filled.py`` and ``docs/reference.py`` add the parts
+that are made from the code. Zensical makes the site, and every link, anchor and picture of the site is followed. A
+warning is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reference import REFERENCE, reference_page  # noqa: E402
 
 
 def write_pages(folder: Path) -> None:
-    """The source of the site in ``folder``: every page filled, the reference and the pictures."""
+    """Write the source of the site to ``folder``: the completed pages, the reference and the pictures."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs" / "pages", folder / "pages")
     shutil.copy(ROOT / "docs" / "mkdocs.yml", folder)
@@ -37,7 +37,7 @@ def write_pages(folder: Path) -> None:
 
 
 def unlisted_pages(folder: Path) -> list[str]:
-    """Pages that the navigation of ``mkdocs.yml`` does not list, and those it lists that are not there."""
+    """Pages that the navigation of ``mkdocs.yml`` does not list, and listed pages that do not exist."""
     listed = set(re.findall(r"[\w/-]+\.md", (folder / "mkdocs.yml").read_text(encoding="utf-8")))
     there = {page.relative_to(folder / "pages").as_posix() for page in (folder / "pages").rglob("*.md")}
     return [f"{page}: not in the navigation" for page in sorted(there - listed)] + [
@@ -46,7 +46,7 @@ def unlisted_pages(folder: Path) -> list[str]:
 
 
 def build(folder: Path) -> list[str]:
-    """Everything that is wrong with the site, which is built in ``folder / "site"``."""
+    """Build the site in ``folder / "site"``, and return everything that is wrong with it."""
     write_pages(folder)
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", "mkdocs.yml"]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)

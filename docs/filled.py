@@ -1,10 +1,11 @@
-"""Fills the pages with what stands elsewhere, and rewrites the tables that commands make.
+"""Inserts generated and included text into the pages, and rewrites the tables that commands make.
 
-``python docs/filled.py`` runs the command beside each table of the README and the pages and writes what it prints.
-A table is marked by a comment before it: ``<!-- made: madbench table ... --results results/quick -->``, of the runs in
-``results/measured/quick.tar.xz`` (``results/quick+evening``: in both archives), or ``<!-- copied: FILE "first words"
--->`` from another page. While the site is built ``<!-- include: FILE -->`` and ``<!-- items: PAPER -->`` are put in,
-the items in place of the line below, and ``<!-- operators -->``, the named operators from their own files.
+``python docs/filled.py`` makes the marked tables of the README and the pages again. The mark is a comment before the
+table. ``<!-- made: madbench table ... --results results/quick -->`` marks what this command prints for the runs in
+``results/measured/quick.tar.xz`` (``results/quick+evening``: for the runs in both archives). ``<!-- copied: FILE "first
+words" -->`` marks a table of another page. Three other marks are replaced only when the site is built: ``<!-- include:
+FILE -->`` by the file, ``<!-- items: PAPER -->`` and the line below it by the items of a paper, and ``<!-- operators
+-->`` by tables of the named operators.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def pages() -> list[Path]:
 
 
 def fill(text: str, page: Path) -> str:
-    """``text`` of a page with its includes and items, and without links that leave the site."""
+    """``text`` of a page with the included text in place of its marks, and without links that leave the site."""
     text = re.sub(r'<!-- include: (\S+?)(?: from "(.*?)")? -->', lambda match: _included(*match.groups()), text)
     text = re.sub(r"<!-- notebook: (\S+) -->", lambda match: notebook_page(ROOT / match[1]), text)
     text = re.sub(r"<!-- items: (\w+) -->\n.*", lambda match: _items(match[1]), text)
@@ -52,7 +53,7 @@ def _included(file: str, start: str | None) -> str:
 
 
 def _items(name: str) -> str:
-    """Every item of a paper: what it is, its state here, the last verdict, the command, and the note."""
+    """A table of every item of a paper: what it is, its state here, the last verdict, the command, and the note."""
     from madbench.cli.printing import duration
     from madbench.papers import load_paper
 
@@ -86,7 +87,7 @@ def _items(name: str) -> str:
 def _operators() -> str:
     """Two tables of all named operators: definitions with formulas, and costs at one size, counted and measured.
 
-    The measured ratios are those of ``OPERATOR_TIMES``, which ``python docs/filled.py --operators`` writes.
+    The measured ratios come from the file ``OPERATOR_TIMES``, which ``python docs/filled.py --operators`` writes.
     """
     from madbench.mixers import solve
     from madbench.mixers.named.arguments import choices
@@ -154,7 +155,7 @@ def _anchor(item) -> str:
 
 
 def rewritten(text: str, made: Callable[[str], str]) -> str:
-    """``text`` with every marked table as its command makes it now; ``made(command)`` gives Markdown."""
+    """``text`` with every marked table made again. ``made(command)`` returns the output of a command as Markdown."""
 
     def table(match: re.Match) -> str:
         kind, source, old = match.groups()
@@ -172,7 +173,7 @@ def rewritten(text: str, made: Callable[[str], str]) -> str:
 
 
 def parts(command: str) -> tuple[list[str], str]:
-    """The words of a command of madbench without those of its results, files in full; the name of its results."""
+    """The words of a command without ``--results``, with full paths of files, and the name of its results."""
     words = [str(ROOT / word) if word.startswith("results/measured/") else word for word in shlex.split(command)[1:]]
     if "--results" not in words:
         return words, ""
@@ -181,7 +182,7 @@ def parts(command: str) -> tuple[list[str], str]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command of madbench prints as Markdown, with the runs that come with the repository in ``folder``."""
+    """What a command of madbench prints as Markdown. Its runs are first imported into ``folder``."""
     words, name = parts(command)
     call, results = [sys.executable, str(ROOT / "cli.py")], folder / (name or "no results")
     if name and not results.exists():
@@ -193,7 +194,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Rewrites the tables of all pages; with ``--verdicts RESULTS`` the verdicts of the papers' items too.
+    """Rewrites the tables of all pages. ``--verdicts RESULTS`` also rewrites the verdicts of the papers' items.
 
     ``--operators`` measures the times of the named operators instead.
     """

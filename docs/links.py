@@ -30,7 +30,7 @@ class _Page(HTMLParser):
 
 
 def broken_links(site: Path) -> list[str]:
-    """Links, anchors and files of the pages below ``site`` that lead nowhere, and what they load from the network."""
+    """Broken links, anchors and files of the pages below ``site``, and what these load from the network."""
     pages = {path: _Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
     broken = []
     for path, page in pages.items():

@@ -1,4 +1,4 @@
-"""A notebook as a page of the documentation: its text, its code, and what the code gave, as the notebook has it."""
+"""A notebook as a page of the documentation: its text, its code, and the stored outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def notebook_page(notebook: Path) -> str:
-    """The page in Markdown, with the figures in it."""
+    """The page in Markdown, with embedded figures."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     parts = []
     for cell in cells:
@@ -24,7 +24,7 @@ def notebook_page(notebook: Path) -> str:
 
 
 def _output(output: Mapping[str, Any]) -> str:
-    """An output in its richest form that a page can have; nothing for messages on stderr."""
+    """An output in the richest form that a page can show. Empty for messages on stderr."""
     data = output.get("data", {})
     if "image/png" in data:
         content = "".join("".join(data["image/png"]).split())

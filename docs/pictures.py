@@ -31,7 +31,7 @@ WIDTH, ROW, LETTER, LEFT, TOP = 700, 32, 23, 22, 16
 
 
 def label_picture(label: str) -> str:
-    """SVG of ``label`` (S, R, G, D), its letters below a line each that says what the letter does."""
+    """SVG of ``label`` (S, R, G, D). Below it, one line per letter says what the letter does."""
     segments = {letter.letter: letter.segment for letter in LETTERS}
     names = {letter.letter: letter.name for letter in LETTERS}
     letters = [(i, letter) for i, letter in enumerate(label) if letter in segments]
@@ -78,7 +78,7 @@ WAY = ("G-cg-q-12o", "Label", "Allocation, mixer", "model, data", "Job", "Record
 
 
 def house_picture() -> str:
-    """SVG of the packages of madbench by floor, and of what a label becomes on its way up."""
+    """SVG of the packages of madbench as floors of a house, and of what each floor makes from a label."""
     width, floor, left, right = 760, 62, 180, 20
     height = floor * len(FLOORS) + 72
     text = 'font-family="system-ui, DejaVu Sans, sans-serif"'

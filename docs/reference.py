@@ -98,7 +98,7 @@ def _docstring(thing: griffe.Object) -> str:
 
 
 def _described(thing: griffe.Object, home: str, level: int = 2) -> list[str]:
-    """Heading, signature, docstring and, of a class, fields and methods."""
+    """Heading, signature and docstring, and for a class also its fields and methods."""
     parts = [f"{'#' * level} `{thing.name}` {{ #{home}.{thing.name} }}"]
     if isinstance(thing, griffe.Function):
         return [*parts, f"```python\n{_signature(thing)}\n```", _docstring(thing)]
@@ -117,13 +117,13 @@ def _described(thing: griffe.Object, home: str, level: int = 2) -> list[str]:
 
 
 def _comment(field: griffe.Attribute) -> str:
-    """The comment behind a field, which says what it is where no sentence follows."""
+    """The comment at the end of a field's line, for fields without a docstring."""
     line = field.source.splitlines()[0] if field.source else ""
     return line.partition("  # ")[2].strip()
 
 
 def reference_page(title: str, modules: dict[str, tuple[str, ...]]) -> str:
-    """The page ``title`` with the named things of each module; raises ``KeyError`` for one that is not there."""
+    """The page ``title`` with the named definitions of each module. Raises ``KeyError`` for a missing name."""
     parts = [f"# {title}", "Written from the docstrings of the source."]
     for module, names in modules.items():
         for name in names or map(str, _package().exports):

@@ -76,7 +76,7 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
         if entry["name"] in [claim.name for claim in before]:
             raise ConfigError(f"{path}: has a claim {entry['name']!r} already; give this one another --name")
         if not re.search(r"^claims:[ \t]*(#.*)?$", text, re.MULTILINE):
-            raise ConfigError(f"{path}: expected 'claims:' on a line of its own, with a claim a list item below it")
+            raise ConfigError(f"{path}: expected a line 'claims:', with one list item per claim below it")
     indent = (re.search(r"^claims:[^\n]*\n(?:\s*#[^\n]*\n|\s*\n)*( *)- ", text, re.MULTILINE) or ["", "  "])[1]
     dumped = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=10_000)
     lines = "".join(f"{indent}{line}\n" for line in dumped.splitlines())

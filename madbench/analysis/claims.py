@@ -192,7 +192,7 @@ def load_claims_file(source: str | Path) -> ClaimsFile:
     names = [claim.name for claim in claims]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{path}: claims: {name!r} is there twice; give each claim a name of its own")
+            raise ConfigError(f"{path}: claims: two claims are named {name!r}; give each its own name")
     complete_claims = tuple(complete(claim, f"{path}: claims: {claim.name}") for claim in claims)
     return replace(file, claims=complete_claims)
 
@@ -290,7 +290,7 @@ def complete(claim: Claim, where: str) -> Claim:
             raise ConfigError(f"{where}: {key}: expected a number of at least 0, got {getattr(claim, key)}")
     expectations = {claim.expectation(name) for name in claim.quantities}
     if claim.by and (expectations != {"gain"} or claim.reach):
-        raise ConfigError(f"{where}: by has an effect on a claim of a gain without reach alone")
+        raise ConfigError(f"{where}: by has an effect only on a claim of a gain without reach")
     if claim.within and "gain" in expectations:
         raise ConfigError(
             f"{where}: within has no effect on a claim of a gain; write by, or '>=' or '~' for no difference"
@@ -318,7 +318,7 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
         if not pairs:
             factors = dict.fromkeys(key.factor for key in pairs_by)
             raise ConfigError(
-                f"no two of these labels differ in {factor!r} alone{did_you_mean(factor, factors)}; they have pairs in:"
+                f"no two of these labels differ only in {factor!r}{did_you_mean(factor, factors)}; they have pairs in:"
                 f" {', '.join(factors) or 'nothing'}"
             )
         return pairs, ">"

@@ -23,7 +23,7 @@ from madbench.suites import Suite, size_of
 from madbench.suites.scoring import JobOutcome
 
 MOST_REASONS = 3
-NOT_NAMED = "name it in the command, and its code is counted"
+NOT_NAMED = "name it in the command to count its code"
 MIB = 2**20
 
 

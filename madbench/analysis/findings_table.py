@@ -191,15 +191,15 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
     texts = []
     if scaled := next((row for row in rows if not math.isnan(row.published_line)), None):
         texts.append(
-            "Lines that are shares of published accuracies are scaled by the distance from the heuristic to a perfect"
-            f" score, on {heading(scaled.quantity)} by {scaled.line / scaled.published_line:.2f}. --unscaled keeps the"
-            " paper's points."
+            "Thresholds that are shares of published accuracies are scaled by the distance from the heuristic to a"
+            f" perfect score, on {heading(scaled.quantity)} by {scaled.line / scaled.published_line:.2f}. --unscaled"
+            " keeps the paper's points."
         )
     texts += [
         "Ours: mean over seeds and pairs. ±: half-width of its 95% confidence interval, or [low, high] if some seeds"
         " solve the task. In brackets: no interval.",
-        f"Verdict: the gain is on this side of the line, with p of at most {LEVEL}, Holm-corrected for {_tests(rows)}."
-        " The line is 0 unless the claim asks for more (--explain NAME).",
+        f"Verdict: the gain is on this side of the threshold, with p of at most {LEVEL}, Holm-corrected for"
+        f" {_tests(rows)}. The threshold is 0 unless the claim asks for more (--explain NAME).",
         *_margins(rows),
         "Not testable: neither label has learned the task, or both solve it. A verdict needs at least"
         f" {LEAST_SEEDS} seeds.",

@@ -96,12 +96,12 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
     mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
     grid = from_mapping(GridFile, mapping, str(path))
     if grid.claims_from and claims_from not in ("", grid.claims_from):
-        raise ConfigError(f"{path}: claims_from: {grid.claims_from}, and --claims {claims_from}; give one of both")
+        raise ConfigError(f"{path}: claims_from: {grid.claims_from}, and --claims {claims_from}; give only one")
     named = grid.claims
     claims_from = grid.claims_from or claims_from or _paper_with(named, made, str(path))
     claims = load_claims(_beside(path, claims_from) if grid.claims_from else claims_from)
     if unknown := [name for name in named if name not in {claim.name for claim in claims}]:
-        remedy = f"these are the claims of {claims_from}; for claims in a file of yours write claims_from: FILE.yaml"
+        remedy = f"these are the claims of {claims_from}; for your own claims write claims_from: FILE.yaml"
         hint = did_you_mean(unknown[0], [claim.name for claim in claims])
         raise ConfigError(f"{path}: claims: no claim {unknown[0]!r}{hint}; {remedy}")
     frozen = _claims(named, claims, made, str(path))
@@ -326,7 +326,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
 
     lacking = lacking_runs(results)
     early = early_runs(registration, results)
-    for when, words in {"earlier": "ended before the registration", "unknown": "have no time of their end"}.items():
+    for when, words in {"earlier": "ended before the registration", "unknown": "have no end time"}.items():
         if names := [name for name in jobs if early.get(name) == when]:
             text.append(
                 f"{len(names)} of {len(jobs)} runs {words}; verdicts that use them are exploratory: {named(names)}"
@@ -344,7 +344,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
             for then, now in zip(*both)
             if then.verdict != now.verdict
         ]
-        text.append(f"With the present lines: {'; '.join(other_verdicts) or 'the same verdicts'}.")
+        text.append(f"With the present thresholds: {'; '.join(other_verdicts) or 'the same verdicts'}.")
     if others := changed_claims(registration):
         text.append(f"Claims changed after the registration, judged as registered: {', '.join(others)}.")
     if lacking:

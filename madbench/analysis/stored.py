@@ -70,7 +70,7 @@ class Selection(Query):
 
         if table := result_table(results, **choices):
             return table
-        raise StoreError(f"{self.results}: no result yet, every run asked for failed; madbench ls sweeps says why")
+        raise StoreError(f"{self.results}: no result yet: all of these runs failed; madbench ls sweeps says why")
 
     def compare(self, within: float | Mapping[str, float] | None = None, has_deviations: bool = False) -> Listing:
         """The first label compared with each of the others (:func:`madbench.analysis.comparison.comparison_table`).
@@ -91,7 +91,7 @@ class Selection(Query):
         compared = {row.label for row in table.rows}
         begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
         unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]
-        whole = " of which both have a whole seed"
+        whole = " with a complete seed of both"
         if not compared:
             raise StoreError(f"{self.results}: {among.format('task')}{whole if unfinished else ''}")
         for label in others:

@@ -246,7 +246,7 @@ def _rows_of_protocol(
     if len(groups) > 1:
         error = SeveralProtocols(
             f"the runs of {plural(suite)} follow {len(groups)} protocols, which cannot be compared; choose one "
-            f"with --protocol ID, or with what tells it apart:\n{listed(chosen)}"
+            f"with --protocol ID, or with the options that only it has:\n{listed(chosen)}"
         )
         error.listed = listed(chosen)
         raise error

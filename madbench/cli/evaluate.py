@@ -39,7 +39,7 @@ def evaluate(
     windows: option(int | None, "Number of windows, evenly spaced.", min=1, show_default="as in training") = None,
     limit: option(
         int | None,
-        "With --tasks: number of questions; of lm-evaluation-harness the first ones.",
+        "With --tasks: number of questions; those of lm-evaluation-harness are its first ones.",
         min=1,
         show_default="200; all for lm-evaluation-harness",
     ) = None,

@@ -41,7 +41,7 @@ def findings(
     ) = None,
     unscaled: option(
         bool,
-        "Keep thresholds that are shares of published accuracies in the paper's points.",
+        "Do not scale thresholds that are shares of published accuracies: keep the paper's points.",
         "--unscaled",
         rare=EVERY_VERB,
     ) = False,
@@ -75,12 +75,12 @@ def findings(
     accuracies are scaled to the profile, by the distance from a heuristic to a
     perfect score; --unscaled keeps the paper's points.
 
-    --power: the number of seeds with which a gain beyond the threshold is found
-    with a probability of 80%, if the true gain is the measured one, and if it is
-    --true-gain. It uses the variance of the stored seeds, needs two seeds of
-    every label, and divides the level by the number of tests. Default of
-    --true-gain: no difference for a claim of no difference, twice the threshold
-    for a claim of a gain, and the published gain if the threshold is 0.
+    --power: the number of seeds that find a gain beyond the threshold with a
+    probability of 80%, for two true gains: the measured one and --true-gain. It
+    uses the variance of the stored seeds, needs two seeds of every label, and
+    divides the level by the number of tests. Default of --true-gain: no
+    difference for a claim of no difference, twice the threshold for a claim of a
+    gain, and the published gain if the threshold is 0.
 
     --registered FILE judges what madbench register wrote. Verdicts are
     provisional until every run has a result. The verdict says how many runs
@@ -116,7 +116,7 @@ def findings(
         if explain is not None:
             raise ConfigError(f"--explain {explain}: has no effect with --registered")
         if unscaled:
-            raise ConfigError("--unscaled: has no effect with --registered, which has its own lines")
+            raise ConfigError("--unscaled: has no effect with --registered, which has its own thresholds")
         if claims is not None:
             raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
         print_registered(words, registered, stored, printed)

@@ -66,20 +66,20 @@ def inspect(
 
     The tables have one row per layer and head, with means over rows and examples:
 
-    Active     share of slots with a score above zero (R, G); scores that are
-               symmetric about zero give one half (Proposition I.3). Overlap with
-               the row before, by lag and by slot, and that of independent sets of
-               these sizes. Share of slots that change sides if the input moves by
-               1%.
+    Active     share of slots with a score above zero (R, G). It is one half for
+               scores that are symmetric about zero (Proposition I.3). Overlap
+               with the row before, by lag and by slot, and the overlap of
+               independent sets of the same sizes. Share of slots whose score
+               changes its sign if the input changes by 1%.
     Weights    effective number of keys of a row; coefficients near zero (~0, at
                most 0.001), near one (~1, from 0.9) and negative, in percent;
                weights by lag; overlap with the row before.
     Kernels    learned R(1), R(2): the size of p and of the low-rank part K
-               relative to the identity; the shares of K that are a shift, an
+               relative to the identity, and the shares of K that are a shift, an
                average over all tokens or over a window of the newest, or that
                depend only on the offset (Appendix I). In percent, with the 95%
-               quantile of random tables in brackets; * is above it. A shift is
-               relative to the most that the rank allows.
+               quantile of random tables in brackets; * marks a larger share. The
+               share of a shift is relative to the largest that the rank allows.
     Gates      mean, spread, and shares that are nearly closed (0.1) or open
                (0.9).
     Matrices   learned effects between tokens, if the mixer can name them; their

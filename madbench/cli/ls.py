@@ -56,7 +56,7 @@ def ls(
       madbench ls profiles                  sizes and schedules, suite by suite
       madbench ls profiles mad              and what KEY=VALUE changes in MAD
       madbench ls runs R-c training.epochs=20
-      madbench ls runs -f json               all of each run but its curve
+      madbench ls runs -f json               all of each run except its curve
       madbench ls sweeps --results /data/runs --watch
     """
     as_json = format == "json"
@@ -68,7 +68,7 @@ def ls(
     if results is not None and kind not in (None, "runs", "sweeps"):
         raise ConfigError(f"ls {kind}: --results has no effect; only runs and sweeps are in a results folder")
     if watch and kind != "sweeps":
-        raise ConfigError("--watch has no effect but on sweeps: madbench ls sweeps --watch")
+        raise ConfigError("--watch has an effect only on sweeps: madbench ls sweeps --watch")
     if kind == "sweeps":
         print_sweeps(results or RESULTS, watch, as_json)
         return

@@ -93,9 +93,9 @@ def new(
     A ~ B    A is as good as B: gain and loss are smaller than the number after
              within, by two one-sided tests. A = B is the same.
     A >= B   A is no worse than B: a loss is smaller than the number after within.
-    Both sides are labels or sets. The mean over their pairs decides; with every
-    in front each pair must fulfill the claim. FACTOR in LABELS has the pairs of
-    these labels that differ only in that factor.
+    Both sides are labels or sets. The mean over their pairs decides. If the
+    sentence begins with every, the claim must hold for each pair. FACTOR in
+    LABELS has the pairs of these labels that differ only in that factor.
 
     [bold]Examples[/bold]
 
@@ -146,7 +146,7 @@ def _identifier(kind: str, name: str) -> str:
         near = "_".join(re.findall("[a-z0-9]+", name.lower())).lstrip("0123456789_")[:MOST_LETTERS].rstrip("_")
         hint = f"; did you mean {near!r}?" if near else f", such as my_{kind}"
         raise ConfigError(
-            f"{where}: expected lower-case letters, digits, - and _, a letter first, {MOST_LETTERS} at most{hint}"
+            f"{where}: expected at most {MOST_LETTERS} lower-case letters, digits, - and _, a letter first{hint}"
         )
     if fault := KINDS[kind].fault_of_name(snake):
         raise ConfigError(f"{where}: {fault}")

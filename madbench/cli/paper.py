@@ -120,7 +120,7 @@ def paper(
     [bold]Examples[/bold]
 
       madbench paper                                  the papers
-      madbench paper hypermlp                         all that one holds
+      madbench paper hypermlp                         every item of a paper
       madbench paper hypermlp table1 --dry-run        what it takes here
       madbench paper coefficients principle3          trained, measured, judged
       madbench paper hypermlp table1 --seeds 0-2 training.epochs=20

@@ -62,9 +62,9 @@ VERBS_THAT_TRAIN = ("run", "sweep", "train")
 def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] = lambda words: None) -> Callable:
     """A command for ``verb`` with one option per field of its dataclass arguments.
 
-    ``completion_of`` returns the completion for a :class:`Completes`. Labels among the words of the command were typed
-    by the user, so their code may be imported (:mod:`madbench.labels.trust`). These labels, the sets among them and
-    ``--rename`` give the names by which the command shows labels.
+    ``completion_of`` returns the completion for a :class:`Completes`. The user typed the labels among the words of the
+    command, so the code of these labels may be imported (:mod:`madbench.labels.trust`). The command shows each label as
+    it was typed, or by the name that its set or ``--rename`` gives.
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}

@@ -42,10 +42,13 @@ class LayoutOptions:
         rare=EVERY_VERB,
     ) = None
     no_title: option(
-        bool, "Leave out the title; for a single column, in the caption file.", "--no-title", rare=EVERY_VERB
+        bool, "Leave out the title, also in the caption file of --width single.", "--no-title", rare=EVERY_VERB
     ) = False
     no_caption: option(
-        bool, "Leave out the sentences below; for one column, in the caption file.", "--no-caption", rare=EVERY_VERB
+        bool,
+        "Leave out the sentences below the figure, also in the caption file of --width single.",
+        "--no-caption",
+        rare=EVERY_VERB,
     ) = False
 
     @property
@@ -87,8 +90,8 @@ def plot(
     learning    accuracy or loss of the MAD runs against the step
     loss        losses of language models, on training batches and validation text
     effects     the effect of each factor of the labels, as in madbench attribute
-    budget      accuracy and L5 against parameters, FLOPs or state (--cost), with the
-                Pareto front
+    budget      accuracy and L5 against parameters, FLOPs or state (--cost),
+                with the Pareto front
     difficulty  accuracy against length, vocabulary, examples and noise
 
     With more than eight labels, learning, loss and difficulty highlight the best

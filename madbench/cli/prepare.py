@@ -47,7 +47,7 @@ def prepare(
     max_document: option(
         float, "Largest document, in MB; it takes ten times as much memory.", min=0, rare=EVERY_VERB
     ) = 256,
-    max_total: option(float, "Most text in all, in MB.", min=0, rare=EVERY_VERB) = 100_000,
+    max_total: option(float, "Limit of all text, in MB.", min=0, rare=EVERY_VERB) = 100_000,
     skip_bad: option(bool, "Leave out and count rows without a text, instead of an error.", "--skip-bad") = False,
     force: option(bool, "Replace another corpus in the folder when the new one is complete.", "--force") = False,
     format: FormatOption = "terminal",

@@ -21,9 +21,9 @@ def sample(
     prompt: option(str, "Text to continue.", show_default="the start of a document") = "",
     tokens: option(int, "Most tokens to write; the end of a document ends the text.", min=1, max=1_000_000) = 200,
     temperature: option(
-        float, "Below 1 favors likely tokens, above 1 unlikely ones; 0 takes the likeliest.", min=0
+        float, "Below 1 favors likely tokens, above 1 unlikely ones; 0 always takes the likeliest.", min=0
     ) = 0.8,
-    top_k: option(int | None, "Draw only from this many likeliest tokens.", min=1) = None,
+    top_k: option(int | None, "Draw only from this number of likeliest tokens.", min=1) = None,
     seed: option(int, "Seed of the draws.", min=0) = 0,
     corpus: option(Path | None, "Folder of the corpus with the tokenizer, if it was moved.") = None,
     tokenizer: options.TokenizerOption = None,
@@ -35,8 +35,8 @@ def sample(
     """Write text with a trained language model.
 
     Tokens go one by one through the caches of the mixers. Beyond the context of
-    the model each new token reads the newest tokens of a context again, which is
-    slower. The text is printed as it is made; the speed follows at the end.
+    the model, its newest tokens are read again for each new token, which is
+    slower. The text is printed as it is made, and the speed at the end.
 
     [bold]Examples[/bold]
 

@@ -40,8 +40,8 @@ def check_store(results: Path) -> list[dict[str, Any]]:
             if suite_of(job).weighs_unequally(job, record.details):
                 notes.append(
                     f"{run.folder}: {record.details['world_size']} processes do not divide a batch of {job.label} on "
-                    f"{job.task}, and its examples weighed unequally; the command that trained it, with --force, "
-                    "trains it again"
+                    f"{job.task}, and its examples weighed unequally; repeat the command that trained it with "
+                    "--force"
                 )
         return problems
 

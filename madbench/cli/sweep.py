@@ -32,7 +32,7 @@ def sweep(
     ) = None,
     vary: option(
         list[str] | None,
-        "A setting that differs between rows, or a label whose argument does: 'DeltaProduct(n={1,2,3})'; may be "
+        "A setting that differs between rows, or a label with such an argument: 'DeltaProduct(n={1,2,3})'; may be "
         "repeated.",
         metavar="KEY=V1,V2,...",
     ) = None,
@@ -67,7 +67,7 @@ def sweep(
       mode: one_at_a_time
       baseline: {label: R-cg-q-12o, model.d_model: 64}
 
-    Or every row, in mode list:
+    Or a list of all rows (mode list):
 
       rows: \\[{label: S-p}, {label: R-cg-q-12o, model.d_model: 96}]
 

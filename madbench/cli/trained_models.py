@@ -111,11 +111,11 @@ class TrainedModel:
                 problem = f"corpus {corpus.digest}, but the model was trained on corpus {digest}"
                 if corpus.manifest.recipe is None:
                     spec, type_ = corpus.manifest.tokenizer.spec, corpus.manifest.dtype
-                    problem += f"; read as {spec} in {type_}: --tokenizer and --dtype say otherwise"
+                    problem += f"; it was read as {spec} in {type_}, which --tokenizer and --dtype change"
                 raise ConfigError(f"{named_folder}: {problem}")
             return corpus
         if useless := [f"--{name} {value}" for name, value in asked.items() if value is not None]:
-            raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder whose files it is of")
+            raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder of the files")
         recorded = [Path(described["folder"])] if "folder" in described else []  # imported runs have no folder
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):

@@ -15,7 +15,7 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
         return None
     parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
     if not parts:
-        raise ConfigError(f"{flag} {','.join(values)!r}: no {noun} named; without {flag} it is all of them")
+        raise ConfigError(f"{flag} {','.join(values)!r}: names no {noun}; without {flag} all are used")
     return parts
 
 

@@ -363,9 +363,10 @@ def work_remotely(
     hand_in: HandIn | None = None,
     unpack: Callable[[Any], Assignment] = pickle.loads,
 ) -> WorkerResult:
-    """Unpack and train a group on another machine. If it cannot train, ``broken`` in the result has its name and why.
+    """Unpack and train a group on another machine.
 
-    ``packed`` is a pair of the driver's version and the input of ``unpack``, which returns the assignment.
+    If the machine cannot train, ``broken`` in the result has its name and the reason. ``packed`` is a pair of the
+    driver's version and the input of ``unpack``, which returns the assignment.
     """
     version, content = packed
     try:

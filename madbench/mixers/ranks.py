@@ -157,7 +157,7 @@ class RankAllocation(CountedParameters):
     head_multiple: ClassVar[int] = 1
     """``n_head`` must be a multiple of this."""
     other_rank: ClassVar[dict[str, str]] = {"q": "v", "v": "q"}
-    """Maps a label's ``rank`` to the value with the other paying side. The paying side, QK or VO, is reduced first."""
+    """Maps a label's ``rank`` to the value for which the other of the two sides, QK and VO, pays (is reduced first)."""
     ways_to_fit: ClassVar[tuple[str, ...]] = ()
     """Advice on how the family's labels can fit, besides another label and the paper's budget."""
 

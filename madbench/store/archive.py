@@ -100,7 +100,7 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limit
             for job_id in track(unpacked.job_ids()):
                 problems = unpacked.problems_of(job_id) or _unknown_files(unpacked, job_id)
                 if not problems and (run := unpacked.read(job_id)).record.status == "failed":
-                    problems = [f"{run.folder}: the run failed, which is no result"]
+                    problems = [f"{run.folder}: the run failed and has no result"]
                 if problems:
                     report.problems += [problem.replace(f"{root}{os.sep}", f"{path}: ") for problem in problems]
                 elif not store.has(run.job):
@@ -128,7 +128,7 @@ def _unknown_files(store: Store, job_id: str) -> list[str]:
     """The files of a run that madbench does not store. They may be programs."""
     folder = store.read(job_id).folder
     unknown = [name for name in store.kept_files(job_id) if not is_known(name)]
-    return [f"{folder}{os.sep}{name}: no file that madbench stores with a run" for name in unknown]
+    return [f"{folder}{os.sep}{name}: not a file that madbench stores with a run" for name in unknown]
 
 
 def _files_of(
@@ -137,7 +137,7 @@ def _files_of(
     """Yields the sorted names in the folder of the run, each with its content."""
     run = store.read(job_id)
     if run.record.status == "failed":
-        raise StoreError(f"{run.folder}: the run failed, which is no result")
+        raise StoreError(f"{run.folder}: the run failed and has no result")
     kept = {
         name: digest
         for name, digest in store.kept_files(job_id).items()
@@ -258,5 +258,5 @@ def _files_in(path: Path, archive: TarReader) -> Iterator[tuple[str, tuple[str, 
             continue
         name, inside = member.name[:200], parts[above + 1 :]
         if not member.isfile() or len(inside) < 2 or not all(map(is_name, inside)):
-            raise StoreError(f"{path}: holds {name!r}, which is no file of a run; it was not unpacked")
+            raise StoreError(f"{path}: holds {name!r}, which is not a file of a run; it was not unpacked")
         yield name, inside

@@ -69,7 +69,7 @@ class OtherVersionError(DamagedRunError):
         is_newer = type(schema) is int and schema > SCHEMA
         older = "train again into a new results folder, or read it with madbench 0.1"
         remedy = "read it with the madbench that wrote it" if is_newer else older
-        super().__init__(f"{where}: of format {schema!r}, and this madbench has format {SCHEMA}; {remedy}")
+        super().__init__(f"{where}: has format {schema!r}, and this madbench reads format {SCHEMA}; {remedy}")
 
 
 def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) -> dict[str, bytes]:

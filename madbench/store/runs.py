@@ -192,7 +192,7 @@ class Store:
             raise StoreError(f"{path.parent}: the run left no file {name!r}")
         with explain_os_errors(path):
             if not path.is_file() or file_digest(path) != digest:
-                raise DamagedRunError(f"{path}: not what the run wrote; train it again with --force")
+                raise DamagedRunError(f"{path}: differs from what the run wrote; train it again with --force")
         return path
 
     def problems_of(self, job_id: str) -> list[str]:
@@ -208,7 +208,7 @@ class Store:
         try:
             job, record, digests = self._read(job_id)
         except StoreError as error:
-            remedy = f"; the command that trained it trains it again, or delete {folder}"
+            remedy = f"; repeat the command that trained it, or delete {folder}"
             return None, [f"{error}{remedy if type(error) is DamagedRunError else ''}"]
         problems = damaged_measurements(folder)
         for name in digests:

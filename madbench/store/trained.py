@@ -71,7 +71,7 @@ def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[st
     named = named or [run for run in stored if run.job.label == str(parse(name))]
     usable = [run for run in named if store.has_weights(run.job.id)]
     if not usable and named and not is_of_text:
-        command = "the command that trained it trains it again, and keeps them, with --keep-weights --force"
+        command = "repeat the command that trained it with --keep-weights --force"
         raise StoreError(f"{results}: {name!r} is stored without weights; {command}")
     if not usable:
         of_any = "madbench lm" if is_of_text else "madbench run LABEL -t TASK --keep-weights"

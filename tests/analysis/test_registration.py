@@ -221,7 +221,7 @@ def test_registered_lines_are_judged_where_the_present_analysis_draws_others(jud
     said, verdicts = judged()
     assert verdicts == ["supported (provisional)"]
     assert "now 90;" in said or "now 90." in said
-    assert "With the present lines: The lag layout is necessary, MAD avg: contradicted." in said
+    assert "With the present thresholds: The lag layout is necessary, MAD avg: contradicted." in said
 
 
 def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tmp_path):
@@ -462,7 +462,7 @@ def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(en
         store.finish(job, replace(record, details={"ended": text} if text else {}), replace=True)
     said, (verdict,) = judge(filled)
     assert ("registered before 71 of 72 runs" in verdict) is is_early
-    words = "have no time of their end" if isinstance(ended, str) else "ended before the registration"
+    words = "have no end time" if isinstance(ended, str) else "ended before the registration"
     assert (f"1 of 72 runs {words}; verdicts that use them are exploratory: R-12!; seeds 1." in said) is is_early
 
 

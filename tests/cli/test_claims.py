@@ -115,7 +115,7 @@ def test_the_papers_claims_are_a_file_as_any():
         ("claims: [{name: a, contrast: S > S-p, quantity: [x]}]\n", "did you mean 'quantities'?"),
         ("claims: [{name: a, contrast: S > S-p, reach: 0.5, by: 1}]\n", "by has an effect"),
         ("claims: [{name: a, contrast: 'cd:gla > S', reach: 0.5}]\n", "there are none of cd:"),
-        ("claims: [{name: a, contrast: S > S-p}, {name: a, contrast: S > S-c}]\n", "is there twice"),
+        ("claims: [{name: a, contrast: S > S-p}, {name: a, contrast: S > S-c}]\n", "two claims are named"),
         ("claims: [{name: a, pairs: [[cd:gla, S]], expects: no loss}]\n", "a claim of no difference needs within"),
     ],
 )

@@ -120,7 +120,7 @@ def test_what_is_missing_is_said_in_the_suites_own_terms(suite, invoke, tmp_path
     for job in suite.jobs(["S-p", "R-p"], profile, tasks=suite.tasks(), seeds=[0], precision="float32"):
         store.finish(job, Record("finished", {"test_loss": 0.5, "accuracy": 0.7}, [], {"budget_ratio": 1.0}))
     drawn = invoke(plot)
-    assert "difficulty: every task is stored at one setting alone; " in drawn.stderr
+    assert "difficulty: every task is stored with only one setting; " in drawn.stderr
     assert "in_context_recall" not in drawn.stderr and "full" not in drawn.stderr
     (change,) = re.findall(r"tasks\.\S+", drawn.stderr)
     assert suite.Profile.load("small", [change]).changes  # which is one of this suite

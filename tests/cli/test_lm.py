@@ -280,7 +280,7 @@ def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(
         expected = run.record.metrics["validation_loss"]
         assert json.loads(evaluated.stdout)["validation_loss"] == pytest.approx(expected, rel=1e-6)
     wrong = main(*words, "--corpus", "wide", "--tokenizer", "none:90001")
-    assert wrong.code == 2 and "read as none:90001 in uint32: --tokenizer and --dtype say otherwise" in wrong.stderr
+    assert wrong.code == 2 and "read as none:90001 in uint32, which --tokenizer and --dtype change" in wrong.stderr
     for options in ((), ("--dtype", "uint32")):
         without = main(*words, "--tokenizer", "none:90000", *options)
         assert without.code == 2 and "no effect without --corpus" in without.stderr

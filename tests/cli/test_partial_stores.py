@@ -143,7 +143,7 @@ def test_a_figure_of_failed_runs_alone_says_that_none_is_finished(store, tmp_pat
 def test_labels_that_share_a_task_without_a_whole_seed_are_not_said_to_share_none(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
     ended = read("compare", "S", "R", *words)
-    assert ended.stderr == "results: S shares no task with R of which both have a whole seed\n"
+    assert ended.stderr == "results: S shares no task with R with a complete seed of both\n"
     assert read("compare", "S", "S-c", *words).stderr.endswith("results: S shares no task with S-c\n")
 
 

@@ -51,7 +51,7 @@ def test_every_figure_with_data_is_drawn_and_the_others_say_why(fill, drawn):
     assert {str(stem) for stem in found.values()} == {f"results/plots/{name}" for name in found}
     assert drawn.stdout.split() == [f"results/plots/{name}.csv" for name in found]
     (difficulty,) = drawn.stderr.splitlines()
-    assert difficulty.startswith("left out: difficulty: every task is stored at one setting alone; --profile full")
+    assert difficulty.startswith("left out: difficulty: every task is stored with only one setting; --profile full")
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
     fill("S", 0.1)
     asked = ("-p", tiny)
     assert "results: effects: no two labels" in refuse(plot, "effects", *asked)
-    assert "results: difficulty: every task is stored at one setting alone" in refuse(plot, "difficulty", *asked)
+    assert "results: difficulty: every task is stored with only one setting" in refuse(plot, "difficulty", *asked)
     assert "no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some" in refuse(
         plot, "loss"
     )

@@ -99,9 +99,7 @@ def test_no_stored_pair_leaves_no_row(fill_seeds, rows):
 
 def test_an_unknown_claim_is_named_with_the_nearest(store, refuse):
     assert refuse(findings, "--power", "--claim", "lagg") == "--claim lagg: no such claim; did you mean 'lag'?"
-    assert (
-        refuse(findings, "--power", "--claim", ",") == "--claim ',': no claim named; without --claim it is all of them"
-    )
+    assert refuse(findings, "--power", "--claim", ",") == "--claim ',': names no claim; without --claim all are used"
 
 
 @pytest.mark.slow

@@ -259,7 +259,7 @@ def test_a_grid_names_a_file_of_claims_beside_it_which_the_registration_keeps(gr
     (moved / "own.yaml").write_text(
         "claims:\n- {name: mine, contrast: R-c > S-c}\n- {name: other, contrast: S-c > R-c}\n"
     )
-    assert "give one of both" in refuse(register, "paper/lag.yaml", "--claims", "theirs.yaml")
+    assert "give only one" in refuse(register, "paper/lag.yaml", "--claims", "theirs.yaml")
     shown = invoke(register, "paper/lag.yaml")
     assert shown.exit_code == 0 and "mine; " in shown.stdout
     assert main("sweep", "paper/lag.yaml", "--dry-run").code == 0, "a sweep takes the same file"

@@ -97,9 +97,9 @@ def test_a_sound_store_is_sound_and_stays_as_it_is(results, main):
 @pytest.mark.parametrize(
     ("pattern", "kind", "advice"),
     [
-        ("runs/*/job.json", "runs", "the command that trained it trains it again"),
-        ("runs/*/record.json", "runs", "the command that trained it trains it again"),
-        ("runs/*/curve.csv", "runs", "the command that trained it trains it again"),
+        ("runs/*/job.json", "runs", "repeat the command that trained it"),
+        ("runs/*/record.json", "runs", "repeat the command that trained it"),
+        ("runs/*/curve.csv", "runs", "repeat the command that trained it"),
         (f"runs/*/{WEIGHTS}", "runs", "train it again with --force"),
         ("runs/*/measurements/*", "runs", "delete it and measure again"),
         (f"work/*/{NAME}", "checkpoints", "delete it: the run starts from the beginning"),

@@ -161,7 +161,7 @@ def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, 
 
 def test_a_failed_run_is_not_packed(store, tmp_path):
     store.finish(make_job(4), FAILED)
-    with pytest.raises(StoreError, match="failed, which is no result"):
+    with pytest.raises(StoreError, match="failed and has no result"):
         pack(store, [make_job(4).id], tmp_path / "a.tar.xz")
     assert [*tmp_path.glob("*.xz")] == []
 
@@ -231,7 +231,7 @@ def outside(member, content):
 def test_nothing_is_written_for_links_and_names_that_lead_outside(path, other, tmp_path, change):
     rewritten(path, change)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(StoreError, match="no file of a run"):
+    with pytest.raises(StoreError, match="not a file of a run"):
         unpack(path, other)
     assert sorted(tmp_path.rglob("*")) == before
 

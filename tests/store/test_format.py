@@ -153,7 +153,7 @@ def test_a_folder_of_another_version_is_refused_with_what_to_do(store, write_as_
         with pytest.raises(StoreError) as error:
             Store.open(store.root, create)
         assert str(error.value) == (
-            f"{store.root}: of format {schema}, and this madbench has format {SCHEMA}; {remedy}"
+            f"{store.root}: has format {schema}, and this madbench reads format {SCHEMA}; {remedy}"
         )
 
 
@@ -179,7 +179,7 @@ def test_a_run_keeps_the_files_it_left_and_an_altered_one_is_not_given(store):
         store.kept_file(make_job().id, "other")
     for damage in (lambda: path.write_bytes(b"heavx"), path.unlink):
         damage()
-        with pytest.raises(DamagedRunError, match="weights.safetensors: not what the run wrote"):
+        with pytest.raises(DamagedRunError, match="weights.safetensors: differs from what the run wrote"):
             store.kept_file(make_job().id, "weights.safetensors")
     assert store.has(make_job())
 

@@ -149,7 +149,7 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
     frame = accuracy.difficulty_frame(scoring_of(suite), collected, _about(results, suite))
     if frame.empty:
         task = next((outcome.job.task for outcome in outcomes), suite.usual_tasks()[0])
-        raise NothingToDrawError(f"every task is stored at one setting alone{_hint_on_settings(suite, task)}")
+        raise NothingToDrawError(f"every task is stored with only one setting{_hint_on_settings(suite, task)}")
     return frame
 
 

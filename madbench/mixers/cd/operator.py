@@ -246,7 +246,7 @@ class CoefficientMixer(Projections):
         return y if scale is None else y * scale[..., None]
 
     def _combine(self, s: Tensor, d: Dynamics, first_row: int | None) -> Tensor:
-        """Scores (B, H, R, S) of the rows from ``first_row`` on -> (B, H, R, V). None: the row sees all keys."""
+        """Outputs (B, H, R, V) from scores (B, H, R, S) of the rows from ``first_row`` on; None: rows see all keys."""
         a, scale = parts.activate(self.variant, s, first_row, d.row_log, d.log_norm)
         y = a @ d.v.to(a.dtype)
         return y if scale is None else y * scale[..., None]

@@ -45,7 +45,7 @@ def decide_lengths(request: Request, results: Results) -> Made:
     table = count_table(rows, "length", str, ", by length of the task")
     drawn = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
     axes = dict.fromkeys(dict.fromkeys(drawn.panel), {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
-    notes = ["Of the layer and head with the most."]
+    notes = ["The layer and head with the most."]
     draw = functools.partial(point_figure, drawn, principle("2.2"), axes, notes=notes, is_line=True)
     figure = Drawn(f"coefficients_{request.item.id}", draw, drawn)
     tables = [*result_tables(results), table]

@@ -113,9 +113,9 @@ class LengthsMeasure(PlainMeasure):
     def plan(self, request: Request) -> Grid:
         item, key = request.item.id, f"tasks.{COPY}.setting.seq_len"
         if request.labels:
-            raise ConfigError(f"{request.labels[0]} has no effect on {item}, which has labels of its own")
+            raise ConfigError(f"{request.labels[0]} has no effect on {item}, which has its own labels")
         if {*request.tasks} - {COPY}:
-            raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {item}, of {COPY} alone")
+            raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {item}, which has only {COPY}")
         lengths = LENGTHS.get(request.profile_name, LENGTHS[QUICK])
         study = Study(("cd:k{softplus,exp}-sum-p",), (COPY,), vary={key: lengths})
         return grid_of(request, rows_of(study), study.tasks, (key,))

@@ -70,21 +70,21 @@ PRINCIPLES = (
         "A readout that can set coefficients close to zero is more accurate.",
         "Section 5, Figures 2, 6, 7", "accuracy rises with the share of coefficients near zero, over readouts",
         "rank", {FULL: _maps(FUZZY, COPY, MEMORY), QUICK: _maps(COPY)},
-        "Which maps Figure 2 has is only in its picture: exp and id are certain, elu and sigmoid are ours. With a"
-        " sum, uniform weights are below 0.001 only from T = 1,000 on. Quick: principle2 has selective copying"
-        " at T = 32 alone; figure2, figure6 and figure7 have the other tasks.",
+        "The maps of Figure 2 are only in its picture: exp and id are certain, elu and sigmoid are ours. With a sum,"
+        " uniform weights are below 0.001 only from T = 1,000 on. Quick: principle2 has only selective copying at"
+        " T = 32. figure2, figure6 and figure7 have the other tasks.",
         keeps_weights=True,
     ),
     Principle(
         "2.1", "kernels and coefficients near zero",
         "Kernels of positive features cannot set coefficients to zero, and fall behind softmax.",
         "Section 5, Figure 8",
-        "fewer coefficients near zero than with the pointwise maps of Figure 2 and, but for ReLU, more than with id;"
-        " lower accuracy than exp",
+        "fewer coefficients near zero than with the pointwise maps of Figure 2, but more than with id (except for"
+        " ReLU); lower accuracy than exp",
         "rank", {FULL: _kernels(FUZZY, COPY), QUICK: _kernels(COPY)},
-        "krelu does reach exact zeros, against Corollary 2.1. Of the pointwise maps of Figure 2 exp alone is"
-        " compared in its share near zero; the others are rows of principle 2. Quick: principle2.1 has selective"
-        " copying at T = 32 alone; figure8 has fuzzy recall too.",
+        "krelu does reach exact zeros, which contradicts Corollary 2.1. Of the pointwise maps of Figure 2 only exp is"
+        " compared in its share near zero. The others are rows of principle 2. Quick: principle2.1 has only selective"
+        " copying at T = 32. figure8 has fuzzy recall too.",
         keeps_weights=True,
     ),
     Principle(
@@ -94,9 +94,9 @@ PRINCIPLES = (
         "at most n - 1 = 7 coefficients of a row below 1e-6, and more at T = 512 than at 128",
         "count", {FULL: Study(("cd:k{softplus,exp}-sum-p",), (FUZZY, COPY)),
                   QUICK: Study(("cd:k{softplus,exp}-sum-p",), (COPY,))},
-        "The bound is about independent states: repeated tokens have equal ones and one query suppresses them all, so"
-        " the rank of the suppressed states is beside their number. figure9_lengths tests that there are more at a"
-        " longer length. Quick: principle2.2 has selective copying at T = 32 alone; figure9 has fuzzy recall too.",
+        "The bound is about independent states. Repeated tokens have equal states, and one query suppresses all of"
+        " them, so the table has the rank of the suppressed states too. figure9_lengths tests that there are more at a"
+        " longer length. Quick: principle2.2 has only selective copying at T = 32. figure9 has fuzzy recall too.",
         keeps_weights=True,
     ),
     Principle(
@@ -106,9 +106,9 @@ PRINCIPLES = (
         " at chance and relu above it",
         "contrasts", {FULL: _positions("0.95", NOISY), QUICK: _positions("0.9", COPY)},
         "Quick: selective copying at T = 32, not the noisy recall of Figure 1, which takes three times the steps"
-        " here; with 0.9 (0.9^32 = 0.03, the paper's 0.95^128 = 0.0014). In a stack of two layers causality alone"
-        " tells positions apart a little, so 'neither' need not stay at chance. Which positional embedding the paper"
-        " has is not said; ours is RoPE.",
+        " here. The gate is 0.9 (0.9^32 = 0.03, the paper's 0.95^128 = 0.0014). In a stack of two layers causality"
+        " already distinguishes positions a little, so labels with neither can be above chance. The paper does not"
+        " name its positional embedding. Ours is RoPE.",
     ),
     Principle(
         "4", "transformations in A",
@@ -116,10 +116,10 @@ PRINCIPLES = (
         "Section 5, Figure 3", "accuracy rises from scalar to diagonal to mirrors, learned strength above fixed",
         "contrasts",
         {FULL: _evolution(FUZZY, COPY, heads=8), QUICK: _evolution(COPY, heads=4, overrides=HARDER)},
-        "Mirrors need unit queries and keys (u) and the gates of the paper have none: scalar and diagonal gates with"
-        " u are the control, rows of their own. Quick: selective copying alone, without the fuzzy recall of Figure 3,"
-        " which takes twice the steps here; of 16 of 64 tokens, as gates and mirrors solve the 6 of 32 of other"
-        " principles. The paper's, 32 of 512, is --profile full.",
+        "Mirrors need unit queries and keys (u), which the gates of the paper do not have. Scalar and diagonal gates"
+        " with u are additional rows, as the control. Quick: only selective copying, without the fuzzy recall of"
+        " Figure 3, which takes twice the steps here. It copies 16 of 64 tokens, because gates and mirrors solve the 6"
+        " of 32 of other principles. The paper's 32 of 512 are those of --profile full.",
     ),
     Principle(
         "5", "spread over seeds and key width",
@@ -132,12 +132,12 @@ PRINCIPLES = (
             QUICK: Study(("cd:exp{-b1,,-bz,-bzn}-sum-p",), (COPY,), ("model.n_head=2",),
                          {"model.init_std": (0.02, 0.125), "model.qk_rank": (64, 256)}),
         },
-        "A constant factor of b cancels in relu with sum and in id under RMSNorm, so there b1 and 1/sqrt(n), and bz"
-        " and bzn, are one function and only exp can differ; relu-p and id-cu are where it can show. Quick: exp with"
-        " the sum alone, on selective copying at T = 32, not the fuzzy recall of Figure 10, which takes twice the"
-        " steps here. The paper does not say how q, k, v and o start. Quick has both N(0, 0.02^2), that of every other"
-        " run here and of --profile full, and N(0, 0.125^2), of variance 1/d, for which Lemma 5 predicts scores of"
-        " variance n.",
+        "A constant factor of b cancels in relu with sum and in id under RMSNorm. So b1 and 1/sqrt(n) are one function"
+        " there, and so are bz and bzn. The factor has an effect in exp, and in relu-p and id-cu. Quick: only exp with"
+        " the sum, on selective copying at T = 32, not on the fuzzy recall of Figure 10, which takes twice the steps"
+        " here. The paper does not say how q, k, v and o start. Quick has two starts: N(0, 0.02^2), as in all other"
+        " runs here and in --profile full, and N(0, 0.125^2), with a variance of 1/d, for which Lemma 5 predicts"
+        " scores of variance n.",
     ),
     Principle(
         "6", "growth and normalization",
@@ -146,8 +146,8 @@ PRINCIPLES = (
         " softplus and relu are good without, perfect with the gate's power",
         "contrasts", {FULL: _growth("1.05", NOISY), QUICK: _growth("1.15", COPY, "learning_rates=[1.0e-3]")},
         "Quick: selective copying at T = 32, not the noisy recall of Figure 11, which takes three times the steps"
-        " here; with 1.15, which grows by 87 over the sequence (the paper: 516), at a rate of 1e-3; at 3e-3 exp with"
-        " the sum does not learn it in 1,000 steps.",
+        " here. The gate is 1.15, which grows to 87 over the sequence (the paper: 516). The rate is 1e-3, because at"
+        " 3e-3 exp with the sum does not learn the task in 1,000 steps.",
     ),
 )  # fmt: skip
 

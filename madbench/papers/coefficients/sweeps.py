@@ -45,8 +45,8 @@ def both_choices(results: Results) -> Listing | None:
     if count < 2:
         return None
     caption = (
-        f"Test accuracy of a sweep of {count} runs a seed, by both choices: at the rate that validation chooses, "
-        "which contrasts and verdicts are about, and the best of all, which is the paper's (Appendix E.1). A seed that "
-        "chooses the rate for others is in neither. -: no seed, or all runs of a seed diverged."
+        f"Test accuracy of a sweep of {count} runs per seed, chosen in two ways: at the rate that validation chooses, "
+        "as in contrasts and verdicts, and the best of all runs, as in the paper (Appendix E.1). The seed that chooses "
+        "the rate for the others is in neither. -: no seed, or all runs of a seed diverged."
     )
     return principle_table(caption, ["Label", "Task", "By validation", "Best of the sweep"], lines, cells)

@@ -50,8 +50,8 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
             cells.append({"form": form, "length": n, "seconds": duration, "slope": exponent})
             points.append({"panel": "forward pass", "series": form, "label": form, "x": float(n), "y": 1000 * duration})
     caption = (
-        f"Milliseconds of a forward pass at each length on {device}, the shortest of {REPEATS}, on a CPU its own in one"
-        " thread; slope of log time on log T over the upper half."
+        f"Milliseconds of a forward pass at each length on {device}, the shortest of {REPEATS} (on a CPU"
+        " the processor time of one thread); slope of log time on log T over the upper half."
     )
     table = principle_table(caption, ["Form", *map(str, lengths), "Slope"], lines, cells)
     protocol = f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, {device}; kernels are of attention alone."

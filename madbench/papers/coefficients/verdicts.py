@@ -87,7 +87,7 @@ def _growth(results: Results) -> Listing | None:
             largest[row.name] = [max(values, default=math.nan) for values in of_seed.values()]
     caption = (
         "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were "
-        "no numbers any more at the first of them."
+        "not numbers at the first of them."
     )
     lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in largest.items()]
     cells = [

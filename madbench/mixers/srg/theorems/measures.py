@@ -149,7 +149,7 @@ def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
-    """The number of slots that switch if scale scores change sign, plus active slots whose activation stays equal."""
+    """Changes the sign of all scale scores. Counts slots that switch, and active slots whose activation stays equal."""
     before = mixer.maps(x).activations
     mixer.q.weight[mixer.n_head * mixer.allocation.qk_width :].neg_()
     after = mixer.maps(x).activations
@@ -305,7 +305,7 @@ def sequences(family: Any, label: Variant) -> Residual:
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares scores in register slots with x_t W_q M(1)(x_t) . R W_k, and others with those without registers."""
+    """Compares scores of registers with x_t W_q M(1)(x_t) . R W_k, and other scores with those without registers."""
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
     q = q * torch.sigmoid(mixer.qk_gate(x)) if mixer.variant.gates else q
     expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))
