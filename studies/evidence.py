@@ -226,7 +226,7 @@ def forecasts(evidence: Evidence) -> str:
         inside += is_inside
         texts = [row.claim.title, signed(number, row.quantity, 0), difference_text(row.ours, row.quantity)]
         lines.append(f"| {' | '.join([*texts, 'yes' if is_inside else 'no', words['basis']])} |")
-    return "\n".join([*lines, "", f"{inside} of {len(rows)} intervals hold the number that was forecast."])
+    return "\n".join([*lines, "", f"{inside} of {len(rows)} intervals include the forecast number."])
 
 
 def verdicts(evidence: Evidence) -> str:
@@ -273,16 +273,16 @@ def reason(row: Finding) -> str:
         return row.reason
     sign, gain = row.claim.sign(row.quantity), row.ours
     low, high = sorted((sign * gain.low, sign * gain.high))
-    line = f"the line of {signed(row.line, row.quantity)}" if row.line else "0"
+    threshold = f"the threshold of {signed(row.line, row.quantity)}" if row.line else "0"
     if low > sign * row.line:
-        text = f"Its interval alone is on the claim's side of {line}"
+        text = f"Its interval is on the claim's side of {threshold}, but p is"
     elif high < sign * row.line:
-        text = f"Its interval alone is on the other side of {line}"
+        text = f"Its interval is on the other side of {threshold}, but p is"
     else:
-        text = f"Its interval holds {line}"
-    text += f"; p {p_text(row.p_holm)} after Holm over {row.tested} tests."
+        text = f"Its interval includes {threshold}; p"
+    text += f" {p_text(row.p_holm)} after Holm over {row.tested} tests."
     if row.line and row.claim.expectation(row.quantity) == "gain" and gain.low > 0:
-        text += " That there is a gain the interval shows, not that it is a large one."
+        text += " The interval shows that there is a gain, but not that it is large."
     return text
 
 

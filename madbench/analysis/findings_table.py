@@ -160,7 +160,7 @@ def _why(row: Finding) -> str:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
     if math.isnan(row.p):
         return row.detail
-    at_line = "at the line" if row.is_at_line else ""
+    at_line = "at the threshold" if row.is_at_line else ""
     return ", ".join(filter(None, [f"p {p_text(row.p_holm)}", at_line, row.detail]))
 
 

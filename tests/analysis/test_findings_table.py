@@ -152,7 +152,7 @@ def test_a_gain_on_the_line_is_said_to_be_there():
     assert (row.verdict, row.is_at_line) == ("not enough data", True) and row.reason.startswith(
         "The gain is at 0: p 1.000"
     )
-    assert rows(findings_table([row]))["Mixing helps compression"][-1] == "p 1.000, at the line"
+    assert rows(findings_table([row]))["Mixing helps compression"][-1] == "p 1.000, at the threshold"
     apart = {"R-cg-q-12o": [61.0, 63.0, 65.0], "R-cg-q": [61.0, 62.0, 63.0]}
     (row,) = (row for row in findings(scored(apart)) if row.claim.name == "compression")
     assert not row.is_at_line and "may be on either side of 0" in row.reason

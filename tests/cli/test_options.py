@@ -37,7 +37,7 @@ def test_a_verb_gets_the_options_of_a_group_as_one_value(words, shown):
 def test_tasks_that_name_none_are_refused():
     assert split_list(["a,b", "c"]) == ["a", "b", "c"] and split_list(None) is None
     for empty in ("", ",", " "):
-        with pytest.raises(ConfigError, match="no task named"):
+        with pytest.raises(ConfigError, match="names no task"):
             split_list([empty])
 
 

@@ -78,14 +78,14 @@ def finding_of(gain: float, spread: float, name: str = "mixing"):
 
 
 @pytest.mark.slow
-def test_a_reason_says_on_which_side_of_the_line_the_interval_is():
+def test_a_reason_says_on_which_side_of_the_threshold_the_interval_is():
     far, _ = finding_of(20.0, 0.5)
     assert far.verdict == "supported" and evidence.reason(far) == far.reason
     undecided = [replace(row, verdict="not enough data") for row, _ in (finding_of(20.0, 0.5), finding_of(-20.0, 0.5))]
-    assert "alone is on the claim's side of" in evidence.reason(undecided[0])
-    assert "That there is a gain the interval shows" in evidence.reason(undecided[0])
-    assert "alone is on the other side of" in evidence.reason(undecided[1])
-    assert "Its interval holds the line of" in evidence.reason(finding_of(7.0, 20.0)[0])
+    assert "Its interval is on the claim's side of" in evidence.reason(undecided[0])
+    assert "The interval shows that there is a gain" in evidence.reason(undecided[0])
+    assert "Its interval is on the other side of" in evidence.reason(undecided[1])
+    assert "Its interval includes the threshold of" in evidence.reason(finding_of(7.0, 20.0)[0])
 
 
 def test_tasks_on_which_nothing_can_differ_are_named():
