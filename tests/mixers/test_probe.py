@@ -51,6 +51,7 @@ GATES = {
     "DeltaFormer": [],
     "Parallax": [],
     "MoBA": [],
+    "NSA": ["chosen", "means", "window"],
 }
 """Names of the gates of named operators with a growing cache."""
 

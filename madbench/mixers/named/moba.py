@@ -19,12 +19,11 @@ from madbench.mixers.named.arguments import integer
 from madbench.mixers.named.attention import Attention, Tokens
 from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.parts import Gain, Linear, Part
-from madbench.mixers.named.rotated_heads import EPS, even_keys, rotated
+from madbench.mixers.named.rotated_heads import even_keys, rotated
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-BLOCK = 16  # tokens of a block
 OUTPUT_EPS = 1e-6  # epsilon of the norm of the output
 
 
@@ -75,51 +74,27 @@ class MoBA(Attention):
 
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.cd.parts import split_heads
-        from madbench.mixers.named import attention_ops, ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named.chosen_blocks import precise_heads
 
-        heads = layer.dims.heads
-        with without_autocast(x):  # in 16 bits, some rows would choose other blocks
-            sides = [ops.linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]
-            if self.norm:
-                gains = (layer.q_norm.weight, layer.k_norm.weight)
-                sides = [attention_ops.head_norm(side, heads, gain, EPS) for side, gain in zip(sides, gains)]
-            else:
-                sides = [split_heads(side, heads) for side in sides]
-            q, k = attention_ops.rotate_first(position, rotated(layer.dims.key), *sides)
-        return Tokens(q, {"k": k, "v": split_heads(layer.v_proj(x), heads)}, {})
+        gains = (layer.q_norm.weight, layer.k_norm.weight) if self.norm else ()
+        q, k = precise_heads(layer, x, position, *gains)
+        return Tokens(q, {"k": k, "v": split_heads(layer.v_proj(x), layer.dims.heads)}, {})
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         import torch
 
         from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import chosen_blocks as blocks
 
         z = ops.scores(q, seen["k"], layer.dims.key**-0.5)
-        rows, tokens = z.shape[-2:]
-        row = torch.arange(rows, device=z.device)[:, None] + (tokens - rows if first is None else first)
-        token = torch.arange(tokens, device=z.device)
+        row, token = blocks.positions(z, first)
         with torch.no_grad():
-            chosen = self.chosen(q, seen["k"], row)
-            of_tokens = chosen[..., None].expand(*chosen.shape, BLOCK).flatten(-2)[..., :tokens]
-            is_read = of_tokens | ((token // BLOCK == row // BLOCK) & (token <= row))
+            score = ops.scores(q, blocks.means(seen["k"]), 1.0)
+            own = row // blocks.BLOCK
+            chosen = blocks.best(score, torch.arange(score.shape[-1], device=z.device) < own, self.topk - 1)
+            is_own = (token // blocks.BLOCK == own) & (token <= row)
+            is_read = blocks.spread(chosen, z.shape[-1]) | is_own
         return z.masked_fill(~is_read, -torch.inf).softmax(-1)
-
-    def chosen(self, q: Tensor, k: Tensor, row: Tensor) -> Tensor:
-        """True (B, H, M, blocks) for the blocks that the rows ``row`` (M, 1) of q choose besides their own."""
-        import torch
-        import torch.nn.functional as F
-
-        from madbench.mixers.named import attention_ops as ops
-        from madbench.mixers.precision import wide
-
-        blocks = F.pad(wide(k), (0, 0, 0, -k.shape[2] % BLOCK)).unflatten(2, (-1, BLOCK))
-        score = ops.scores(q, blocks.mean(3), 1.0)
-        is_earlier = torch.arange(blocks.shape[2], device=q.device) < row // BLOCK
-        if self.topk == 1:
-            return torch.zeros_like(score, dtype=torch.bool)
-        score = score.masked_fill(~is_earlier, -torch.inf)
-        least = F.pad(score, (0, self.topk - 1), value=-torch.inf).topk(self.topk - 1).values[..., -1:]
-        return (score >= least) & is_earlier
 
     def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
         import torch.nn.functional as F
@@ -150,7 +125,7 @@ class MoBA(Attention):
                 q, new = (torch.cat((loops.rotated(each[:turned], t), each[turned:])) for each in (q, new))
                 k[t].append(new)
                 means = [sum(k[j][h] for j in range(16 * c, 16 * c + 16)) / 16 for c in range(own)]
-                best = sorted(range(own), key=lambda c: -float(q @ means[c]))[: self.topk - 1]
+                best = sorted(range(own), key=lambda c: -float((q @ means[c]).detach()))[: self.topk - 1]
                 read = [j for j in range(t + 1) if j // 16 in (*best, own)]
                 weights = torch.softmax(torch.stack([q @ k[j][h] / key**0.5 for j in read]), dim=0)
                 o = sum(weight * v[j][h] for weight, j in zip(weights, read))

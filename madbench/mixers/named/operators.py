@@ -24,6 +24,7 @@ from madbench.mixers.named.mesanet import MesaNet
 from madbench.mixers.named.mla import MLA
 from madbench.mixers.named.mlstm import MLSTM
 from madbench.mixers.named.moba import MoBA
+from madbench.mixers.named.nsa import NSA
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.parallax import Parallax
 from madbench.mixers.named.path_attention import PaTH
@@ -61,6 +62,7 @@ _ALL: tuple[type[Operator], ...] = (
     DeltaFormer,
     Parallax,
     MoBA,
+    NSA,
 )
 OPERATORS: Mapping[str, type[Operator]] = {operator.name: operator for operator in _ALL}
 """All operators, by name."""

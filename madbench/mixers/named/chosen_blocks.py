@@ -1,0 +1,65 @@
+"""Blocks of tokens that rows of attention choose, in torch. The choice has no gradient."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madbench.mixers.cd.parts import split_heads
+from madbench.mixers.named import attention_ops, ops
+from madbench.mixers.named.rotated_heads import EPS, rotated
+from madbench.mixers.precision import wide, without_autocast
+
+BLOCK = 16
+"""Tokens of a block."""
+
+
+def precise_heads(layer: nn.Module, x: Tensor, position: int, *gains: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys of x (B, T, D), (B, H, T, K) each, rotated by position, in float32 or wider also under autocast.
+
+    From numbers in 16 bits, some rows would choose other blocks. ``gains`` are those of their norms, if there are any.
+    """
+    heads = layer.dims.heads
+    with without_autocast(x):
+        sides = [ops.linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]
+        if gains:
+            sides = [attention_ops.head_norm(side, heads, gain, EPS) for side, gain in zip(sides, gains)]
+        else:
+            sides = [split_heads(side, heads) for side in sides]
+        q, k = attention_ops.rotate_first(position, rotated(layer.dims.key), *sides)
+    return q, k
+
+
+def means(x: Tensor) -> Tensor:
+    """The mean of each block: (B, H, N, C) -> (B, H, blocks, C). An incomplete last block is filled with zeros."""
+    return F.pad(wide(x), (0, 0, 0, -x.shape[2] % BLOCK)).unflatten(2, (-1, BLOCK)).mean(3)
+
+
+def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
+    """True for the ``count`` candidates of a row with the largest scores (..., M, blocks), or all if there are fewer.
+
+    ``is_candidate`` is (M, blocks). Candidates with equal scores at the border are all taken.
+    """
+    if count == 0:
+        return torch.zeros_like(score, dtype=torch.bool)
+    score = score.masked_fill(~is_candidate, -math.inf)
+    least = F.pad(score, (0, count), value=-math.inf).topk(count).values[..., -1:]
+    return (score >= least) & is_candidate
+
+
+def spread(of_blocks: Tensor, tokens: int) -> Tensor:
+    """Numbers of blocks (..., blocks) for each of ``tokens`` tokens (..., N)."""
+    return of_blocks[..., None].expand(*of_blocks.shape, BLOCK).flatten(-2)[..., :tokens]
+
+
+def positions(z: Tensor, first: int | None) -> tuple[Tensor, Tensor]:
+    """The positions of the rows (M, 1) and of the tokens (N,) of scores z (..., M, N). The first row is ``first``.
+
+    If ``first`` is None, the last row is the last token.
+    """
+    rows, tokens = z.shape[-2:]
+    first = tokens - rows if first is None else first
+    return first + torch.arange(rows, device=z.device)[:, None], torch.arange(tokens, device=z.device)
