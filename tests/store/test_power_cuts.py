@@ -1,4 +1,4 @@
-"""Finished work survives a power cut: files are on the disk before they get their names, and the names are there too."""
+"""Finished work survives a power cut: a file is on the disk before it gets its name, and the name is there too."""
 
 from __future__ import annotations
 
