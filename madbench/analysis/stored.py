@@ -77,14 +77,26 @@ class Selection(Query):
 
         Raises ``StoreError`` if the first label shares no protocol or no task with any of the others.
         """
-        from madbench.analysis.comparison import comparison_table
+        return self.comparison_of(self.select_to_compare(), within, has_deviations)
 
+    def select_to_compare(self) -> Results:
+        """The results under the protocol that the first label shares with another label."""
         if len(self.labels) < 2:
             named = self.labels[0] if self.labels else "no label"
             raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
+        return self.select(self._shares_no("protocol"), lambda labels: labels > {self.labels[0]})
+
+    def _shares_no(self, what: str) -> str:
         baseline, *others = self.labels
-        among = f"{baseline} shares no {{}} with {' or '.join(others)}"
-        results = self.select(among.format("protocol"), lambda labels: labels > {baseline})
+        return f"{baseline} shares no {what} with {' or '.join(others)}"
+
+    def comparison_of(
+        self, results: Results, within: float | Mapping[str, float] | None = None, has_deviations: bool = False
+    ) -> Listing:
+        """The comparison of ``results`` of :meth:`select_to_compare`; see :meth:`compare`."""
+        from madbench.analysis.comparison import comparison_table
+
+        baseline, *others = self.labels
         table = comparison_table(
             baseline, others, results.scores, results.sentences(), within, has_deviations, results.matched
         )
@@ -93,7 +105,7 @@ class Selection(Query):
         unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]
         whole = " with a complete seed of both"
         if not compared:
-            raise StoreError(f"{self.results}: {among.format('task')}{whole if unfinished else ''}")
+            raise StoreError(f"{self.results}: {self._shares_no('task')}{whole if unfinished else ''}")
         for label in others:
             if label not in compared:
                 which = whole if label in unfinished else ""

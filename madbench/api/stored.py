@@ -128,10 +128,9 @@ def compare(
     """
     _check_full_square(full_square, costs)
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    shown = selection.compare(within)
-    if not costs:
-        return ShownFrame.of(shown)
-    return ShownFrame.of(shown, cost_tables(selection.select(is_enough=lambda of: len(of) > 1), full_square).values())
+    results_to_compare = selection.select_to_compare()
+    shown = selection.comparison_of(results_to_compare, within)
+    return ShownFrame.of(shown, cost_tables(results_to_compare, full_square).values() if costs else ())
 
 
 @public

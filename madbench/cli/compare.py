@@ -51,9 +51,9 @@ def compare(
     """
     margins = None if within is None else _margins(within)
     selection = stored.selection(words)
-    table = selection.compare(margins, has_deviations=spread == "sd")
-    below = costs.tables(selection.select(is_enough=lambda labels: len(labels) > 1)) if costs.costs else {}
-    print_text_table(table, printed, costs=below)
+    results = selection.select_to_compare()
+    table = selection.comparison_of(results, margins, has_deviations=spread == "sd")
+    print_text_table(table, printed, costs=costs.tables(results))
 
 
 def _margins(text: str) -> float | dict[str, float]:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from dataclasses import replace
 
 import pytest
 
+import madbench
 from madbench.analysis.stored import Selection, in_grammar_order
 from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
@@ -366,3 +368,18 @@ def test_every_run_of_labels_and_changes_is_listed_whatever_its_protocol(store, 
     assert {row[1:] for row in listed("R-c")} >= {(0, "paper", usual), (1, "strict", usual), (0, "strict", 3)}
     assert set(listed("R-c", overrides=["training.epochs=3"])) == {("R-c", 0, "strict", 3)}
     assert listed("G") == [] and listed() == sorted(listed(), key=lambda row: row[:2])
+
+
+def test_costs_of_a_comparison_are_those_of_the_compared_protocol(fill_language, store):
+    for label in ("S", "R"):
+        fill_language(label)
+    for label in ("R", "G"):
+        fill_language(label, setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        frame = madbench.compare(["S", "R", "G"], tasks=TASK, results=store.root, costs=True)
+    (costs,) = frame.below
+    assert {row.label for row in frame.shown.rows} == {"R"}
+    assert {record["label"] for record in costs.records()} == {"S", "R"}
+    messages = [str(warning.message) for warning in warned]
+    assert messages == ["no run of G is as asked", "G is left out: it shares no task with S"]
