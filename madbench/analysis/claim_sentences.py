@@ -28,7 +28,7 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     - ``A > B``: A is better, by more than the number after ``by``, in the units of the column.
     - ``A ~ B`` or ``A = B``: A and B are equivalent within the number after ``within``.
     - ``A >= B``: A is not worse than B by the number after ``within``.
-    - ``FACTOR in LABELS``: for the pairs of these labels that differ in this factor alone, the label with the factor is
+    - ``FACTOR in LABELS``: for the pairs of these labels that differ only in this factor, the label with the factor is
       better.
 
     A and B are labels or sets of labels. The claim is about the mean over their pairs, or about each pair if the

@@ -159,7 +159,7 @@ class ClaimsFile:
     """The columns of claims that name no columns. Default: the main columns of the suites that are trained by
     default."""
     not_isolated: str = ""
-    """A claim of the paper's authors that cannot be tested, because no two labels differ in its subject alone."""
+    """A claim of the paper's authors that cannot be tested, because no two labels differ only in its subject."""
     retells: str = ""
     """The paper whose claims this file restates. They are judged only if this file's paper is requested by name."""
 
@@ -308,8 +308,8 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
     """Returns the pairs of a contrast and its sign ``>``, ``>=``, ``~`` or ``=``.
 
     A contrast is ``A > B``, ``A >= B``, ``A ~ B`` or ``A = B`` for labels or sets of labels A and B, or ``FACTOR in
-    LABELS``. The latter has the sign ``>`` and the pairs of these labels that differ in the factor alone. The label
-    that has the factor is the first of its pair.
+    LABELS``. The latter has the sign ``>`` and the pairs of these labels that differ only in the factor. The label that
+    has the factor is the first of its pair.
     """
     if match := re.fullmatch(r"(\S+) in (.+)", contrast.strip()):
         factor, labels = match[1], expand(match[2].split())

@@ -115,7 +115,7 @@ class Selection(Query):
     def attribute(self, shows_pairs: bool = False) -> AttributionTable:
         """The effects of the factors of the labels (:func:`madbench.analysis.attribution.attribution_table`).
 
-        Raises ``StoreError`` if no two labels differ in one factor alone.
+        Raises ``StoreError`` if no two labels differ in exactly one factor.
         """
         from madbench.analysis.attribution import attribution_table
 

@@ -1,4 +1,4 @@
-"""A later layer of a model beside the first layer of its label, as one module whose paths are compared with loops."""
+"""The first and the second layer of a label in a model, as one module whose paths are compared with loops."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Panels:
         ]
 
     def groups(self, counts: Sequence[int]) -> list[list[Axes]]:
-        """The panels in groups of ``counts``, independent of the lines."""
+        """The panels in order, in groups of ``counts``. A group may begin and end within a row of panels."""
         axes = iter(self.axes)
         return [list(itertools.islice(axes, count)) for count in counts]
 

@@ -1,6 +1,6 @@
 """The queries of a Mesa layer: q*_t = (P_t + Diag(ridge))^(-1) q_t for P_t = alpha_t P_(t-1) + beta_t k_t k_t^T.
 
-Each row has a matrix of its own, which is made from the matrix before its block and from the rows of the block.
+Each row has its own matrix. It is computed from the matrix before the row's block and from the rows of the block.
 """
 
 from __future__ import annotations
