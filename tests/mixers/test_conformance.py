@@ -333,10 +333,7 @@ def test_a_gradient_of_a_gradient_under_torch_func_is_the_second_derivative(labe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", programs(EXPORTED, 0))
-def test_one_exported_program_computes_every_batch_and_length(label, request):
-    if label == "Mamba-3":
-        reason = "its slice of length - 1 excludes sequences of two tokens"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+def test_one_exported_program_computes_every_batch_and_length(label):
     longest = 12
     mixer = made(label, longest).eval()
     batch, length = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("length", min=2, max=longest)

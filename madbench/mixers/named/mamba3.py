@@ -112,7 +112,7 @@ class Mamba3(Recurrent):
             )
             angle = ops.total_angle(step[..., None] * angles.tanh()[:, None], carried["angle"] if carried else None)
             k, q = ops.rotate_pairs(k, angle), ops.rotate_pairs(q, angle)
-            written = k * (now + F.pad(later[..., 1:], (0, 1)))[..., None]
+            written = k * (now + F.pad(later, (0, 1))[..., 1:])[..., None]
             d = Dynamics(q, written, v, log_decay[..., None], None, None, own=now * (q * k).sum(-1))
             if carried:
                 d = ops.with_row_before(d, carried["key"] * later[..., 0, None], carried["value"])
