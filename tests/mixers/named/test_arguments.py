@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import pytest
 
+from conftest import forget_installed
 from madbench.errors import LabelError
-from madbench.labels import diff, expand, explain, family_of, parse, registry
+from madbench.labels import diff, expand, explain, family_of, parse
 from madbench.mixers import solve
 from madbench.mixers.named.arguments import choices, integer, variants
 from madbench.mixers.named.budget import Label
@@ -27,10 +28,14 @@ class MadeUp(GDN):
     n: int = integer(default=2, least=1, most=4)
 
 
-@pytest.fixture(autouse=True)
-def made_up(monkeypatch):
-    monkeypatch.setitem(OPERATORS, "MadeUp", MadeUp)
-    monkeypatch.setattr(registry, "_operator_names", lambda: frozenset(map(registry.name_key, OPERATORS)))
+@pytest.fixture(autouse=True, scope="module")
+def made_up():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(OPERATORS, "MadeUp", MadeUp)
+        patch.setitem(FAMILY.mixers, "MadeUp", "MadeUp")
+        forget_installed()
+        yield
+    forget_installed()
 
 
 @pytest.mark.parametrize(
