@@ -31,7 +31,9 @@ def complete(main, monkeypatch):
             patch.setenv("_MADBENCH_COMPLETE", "complete_bash")
             patch.setenv("COMP_WORDS", " ".join(words))
             patch.setenv("COMP_CWORD", str(len(words) - 1))
-            return main().stdout.split()
+            ended = main()
+        assert not ended.stderr  # it would appear in the line that is typed
+        return ended.stdout.split()
 
     return call
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from torch.nn.utils import parametrize
 
+from madbench.analysis.scores import Results
 from madbench.errors import ConfigError
-from madbench.papers import claimed_rows, load_paper
+from madbench.experiment import prepare
+from madbench.jobs import Record
+from madbench.papers import load_paper
 from madbench.papers.hypermlp import adaptation
 from madbench.papers.hypermlp.adaptation import SIDES, Adapted, adapt, attach_adapters, changed, judged
 from madbench.papers.making import Request, jobs_of, measure_of, seeds_of
+from madbench.store.runs import Snapshot, Store
 from madbench.suites.signals.suite import SIGNALS, SignalProfile
 from madbench.suites.signals.trial import SignalTrial
 from madbench.tasks.signals import Digits
 from madbench.tasks.signals.digits import images
-from score_frames import scored
 
 
 def request(item: str, **choices) -> Request:
@@ -39,15 +40,18 @@ def test_rows_are_those_of_the_claims_each_once():
         measure_of(asked.item).plan(request("proposition2.6_trained", labels=("S",)))
 
 
-def test_a_claim_on_settings_is_decided_by_its_rows(monkeypatch):
-    asked = request("proposition2.6_trained", tasks=("compression",))
-    table = SimpleNamespace(records=list)
-    monkeypatch.setattr(claimed_rows, "beside_published", lambda *_: table)
-    better, worse = "R-cg-q  model.gates=vo", "R-cg-q  model.gates=qk"
+@pytest.mark.slow
+def test_a_claim_on_settings_is_decided_by_its_rows(tmp_path):
+    asked = request("proposition2.6_trained", tasks=("compression",), seeds="0-11", results=tmp_path)
+    planned, store = prepare(measure_of(asked.item).plan(asked), device="cpu", results=tmp_path), Store.open(tmp_path)
 
     def verdict(vo, qk):
-        frame = scored({better: vo, worse: qk})
-        made = measure_of(asked.item).decide(asked, SimpleNamespace(scores=frame))
+        for job in planned.jobs:
+            if values := {"vo": vo, "qk": qk}.get(job.mixer.get("gates")):
+                value = values[job.seed] / 100
+                metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
+                store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}), replace=True)
+        made = measure_of(asked.item).decide(asked, Results(planned, Snapshot.open(tmp_path, create=False)))
         return made.verdicts["VO gate above QK gate, compression"]
 
     high, low = [60 + 0.3 * seed for seed in range(12)], [40 + 0.4 * (seed * 5 % 12) for seed in range(12)]
