@@ -8,8 +8,8 @@ from madbench.grid import Row
 from madbench.suites.addressing import without_prefix
 
 TEST_NOTE = (
-    "Test: Student's t. The variances of few seeds are increased for what these cannot show: more spread from seed to"
-    " seed, and labels that solve a task in some seeds only. The test is the same for every profile and column."
+    "Test: Student's t. A variance of few seeds is increased, because few seeds can hide a larger spread, or a label"
+    " that solves a task in some seeds only. The test is the same for every profile and column."
 )
 
 

@@ -323,8 +323,9 @@ def finite_or_nan(value: float) -> float:
 
 RATES_NOTE = (
     "Rates and decays: of each label and setting, the best by validation in the label's first seed, which is not"
-    " reported; a label of a single seed has its own best, which favors labels that scatter.",
-    "Rates and decays: the best of each seed by the number that is reported, which favors labels that scatter.",
+    " reported; a label of a single seed has its own best, which favors labels whose seeds differ more.",
+    "Rates and decays: the best of each seed by the number that is reported, which favors labels whose seeds differ"
+    " more.",
 )
 """Notes on the choice of rates, by default and in the published fidelity."""
 

@@ -60,7 +60,7 @@ def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
     assert (record["row"], record["label"], record["changes"]) == (rows[1][0], "S", "training.epochs=12")
     assert record["difference"] == pytest.approx(10) and record["difference_n"] == 3
     assert "Baseline: S  training.epochs=9, the first row." in table.notes
-    assert "increased for what these cannot show" in table.notes
+    assert "few seeds can hide a larger spread" in table.notes
     assert "minus that of the baseline, with a 95% interval over seeds" in table.notes
     assert "vs baseline: difference to S  training.epochs=9" in table.caption
     assert table.marks()[rows[1][0], 1] == "best"

@@ -605,7 +605,7 @@ def test_a_claim_on_steps_that_the_profile_does_not_give_cannot_be_registered(pa
 
 
 @pytest.mark.slow
-def test_results_of_an_experiment_have_the_columns_that_are_foretold(grid_results):
+def test_results_of_an_experiment_have_the_registered_columns(grid_results):
     made = grid_results(("S", "R"), tasks=[*MAD_TASKS])
     assert set(scores.columns_of(made.experiment)) == set(made.scores.column)
     some = grid_results(("S",), tasks=["compression", "memorization"], seeds=[9])

@@ -34,7 +34,7 @@ def test_the_store_is_tabulated_in_the_order_of_the_grammar_with_published_rows(
         ["published", "39.9", "100.0"],
     ]
     caption = " ".join(shown.stdout.split())
-    assert "increased for what these cannot show" in caption
+    assert "few seeds can hide a larger spread" in caption
     assert "Trained on an abacus." in caption
     assert f"Profile {tiny}: d_model 16, 2 blocks, 2 heads, float32." in caption
 
