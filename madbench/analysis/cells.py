@@ -143,8 +143,8 @@ class Cell:
 
 
 PLUS_MINUS = {
-    "interval": "±: half-width of the 95% interval of the mean over seeds. The variance of few seeds is increased for"
-    " what these cannot show: more spread from seed to seed, and labels that solve a task in some seeds only.",
+    "interval": "±: half-width of the 95% interval of the mean over seeds. A variance of few seeds is increased,"
+    " because few seeds can hide a larger spread, or a label that solves a task in some seeds only.",
     "sd": "±: standard deviation over seeds.",
     "rank": "",
 }
