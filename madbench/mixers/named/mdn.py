@@ -88,18 +88,10 @@ class MDN(Elementwise):
 
         import torch
 
-        from madbench.mixers.named.layer import INIT_STD, draw
+        from madbench.mixers.named.declared_values import draw_declared
 
-        parts = self.parts(layer.dims)
+        draw_declared(layer)
         with torch.no_grad():
-            for name, parameter in layer.named_parameters():
-                part = parts.get(name)
-                if isinstance(part, Vector):
-                    draw(parameter, part.init)
-                elif parameter.ndim == 1:
-                    parameter.fill_(1)
-                else:
-                    parameter.normal_(std=INIT_STD)
             layer.mu_bias.copy_(layer.dt_bias)
             layer.log_factor.sub_(math.log(16 / LARGEST_FACTOR))
             layer.D_log.sub_(math.log(16))

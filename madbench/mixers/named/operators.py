@@ -17,6 +17,7 @@ from madbench.mixers.named.gsa import GSA
 from madbench.mixers.named.hgrn import HGRN
 from madbench.mixers.named.hgrn2 import HGRN2
 from madbench.mixers.named.kda import KDA
+from madbench.mixers.named.log_linear import LogLinearMamba2
 from madbench.mixers.named.mamba2 import Mamba2
 from madbench.mixers.named.mamba3 import Mamba3
 from madbench.mixers.named.mdn import MDN
@@ -46,6 +47,7 @@ _ALL: tuple[type[Operator], ...] = (
     MesaNet,
     Mamba2,
     Mamba3,
+    LogLinearMamba2,
     MLSTM,
     GLA,
     GSA,

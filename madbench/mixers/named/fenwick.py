@@ -1,0 +1,107 @@
+"""Linear attention whose state is split into buckets of tokens, as in a Fenwick tree: the rows of log-linear attention.
+
+Row t reads token s with the scale of a level. The level is the number of binary digits of t xor s, which is 0 for the
+token itself. Level l > 0 is one bucket of 2^(l-1) tokens, so row t reads at most as many buckets as t has digits. All
+levels from ``TOP`` on are one.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.cd.decays import masked_exp, split_rows
+from madbench.mixers.tracing import is_symbolic
+
+TOP = 14  # the highest level
+
+
+def levels_of(t: Tensor, s: Tensor) -> Tensor:
+    """The number of binary digits of t xor s, at most ``TOP``."""
+    differing = t ^ s
+    return sum((differing >> bit > 0).long() for bit in range(TOP))
+
+
+def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, size: int) -> Tensor:
+    """The sums of values (B, H, T, V) that the rows read: sum_s scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s.
+
+    q and k are (B, H, T, K), v is (B, H, T, V), log decay is (B, H, T), and the scales are (B, H, T, TOP + 1). ``size``
+    is a number of rows per block, a power of two.
+    """
+    length = q.shape[2]
+    is_single = is_symbolic(length) or length <= size
+    count = 1 if is_single else 1 << (-(-length // size) - 1).bit_length()
+    size = length if is_single else size
+    padding = 0 if is_single else count * size - length
+    q, k, v, log_decay, scales = (F.pad(side, (0, 0, 0, padding)) for side in (q, k, v, log_decay[..., None], scales))
+    c = log_decay.double().cumsum(-2)
+    y = _within_blocks(*(split_rows(side, size) for side in (q, k, v, c, scales))).flatten(2, 3)
+    if count > 1:
+        y = y + _between_blocks(q, k, v, c, scales, size)
+    return y[:, :, :length]
+
+
+def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -> Tensor:
+    """The sums of blocks (B, H, Z, C, .), from all pairs of rows. c is the sum of log decays so far."""
+    rows = torch.arange(q.shape[-2], device=q.device)
+    mask, level = rows[:, None] >= rows, levels_of(rows[:, None], rows)
+    decay = masked_exp((c - c.mT).to(q.dtype), mask)
+    scale = scales.gather(-1, level.expand(*scales.shape[:-1], -1))
+    return (q @ k.mT * decay * scale) @ v
+
+
+def _between_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor, size: int) -> Tensor:
+    """The sums over earlier blocks (B, H, T, V). The second half of each pair of groups reads the state of the first.
+
+    Pairs of blocks come first, then pairs of such pairs, and so on. A state decays to the end of its group.
+    """
+    ends = split_rows(c, size)[..., -1:, :]
+    state = (split_rows(k, size) * (ends - split_rows(c, size)).to(k.dtype).exp()).mT @ split_rows(v, size)
+    y, level = torch.zeros_like(v), size.bit_length()
+    while state.shape[2] > 1:
+        first, second = state.unflatten(2, (-1, 2)).unbind(3)
+        (_, rows), (first_c, second_c), (_, scale) = (
+            side.unflatten(2, (-1, 2, size)).unbind(3) for side in (q, c, scales[..., min(level, TOP), None])
+        )
+        since = (second_c - first_c[..., -1:, :]).to(q.dtype).exp()
+        read = (rows * since * scale) @ first
+        y = y + torch.stack((torch.zeros_like(read), read), dim=3).flatten(2, 4)
+        state = since[..., -1:, :] * first + second
+        size, level = 2 * size, level + 1
+    return y
+
+
+def buckets_after(k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
+    """The buckets (B, H, TOP, K, V) that the token after the rows reads at the levels 1 to ``TOP``. Others are zero."""
+    length = k.shape[2]
+    c = log_decay[..., None].double().cumsum(-2)
+    k = k * (c[:, :, -1:] - c).to(k.dtype).exp()
+    if is_symbolic(length):
+        of_row = levels_of(torch.full((length,), length, device=k.device), torch.arange(length, device=k.device))
+        share = (of_row == torch.arange(1, TOP + 1, device=k.device)[:, None]).to(k.dtype)
+        return (k[:, :, None] * share[..., None]).mT @ v[:, :, None]
+    zero, end = torch.zeros_like(k[:, :, :1].mT @ v[:, :, :1]), length
+    buckets = [zero] * TOP
+    for bit in range(length.bit_length()):  # the lowest set bit is the newest bucket
+        if length >> bit & 1:
+            start, place = end - (1 << bit), min(bit, TOP - 1)
+            buckets[place] = buckets[place] + k[:, :, start:end].mT @ v[:, :, start:end]
+            end = start
+    return torch.stack(buckets, dim=2)
+
+
+def read_step(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, buckets: Tensor, position: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One token (B, H, 1, .) at ``position`` (B,) after the tokens of ``buckets``: its sum, and the next buckets.
+
+    The token joins the buckets below the lowest digit 0 of the position, and they become one bucket at this digit.
+    """
+    decayed = log_decay.exp()[..., None, None] * buckets
+    read = (scales[:, :, 0, 1:, None, None] * (q[:, :, :, None] @ decayed)).sum(2)
+    y = read + scales[..., :1] * (q * k).sum(-1, keepdim=True) * v
+    place = (levels_of(position, position + 1) - 1).clamp(max=TOP - 1)[:, None, None, None, None]
+    bits = torch.arange(TOP, device=q.device)[:, None, None]
+    merged = (decayed * (bits < place)).sum(2, keepdim=True) + (k.mT @ v)[:, :, None]
+    return y, decayed * (bits >= place) + merged * (bits == place)
