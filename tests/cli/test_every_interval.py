@@ -53,8 +53,8 @@ def folder(tmp_path_factory, language_run) -> Path:
             status = "diverged" if (label, seed) == ("S-c", 3) else "finished"
             run = language_run(label, losses, seed=seed, status=status)
             store.finish(run.job, run.record)
-    rows = Selection(labels=["S-c", "R-c"], tasks=["compression"], profile="quick", results=store.root).rows(MAD)
-    for job in (job for row in rows for job in row.jobs):
+    selection = Selection(labels=["S-c", "R-c"], tasks=["compression"], profile="quick", results=store.root)
+    for job in (job for row in selection.select().rows(MAD) for job in row.jobs):
         for length in (24, 48):
             accuracy = 0.2 + job.seed / 40 if job.seed or length == 24 else math.nan
             metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}
