@@ -28,8 +28,9 @@ from notebook import notebook_page  # noqa: E402
 TABLE = re.compile(r"<!-- (made|copied): (.*?) -->\n\n?((?:\|.*\n)+)")
 PAPERS = ROOT / "madbench" / "papers"
 BASELINE, OPERATOR_SIZE = "S-p", (128, 2, 256)  # d_model, heads of the profile full, tokens
+TRAINED = "evening"
 OPERATOR_TIMES = ROOT / "results" / "measured" / "operators.csv"
-TIMES = ("step_ms_ratio", "prefill_ms_ratio", "token_ms_ratio")
+TIMES = ("step_ms_ratio", "prefill_ms_ratio", "token_ms_ratio", "training_ratio")
 
 
 def pages() -> list[Path]:
@@ -104,8 +105,8 @@ def _operators() -> str:
     width, heads, length = OPERATOR_SIZE
     timed = operator_times()
     costs = [
-        "| Label | Parameters | State | FLOPs per token | Step | Prompt | Token |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| Label | Parameters | State | FLOPs per token | Step | Prompt | Token | Training |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for label in (BASELINE, *OPERATORS):
         found, row = solve(label, width, heads, length), timed.get(label, {})
@@ -116,8 +117,9 @@ def _operators() -> str:
     about = (
         f"Costs of one layer at d {width}, H {heads}, T {length}, at the budget: numbers of parameters, numbers carried"
         f" after T tokens, FLOPs of a forward pass per token (causal half), and times as a multiple of `{BASELINE}`:"
-        " of forward and backward, of a prompt, and of a decoded token, by `python docs/filled.py --operators` on"
-        f" {machine}"
+        " of forward and backward, of a prompt, and of a decoded token. Training: the time of a training step of the"
+        f" whole model, summed over the tasks of the profile `{TRAINED}`, in the same way. Measured by `python"
+        f" docs/filled.py --operators` on {machine}"
     )
     return "\n".join([*definitions, "", about, "", *costs]) + "\n"
 
@@ -133,17 +135,29 @@ def _measure_operators() -> None:
     from madbench.mixers.named.operators import OPERATORS
 
     width, _, length = OPERATOR_SIZE
-    words = ["bench", "costs", BASELINE, *OPERATORS, "--threads", "1", "--d-model", width, "--lengths", length]
-    with tempfile.TemporaryDirectory() as folder:
-        call = [sys.executable, ROOT / "cli.py", *words, "--batch", 4, "--repeats", 3, "--output", folder]
-        subprocess.run(list(map(str, call)), check=True, stdout=subprocess.DEVNULL)
-        with open(Path(folder, "costs.csv"), newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+    words = [BASELINE, *OPERATORS, "--threads", 1, "--repeats", 3]
+    rows = _bench("costs", *words, "--d-model", width, "--lengths", length, "--batch", 4)
+    steps: dict[str, list[float]] = {label: [] for label in (BASELINE, *OPERATORS)}
+    for row in _bench("training", *words, "--profile", TRAINED):
+        if row["step_ms"]:
+            steps[row["label"]].append(float(row["step_ms"]))
+    for row in rows:
+        times = steps[row["label"]]
+        row["training_ratio"] = sum(times) / sum(steps[BASELINE]) if len(times) == len(steps[BASELINE]) else ""
     with open(OPERATOR_TIMES, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ("label", *TIMES, "machine"), extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         for row in rows:
             writer.writerow(row | {name: f"{float(row[name]):.3f}" for name in TIMES if row[name]})
+
+
+def _bench(part: str, *words: object) -> list[dict[str, str]]:
+    """The rows that ``madbench bench`` writes for a part."""
+    with tempfile.TemporaryDirectory() as folder:
+        call = [sys.executable, ROOT / "cli.py", "bench", part, *words, "--output", folder]
+        subprocess.run(list(map(str, call)), check=True, stdout=subprocess.DEVNULL)
+        with open(Path(folder, f"{part}.csv"), newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
 
 
 def _has_note(item) -> bool:
