@@ -259,7 +259,7 @@ def test_a_sweep_killed_at_any_three_moments_ends_as_an_uninterrupted_one(start,
         while len(finished()) < done or not any(map(is_locked, tmp_path.glob("killed/results/work/*/lock"))):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
-        time.sleep(moments.uniform(0, 0.5))
+        time.sleep(moments.uniform(0, 0.1))
         assert process.poll() is None, "it ended before it was killed"
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

@@ -35,7 +35,7 @@ def precise_heads(layer: nn.Module, x: Tensor, position: int, *gains: Tensor) ->
 
 def means(x: Tensor) -> Tensor:
     """The mean of each block: (B, H, N, C) -> (B, H, blocks, C). An incomplete last block is filled with zeros."""
-    return F.pad(wide(x), (0, 0, 0, -x.shape[2] % BLOCK)).unflatten(2, (-1, BLOCK)).mean(3)
+    return F.pad(wide(x), (0, 0, 0, BLOCK - 1)).unfold(2, BLOCK, BLOCK).mean(-1)
 
 
 def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
@@ -52,7 +52,7 @@ def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
 
 def spread(of_blocks: Tensor, tokens: int) -> Tensor:
     """Numbers of blocks (..., blocks) for each of ``tokens`` tokens (..., N)."""
-    return of_blocks[..., None].expand(*of_blocks.shape, BLOCK).flatten(-2)[..., :tokens]
+    return of_blocks[..., torch.arange(tokens, device=of_blocks.device) // BLOCK]
 
 
 def positions(z: Tensor, first: int | None) -> tuple[Tensor, Tensor]:
