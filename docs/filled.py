@@ -196,7 +196,7 @@ def parts(command: str) -> tuple[list[str], str]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command of madbench prints as Markdown. Its runs are first imported into ``folder``."""
+    """The Markdown that a command of madbench prints. Its runs are first imported into ``folder``."""
     words, name = parts(command)
     call, results = [sys.executable, str(ROOT / "cli.py")], folder / (name or "no results")
     if name and not results.exists():

@@ -38,6 +38,8 @@ COSTS: Mapping[CostName, str] = {
 }
 """The title of the x axis by the name of the cost. FLOPs, forward, and state are those of the longest training inputs.
 """
+_SUBJECTS = {"flops_per_token": "FLOPs per token", "state": "the size of the state"}
+"""The cost in the title of the figure. Both costs in parameters are called the budget."""
 _LOGARITHMIC = "state"
 """The cost whose axis is logarithmic: a cache grows with the input, other states do not."""
 _DIGITS = (1, 1.5, 2, 3, 5, 7)
@@ -107,7 +109,7 @@ def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Lay
     names = layout.names(dict.fromkeys(frame.label))
     size = max(size[0], 0.15 * max(map(len, names.values())) + 1), size[1]  # a name fits on both sides of the middle
     kinds = dict.fromkeys(column(name).axis.partition(",")[0] for name in of_quantity)
-    heading = f"{' and '.join(filter(None, kinds)) or 'results'} against the budget"
+    heading = f"{' and '.join(filter(None, kinds)) or 'results'} against {_SUBJECTS.get(x, 'the budget')}"
     heading = f"{heading[:1].upper()}{heading[1:]}"
     columns = 1 if layout.is_small else 3
     panels = Panels(layout, "budget", heading, layout.lines([len(of_quantity)], columns, 2.4, 0.5), size, 1.5)

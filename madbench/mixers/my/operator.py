@@ -32,7 +32,7 @@ LAYER_SPELLINGS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of required arguments for the place in the model: the block's index, from 0, and the number of blocks."""
 WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "null"}
-"""What a label writes for an argument with this annotation. Other annotations are not compared with values."""
+"""Words for the values of an argument with this annotation. Other annotations are not compared with values."""
 
 
 class ModuleMixer(nn.Module):

@@ -308,6 +308,8 @@ def test_states_have_a_logarithmic_axis(points):
     shown = [text for text, place in zip(texts, axes.get_xticks()) if axes.get_xlim()[0] < place < axes.get_xlim()[1]]
     assert shown == ["200", "500", "1k", "2k", "5k", "10k", "20k", "50k", "100k"]
     assert "of unknown cost: R." in figure.get_supxlabel()
+    assert figure.get_suptitle() == "Accuracy against the size of the state"
+    assert budget_figure(frame).get_suptitle() == "Accuracy against the budget"
 
 
 @pytest.mark.parametrize("quantity, corner", [("loss_l5", (1.2, 2.0)), ("compression", (1.0, 2.5))])
