@@ -35,7 +35,8 @@ def precise_heads(layer: nn.Module, x: Tensor, position: int, *gains: Tensor) ->
 
 def means(x: Tensor) -> Tensor:
     """The mean of each block: (B, H, N, C) -> (B, H, blocks, C). An incomplete last block is filled with zeros."""
-    return F.pad(wide(x), (0, 0, 0, BLOCK - 1)).unfold(2, BLOCK, BLOCK).mean(-1)
+    first = torch.arange(0, x.shape[2], BLOCK, device=x.device)[:, None]
+    return F.pad(wide(x), (0, 0, 0, BLOCK - 1))[:, :, first + torch.arange(BLOCK, device=x.device)].mean(3)
 
 
 def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
