@@ -79,9 +79,9 @@ def test_an_edited_operator_changes_the_labels_that_have_it(copied):
     labels = [("KDA",), ("GDN",), ("GDN(neg)",), ("S-p", "KDA"), ("Mamba-2",)]
     before = {label: family_digest(*label) for label in labels}
     assert before["GDN",] == before["GDN(neg)",] and len({*before.values()}) == 3
-    with (copied / "mixers/named/kda.py").open("a") as file:
+    with (copied / "mixers/named/operators/kda.py").open("a") as file:
         file.write("\nADDED = 1\n")
-    with (copied / "mixers/named/operators.py").open("a") as file:
+    with (copied / "mixers/named/operators/__init__.py").open("a") as file:
         file.write("\nADDED = 1\n")
     assert {label[-1] for label in labels if family_digest(*label) != before[label]} == {"KDA"}
     with (copied / "mixers/named/delta_rule.py").open("a") as file:

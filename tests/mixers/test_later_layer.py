@@ -8,8 +8,8 @@ from madbench.labels import as_label, family_of
 from madbench.mixers.checks import run_checks
 from madbench.mixers.later_layer import LATER
 from madbench.mixers.named.operators import OPERATORS
+from madbench.mixers.named.operators.rwkv7 import RWKV7
 from madbench.mixers.named.recurrent_layer import RecurrentLayer
-from madbench.mixers.named.rwkv7 import RWKV7
 
 PATHS = ("later layer dense", "later layer chunked", "later layer step")
 NAMES = ("path dense", "later layer scan", *PATHS)

@@ -15,8 +15,8 @@ from madbench.mixers import solve
 from madbench.mixers.named.arguments import choices, integer, variants
 from madbench.mixers.named.budget import Label
 from madbench.mixers.named.family import FAMILY
-from madbench.mixers.named.gdn import GDN
 from madbench.mixers.named.operators import OPERATORS
+from madbench.mixers.named.operators.gdn import GDN
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from library_layers import NEEDS_LIBRARY, keep_float64, load_both_ways, normed
 from madbench.mixers import build
 from madbench.mixers.cd.forms import Dynamics, scores
-from madbench.mixers.named import fenwick
+from madbench.mixers.named.operators import log_linear_buckets as fenwick
 from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 

@@ -8,7 +8,7 @@ import torch
 from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
 from madbench.mixers.cd.forms import Dynamics, scores
-from madbench.mixers.named.momentum import momentum_rule
+from madbench.mixers.named.operators.mdn_rule import momentum_rule
 from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 

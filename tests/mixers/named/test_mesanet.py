@@ -10,7 +10,8 @@ import torch
 from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
 from madbench.mixers.cd.forms import scores
-from madbench.mixers.named import mesa_solve, ops
+from madbench.mixers.named import ops
+from madbench.mixers.named.operators import mesanet_solve
 from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -27,7 +28,7 @@ def inputs(length, least_log=-1.0):
 @pytest.mark.parametrize("least_log", [-1, -1e3])
 @pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 17, 32, 33, 40])
 def test_blocks_give_the_queries_and_states_of_the_loop_at_any_length(length, least_log, most_kept, monkeypatch):
-    monkeypatch.setattr(mesa_solve, "MOST_KEPT", most_kept)
+    monkeypatch.setattr(mesanet_solve, "MOST_KEPT", most_kept)
     q, k, beta, log_alpha, ridge = inputs(length, least_log)
     root = torch.randn(1, 2, 5, 5).double()
     for start in (None, root @ root.mT):
@@ -36,14 +37,14 @@ def test_blocks_give_the_queries_and_states_of_the_loop_at_any_length(length, le
             new = beta[:, :, t, None, None] * k[:, :, t, :, None] * k[:, :, t, None]
             squares = log_alpha[:, :, t, None, None].exp() * squares + new
             rows.append((torch.linalg.inv(squares + torch.diag_embed(ridge)) @ q[:, :, t, :, None]).squeeze(-1))
-        found, last = mesa_solve.solve_queries(q, k, beta, log_alpha, ridge, start)
+        found, last = mesanet_solve.solve_queries(q, k, beta, log_alpha, ridge, start)
         assert difference(found, torch.stack(rows, dim=2)) < 1e-12 and difference(last, squares) < 1e-12
 
 
 @pytest.mark.parametrize("most_kept", [2**25, 0])
 @pytest.mark.parametrize("length", [15, 16, 17, 33])
 def test_gradients_prompts_and_steps_equal_the_loops_at_block_borders(length, most_kept, monkeypatch):
-    monkeypatch.setattr(mesa_solve, "MOST_KEPT", most_kept)
+    monkeypatch.setattr(mesanet_solve, "MOST_KEPT", most_kept)
     layer, x = filled_mixer(lambda: build("MesaNet", 16, length + 1, n_head=2), batch=1)
     prompt = x[:, :length]
     expected, found = (evaluate(layer, compute, prompt, None) for compute in (layer.reference, layer))
@@ -147,7 +148,9 @@ class TestLibrary:
         q, k, v = (side.transpose(1, 2) for side in (unit(q), unit(k), torch.randn(1, 2, 64, 5).double()))
         rows = (q, k, v, log_alpha.transpose(1, 2), ridge, beta.transpose(1, 2))
         exact = in_float64(naive, naive.naive_mesa_net_exact)(*rows)[0]
-        solved, _ = mesa_solve.solve_queries(*(side.transpose(1, 2) for side in (q, k, rows[5], rows[3])), ridge, None)
+        solved, _ = mesanet_solve.solve_queries(
+            *(side.transpose(1, 2) for side in (q, k, rows[5], rows[3])), ridge, None
+        )
         decay = (log_alpha.cumsum(-1)[..., None] - log_alpha.cumsum(-1)[..., None, :]).exp()
         weights = (solved @ k.transpose(1, 2).mT * decay).tril() * beta[:, :, None]
         assert difference(weights @ v.transpose(1, 2), exact.transpose(1, 2)) < 1e-13

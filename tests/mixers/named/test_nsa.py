@@ -7,7 +7,7 @@ import torch
 
 from library_layers import NEEDS_LIBRARY, load_both_ways, run_on_cpu, softmax_attention
 from madbench.mixers import build
-from madbench.mixers.named.nsa import GATES
+from madbench.mixers.named.operators.nsa import GATES
 from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 

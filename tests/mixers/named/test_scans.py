@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.mixers.named import ops
-from madbench.mixers.named.slots import _read_at_once, read_slots
+from madbench.mixers.named.operators.gsa_slots import _read_at_once, read_slots
 from madbench.mixers.residuals import difference
 
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 40]

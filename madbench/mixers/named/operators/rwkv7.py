@@ -122,7 +122,7 @@ class RWKV7(Recurrent):
         return f"{self.name}, {dims.value_dim} values"
 
     def initialize(self, layer: nn.Module) -> bool:
-        from madbench.mixers.named.rwkv7_init import initialize
+        from madbench.mixers.named.operators.rwkv7_init import initialize
 
         initialize(layer)
         return True

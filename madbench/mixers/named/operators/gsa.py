@@ -72,7 +72,7 @@ class GSA(Recurrent):
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
-        from madbench.mixers.named.slots import read_slots
+        from madbench.mixers.named.operators.gsa_slots import read_slots
         from madbench.mixers.precision import without_autocast
 
         sides = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj)

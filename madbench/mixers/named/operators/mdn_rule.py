@@ -1,4 +1,4 @@
-"""A delta rule with momentum, in blocks: the recurrence of :mod:`madbench.mixers.named.mdn`.
+"""A delta rule with momentum, in blocks: the recurrence of :mod:`madbench.mixers.named.operators.mdn`.
 
     e_t = v_t - S_(t-1)^T p_t,    M_t = mu_t M_(t-1) - k_t e_t^T,    S_t = alpha_t S_(t-1) - beta_t M_t
 

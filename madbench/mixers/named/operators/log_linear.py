@@ -109,7 +109,8 @@ class LogLinearMamba2(Elementwise):
         import torch
         from torch.nn.functional import silu
 
-        from madbench.mixers.named import fenwick, ops
+        from madbench.mixers.named import ops
+        from madbench.mixers.named.operators.log_linear_buckets import buckets_after, read_buckets, read_step
         from madbench.mixers.named.recurrent_layer import CHUNK, CHUNK_ON_GPU
         from madbench.mixers.precision import without_autocast
 
@@ -126,12 +127,12 @@ class LogLinearMamba2(Elementwise):
             k, log_decay = k * step, log_decay.squeeze(-1)
             if carried:
                 position = carried["position"]
-                y, buckets = fenwick.read_step(q, k, v, log_decay, scales, carried["buckets"], position)
+                y, buckets = read_step(q, k, v, log_decay, scales, carried["buckets"], position)
             else:
                 position = torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
                 size = CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
-                y = fenwick.read_buckets(q, k, v, log_decay, scales, size)
-                buckets = fenwick.buckets_after(k, v, log_decay)
+                y = read_buckets(q, k, v, log_decay, scales, size)
+                buckets = buckets_after(k, v, log_decay)
             y = y + layer.D.to(y.dtype)[:, None, None] * v
             gated = y.transpose(1, 2).flatten(-2) * silu(ops.wide(z))
             normed = ops.norm(gated, layer.norm.weight)

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.kda import KDA
 from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.operators.kda import KDA
 from madbench.mixers.named.parts import Linear, Part
 
 if TYPE_CHECKING:

@@ -115,7 +115,7 @@ class MDN(Elementwise):
         from torch.nn.functional import silu
 
         from madbench.mixers.named import ops
-        from madbench.mixers.named.momentum import momentum_rule
+        from madbench.mixers.named.operators.mdn_rule import momentum_rule
         from madbench.mixers.named.recurrent_layer import CHUNK, CHUNK_ON_GPU
         from madbench.mixers.precision import without_autocast
 

@@ -83,7 +83,7 @@ class MesaNet(Recurrent):
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
-        from madbench.mixers.named.mesa_solve import solve_queries
+        from madbench.mixers.named.operators.mesanet_solve import solve_queries
         from madbench.mixers.precision import without_autocast
 
         dims = layer.dims

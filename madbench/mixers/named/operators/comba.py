@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.gdn import GDN
 from madbench.mixers.named.operator import Dims
+from madbench.mixers.named.operators.gdn import GDN
 from madbench.mixers.named.parts import Part, Vector
 
 if TYPE_CHECKING:
