@@ -27,8 +27,8 @@ def plugin_code(point: EntryPoint) -> dict[str, Any]:
     read. Therefore all files of the package that are neither code nor documentation count as data.
     """
     origin, package = _package(point)
-    own(package or origin)
-    reach = Reach(import_root(origin, point.module.partition(".")[0] if package else point.module))
+    root = import_root(origin, point.module.partition(".")[0] if package else point.module)
+    reach = Reach(root, own(package or origin))
     module, attribute = point.module, point.value.partition(":")[2].partition("[")[0].strip().partition(".")[0]
     importlib.import_module(module)
     reach.start(module, attribute)

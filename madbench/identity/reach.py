@@ -47,10 +47,13 @@ class Reached:
 
 
 class Reach:
-    """The code that a label, a task or a suite reaches. ``root`` is the folder from which it is imported."""
+    """The code that a label, a task or a suite reaches.
 
-    def __init__(self, root: Path):
-        self.root = root
+    ``root`` is the folder from which it is imported, ``own`` the library files that count as users' code.
+    """
+
+    def __init__(self, root: Path, own: watch.Own = watch.NO_LIBRARY):
+        self.root, self.own = root, own
         self.files: dict[str, Reached] = {}
         self.data: dict[str, None] = {}
         self.is_dynamic = False  # True if a module loads modules or takes names made at run time
@@ -153,10 +156,21 @@ class Reach:
         parts = name.split(".")
         for end in range(1, len(parts)):
             parent = ".".join(parts[:end])
-            if file := _file_of(parent, is_lazy):
+            if file := self._file_of(parent, is_lazy):
                 self._file(file, parent)
-        file = _file_of(name, is_lazy)
+        file = self._file_of(name, is_lazy)
         return self._file(file, name) if file else None
+
+    def _file_of(self, name: str, is_lazy: bool) -> str:
+        """The file of a module of users' code; empty for a library, and for a module that was never loaded.
+
+        With ``is_lazy``, as for an import in a function, the module need not be loaded yet.
+        """
+        if name in sys.modules or not is_lazy:
+            file = _file_of_module(name)
+        else:
+            file = _found(name)
+        return file if file and watch.is_outside(file, self.own) else ""
 
     def _file(self, file: str, name: str) -> Reached | None:
         if file not in self.files:
@@ -261,7 +275,7 @@ class Reach:
         below = f"{module}.{chain[0]}" if chain else ""
         if reached and chain and chain[0] in reached.text.names:
             self._name(reached, chain)
-        elif below and _file_of(below, is_lazy):
+        elif below and self._file_of(below, is_lazy):
             self._follow(below, chain[1:], is_lazy)
         elif below and reached is None and _is_namespace(below):
             self._follow(below, chain[1:], is_lazy)
@@ -288,18 +302,6 @@ def _file_of_module(name: str) -> str:
     module = sys.modules.get(name)
     file = getattr(getattr(module, "__spec__", None), "origin", None) or getattr(module, "__file__", None)
     return os.path.realpath(file) if isinstance(file, str) and file.endswith(".py") else ""
-
-
-def _file_of(name: str, is_lazy: bool) -> str:
-    """The file of a module of users' code; empty for a library, and for a module that was never loaded.
-
-    With ``is_lazy``, as for an import in a function, the module need not be loaded yet.
-    """
-    if name in sys.modules or not is_lazy:
-        file = _file_of_module(name)
-    else:
-        file = _found(name)
-    return file if file and watch.is_outside(file) else ""
 
 
 def _found(name: str) -> str:

@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,11 @@ _READERS_OF_SOURCE = ("linecache.py", "inspect.py", "tokenize.py", "/_inductor/"
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 
+Own = frozenset[str]
+"""Files, and folders with a separator at the end, that count as users' code although they lie among the libraries."""
+NO_LIBRARY: Own = frozenset()
+
+
 @dataclass(frozen=True)
 class Event:
     """A file that users' code opened (``opens``) or ran as a module."""
@@ -36,32 +41,59 @@ class Event:
     during: str  # name of the watched action
 
 
-events: list[Event] = []
-"""All events so far, in order."""
+@dataclass(frozen=True)
+class Note:
+    """A file that was opened (``opens``) or run as a module, and the code that was running then.
+
+    Which of the running code is the user's depends on the library files that count as the user's (``Own``). These
+    differ between labels, so a note becomes an event only when one label's events are asked for (:func:`events_for`).
+    """
+
+    path: str
+    opens: bool
+    frames: tuple[tuple[str, int], ...]  # file and line, innermost first, up to this package; line 0 in a function
+    during: str  # name of the watched action
+
+
+notes: list[Note] = []
+"""All notes so far, in order."""
 executed: dict[str, bytes] = {}
 """The text of every user module that was run since the hook was installed, by its file."""
 watched: set[str] = set()
 """The files of user modules that were run inside :func:`watching`."""
-_own: set[str] = set()
+_own: Own = NO_LIBRARY  # of all labels so far: notes are taken for each of them
 _during: list[str] = []
 _is_installed = False
 
 
-def own(path: Path) -> None:
-    """Count a file, or all files of a folder, as users' code although it lies among the libraries."""
-    text = f"{path}{os.sep}" if path.is_dir() else str(path)
-    if text not in _own:
-        _own.add(text)
-        is_outside.cache_clear()
+def own(*paths: Path) -> Own:
+    """Files, or all files of folders, to count as users' code although they lie among the libraries.
+
+    From now on, notes are taken of what they open and run.
+    """
+    global _own
+    files = frozenset(f"{path}{os.sep}" if path.is_dir() else str(path) for path in paths)
+    _own |= files
+    return files
+
+
+def events_for(own: Own) -> list[Event]:
+    """The events so far, if only ``own`` of the libraries counts as users' code."""
+    found = []
+    for note in notes:
+        owner = _owner(note.frames, own, note.opens)
+        if owner and is_outside(note.path, own):
+            found.append(Event(note.path, note.opens, *owner, note.during))
+    return found
 
 
 @functools.lru_cache(maxsize=100_000)
-def is_outside(file: str) -> bool:
-    """True for a file of users: not part of a library, of Python or of this package."""
+def is_outside(file: str, own: Own = NO_LIBRARY) -> bool:
+    """True for a file of users: in ``own``, or not part of a library, of Python or of this package."""
     if not file or file.startswith("<"):
         return False
     path = os.path.realpath(file)
-    if any(path == each or (each.endswith(os.sep) and path.startswith(each)) for each in _own):
+    if any(path == each or (each.endswith(os.sep) and path.startswith(each)) for each in own):
         return True
     places = sysconfig.get_paths()
     standard = tuple(f"{os.path.realpath(places[name])}{os.sep}" for name in ("stdlib", "platstdlib"))
@@ -104,44 +136,47 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _note_run(code: CodeType) -> None:
     file = code.co_filename if isinstance(code, CodeType) and code.co_name == "<module>" else ""
-    if is_outside(file) and file.endswith(".py"):
+    if is_outside(file, _own) and file.endswith(".py"):
         path = os.path.realpath(file)
         executed[path] = Path(path).read_bytes()
         if not _during:
             watched.discard(path)
             return
         watched.add(path)
-        if owner := _owner(sys._getframe(2)):
-            events.append(Event(path, False, *owner, _during[-1]))
+        _note(path, sys._getframe(2), opens=False)
 
 
 def _note_open(path: Any, mode: str | None, flags: int | None) -> None:
     reads = "r" in mode if mode else flags is not None and flags & os.O_ACCMODE == os.O_RDONLY
     if not reads or not isinstance(path, (str, bytes, os.PathLike)):
         return
-    frame, place = sys._getframe(2), os.path.realpath(os.fsdecode(path))
+    place = os.path.realpath(os.fsdecode(path))
     if place.endswith((".pyc", ".so")) or place.startswith((_PACKAGE, *_SYSTEM)) or not os.path.isfile(place):
         return
-    if (owner := _owner(frame, opens=True)) and is_outside(place):
-        events.append(Event(place, True, *owner, _during[-1]))
+    if is_outside(place, _own):
+        _note(place, sys._getframe(2), opens=True)
 
 
-def _owner(frame: FrameType | None, opens: bool = False) -> tuple[str, int] | None:
-    """The users' file whose code is running, and its line if it is being imported; None if it is not users' code.
+def _note(path: str, frame: FrameType | None, opens: bool) -> None:
+    frames = []
+    while frame is not None and not (file := frame.f_code.co_filename).startswith(_PACKAGE):
+        is_named = file.startswith("<")
+        line = frame.f_lineno if frame.f_code.co_name == "<module>" else 0
+        frames.append((file if is_named else os.path.realpath(file), line))
+        frame = frame.f_back
+    if _owner(frames, _own, opens):
+        notes.append(Note(path, opens, tuple(frames), _during[-1]))
 
-    The frames are searched from the innermost outward, up to this package.
-    """
+
+def _owner(frames: Iterable[tuple[str, int]], own: Own, opens: bool) -> tuple[str, int] | None:
+    """The users' file whose code is running, and its line if it is being imported; None if it is not users' code."""
     owner = ""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(_PACKAGE):
-            break
-        if is_outside(file):
-            owner = owner or os.path.realpath(file)
-            if frame.f_code.co_name == "<module>":
-                return os.path.realpath(file), frame.f_lineno
+    for file, line in frames:
+        if is_outside(file, own):
+            owner = owner or file
+            if line:
+                return file, line
         elif opens and not owner:
             if file.startswith("<frozen importlib") or any(part in file for part in _READERS_OF_SOURCE):
                 return None
-        frame = frame.f_back
     return (owner, 0) if owner else None

@@ -49,7 +49,7 @@ def module(store, monkeypatch):
 def forget():
     """Makes this process one that has imported nothing of the user."""
     sys.modules.pop("edited_mixer", None)
-    for noted in (watch.events, watch.executed, watch.watched):
+    for noted in (watch.notes, watch.executed, watch.watched):
         noted.clear()
     forget_installed()
     trust.allow([LABEL])

@@ -44,10 +44,10 @@ class UsersCode:
     def __init__(self, path: str, in_new_process: bool = False):
         self.path, made = path, source(path)
         self.root = made.root
-        reach = Reach(made.root)
+        reach = Reach(made.root, made.own)
         for module, name in (*_definitions(made), *_try(path)):
             reach.start(module, name)
-        is_unsure = reach.hear(watch.events, _probe_name(path))
+        is_unsure = reach.hear(watch.events_for(made.own), _probe_name(path))
         self.listing: dict[str, Any] = reach.listing()
         if is_unsure and not in_new_process:
             self.listing = _from_new_process(path) or self.listing

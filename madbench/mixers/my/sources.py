@@ -192,7 +192,8 @@ class Source:
 
     def __init__(self, path: str):
         with working_folder_on_path():
-            _count_as_own(path)
+            self.own = own(*_package_of(path))
+            """The files of the user's own package, even if it is installed among libraries."""
             with watching(f"import of {path}"):
                 module, self.make, count = _import(path)
         self.module = module.__name__
@@ -236,22 +237,24 @@ def working_folder_on_path() -> Iterator[None]:
             del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
 
 
-def _count_as_own(path: str) -> None:
-    """Treats the package of a dotted path as the user's code, even if it is installed among libraries.
+def _package_of(path: str) -> list[Path]:
+    """The folder of the package of a dotted path, or its file. Several folders for a namespace package.
 
     For torch and madbench, only the file of the module counts as the user's code, because records have their versions.
+    Empty if it is not found.
     """
     parts = path.split(".")
-    with suppress(ImportError, ValueError, AttributeError):
-        is_library = parts[0] in ("torch", "madbench")
-        name = parts[0] if not is_library else ".".join(parts[:-1])
-        spec = importlib.util.find_spec(name)
-        if spec.origin is None:  # a folder without __init__.py
-            for folder in spec.submodule_search_locations:
-                own(Path(folder).resolve())
-            return
-        origin = Path(spec.origin).resolve()
-        own(origin.parent if origin.name == "__init__.py" and not is_library else origin)
+    is_library = parts[0] in ("torch", "madbench")
+    try:
+        spec = importlib.util.find_spec(".".join(parts[:-1]) if is_library else parts[0])
+    except (ImportError, ValueError, AttributeError):
+        return []
+    if spec is None:
+        return []
+    if spec.origin is None:  # a folder without __init__.py
+        return [Path(folder).resolve() for folder in spec.submodule_search_locations or ()]
+    origin = Path(spec.origin).resolve()
+    return [origin.parent if origin.name == "__init__.py" and not is_library else origin]
 
 
 def _import(path: str) -> tuple[Any, Callable[..., Any], int]:

@@ -53,7 +53,7 @@ def forget(before=()):
             getattr(module, "__file__", None) or str(getattr(module, "__path__", ""))
         ):
             del sys.modules[name]
-    for noted in (watch.events, watch.executed, watch.watched):
+    for noted in (watch.notes, watch.executed, watch.watched):
         noted.clear()
     forget_installed()
 
@@ -363,6 +363,20 @@ def test_a_package_among_libraries_is_all_its_own(tmp_path, monkeypatch):
 def test_the_sample_and_modules_of_torch_are_of_one_file():
     assert list(listed("madbench.mixers.my.sample.GatedMean")["files"]) == ["madbench/mixers/my/sample.py"]
     assert list(listed("torch.nn.Identity")["files"]) == ["torch/nn/__init__.py"]
+
+
+def test_the_code_of_a_label_does_not_depend_on_the_labels_named_before_it():
+    write({"mixer.py": with_import("import pack.helper").replace("scale(x)", "pack.read(x)"), "factor.txt": "2"})
+    write({"site-packages/pack/__init__.py": "from pack.helper import read\n"})
+    write({"site-packages/pack/helper.py": "def read(x):\n    return x * float(open('factor.txt').read())\n"})
+    sys.path.append(str(Path("site-packages").absolute()))
+    alone = listed()
+    assert list(alone["files"]) == ["mixer.py"] and list(alone["data"]) == ["factor.txt"]
+    forget()
+    trust.allow(["my:pack.helper.read", "my:torch.nn.Identity", "my:mixer.Mixer"])
+    for other in ("pack.helper.read", "torch.nn.Identity"):
+        users_code(other)
+    assert users_code("mixer.Mixer").listing == alone
 
 
 def test_an_edit_after_the_import_is_refused_and_a_comment_is_not():
