@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
@@ -20,6 +21,9 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # as in a shell's background job; the processes under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+hypothesis.settings.register_profile("madbench", deadline=None, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.load_profile("madbench")  # no deadline: a busy machine takes many times as long for one example
 
 
 gc.disable()  # while modules are imported and tests collected, whose objects all stay

@@ -35,7 +35,7 @@ from score_frames import scored
 
 ACCURACY = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 LOSS = Scale(chance=5.0, limits=(0.0, math.inf), resolution=0.001)
-COUNT = settings(max_examples=200, deadline=None)
+COUNT = settings(max_examples=200)
 
 
 def of(*values: float, scale: Scale = ACCURACY) -> Sample:

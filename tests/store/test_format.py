@@ -26,7 +26,7 @@ def store(tmp_path) -> Store:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(record=records)
 def test_a_record_is_read_as_it_was_written(record):
     with tempfile.TemporaryDirectory() as folder:

@@ -100,7 +100,7 @@ def test_runs_are_read_once_and_then_only_looked_up(store, monkeypatch):
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(runs=st.lists(records, max_size=4))
 def test_an_indexed_record_is_the_stored_one_to_the_type(runs):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -191,7 +191,7 @@ actions = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(actions=actions)
 def test_the_index_answers_as_the_files_do_whatever_happens(actions):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -34,7 +34,7 @@ def files(store: Store, job_id: str = ID) -> list:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(record=records, values=st.dictionaries(names, numbers, max_size=3), name=st.text(letters, max_size=5))
 def test_a_measurement_is_read_as_it_was_written(record, values, name):
     with tempfile.TemporaryDirectory() as folder:

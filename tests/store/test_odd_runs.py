@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madbench.errors import ConfigError
@@ -63,8 +63,7 @@ def assert_right_types(record: Record, files: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-@seed(0)
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 @given(path=st.sampled_from(places(FIELDS)[1:]), new=others)
 def test_a_changed_record_with_a_right_checksum_is_damaged_or_of_right_types(path, new):
     with tempfile.TemporaryDirectory() as folder:

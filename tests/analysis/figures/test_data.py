@@ -198,7 +198,7 @@ def test_costs_have_the_intervals_of_the_table(scores):
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.dictionaries(st.text("SRGcgp", min_size=1), st.tuples(*[st.integers(0, 9)] * 2), min_size=1, max_size=12))
 def test_the_front_holds_just_what_nothing_dominates(points):
     costs = {label: cost for label, (cost, _) in points.items()}

@@ -110,7 +110,7 @@ def try_solve(variant, *size, **options):
     st.integers(1, 20),
     st.sampled_from((1, 3, 4)),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @example(parse("G-pcg-q-12o"), 96, 2, 200, 16, 1)
 @example(parse("S-cg-v-12o"), 96, 2, 200, 16, 1)
 def test_ranks_are_those_of_paying_step_by_step(variant, d, heads, length, mix_rank, multiple):
@@ -128,7 +128,7 @@ def test_ranks_are_those_of_paying_step_by_step_where_wide_steps_hold(label, siz
 
 @pytest.mark.slow
 @given(variant=variants, **sizes, budget=st.sampled_from(("strict", "paper")))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_total_is_the_size_of_the_tensors_and_ranks_are_admissible(variant, d, heads, length, budget):
     found = try_solve(variant, d, heads, length, budget)
     assume(found)
@@ -145,7 +145,7 @@ def test_total_is_the_size_of_the_tensors_and_ranks_are_admissible(variant, d, h
 
 @pytest.mark.slow
 @given(variant=variants, **sizes)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_matched_mixer_is_within_the_budget_by_less_than_a_step(variant, d, heads, length):
     assume(not variant.over)
     found = try_solve(variant, d, heads, length)
@@ -157,7 +157,7 @@ def test_a_matched_mixer_is_within_the_budget_by_less_than_a_step(variant, d, he
 
 @pytest.mark.slow
 @given(variant=variants, **sizes)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
 def test_an_infeasible_size_names_the_longest_length_and_the_smallest_width_that_fit(variant, d, heads, length):
     assume(variant.rank and variant.adds_parameters)
     d, length = max(d // 8, 16 * heads), length * 4
