@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import math
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from conftest import forget_installed
 from hypermlp_claims import CLAIMS, REFERENCE
+from madbench import config
 from madbench.analysis import (
-    claim_tests,
     claims,
-    deciding,
-    findings,
     inference,
-    references,
     registration,
-    samples,
     scores,
 )
 from madbench.analysis.baselines import HEURISTIC, baseline_values
 from madbench.analysis.deciding import changes, deciding_values
 from madbench.analysis.inference import holm, variance
-from madbench.analysis.quantities import column
 from madbench.analysis.registration import (
     changed_claims,
     changed_values,
@@ -43,13 +42,10 @@ from madbench.files import file_digest
 from madbench.grid import load_grid
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
-from madbench.suites import columns as suite_columns
-from madbench.suites import published, token_scores
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
-from madbench.suites.published import published_scores
-from madbench.tasks import make_setting, settings_class
+from madbench.tasks import make_setting
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
@@ -121,30 +117,28 @@ def judged_again(filled):
 
 
 @pytest.fixture
-def forget():
-    """``forget()``: empties what is remembered of the published table; again at the end."""
-
-    def call():
-        for cached in (published.published_by_paper, published.paper_scores, published_scores, references.references):
-            cached.cache_clear()
-
-    yield call
-    call()
+def papers(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A copy of the folder of the paper, read in place of the installed papers."""
+    shutil.copytree(config.PAPERS / "hypermlp", tmp_path / "papers" / "hypermlp")
+    monkeypatch.setattr(config, "PAPERS", tmp_path / "papers")
+    forget_installed()
+    yield tmp_path / "papers"
+    forget_installed()
 
 
-def with_column(monkeypatch, name: str, **changes):
-    """Changes the column ``name`` wherever it is looked up."""
-    for module in (deciding, samples, references):
-        monkeypatch.setattr(
-            module, "column", lambda asked: replace(column(asked), **changes) if asked == name else column(asked)
-        )
+def with_threshold(content: dict, name: str, value) -> dict:
+    """The content of a registration by an installation in which the value of a dotted name was another one."""
+    content = copy.deepcopy(content)
+    *outer, last = name.split(".")
+    functools.reduce(dict.__getitem__, outer, content["thresholds"])[last] = value
+    return content
 
 
-def with_published(monkeypatch, forget, label: str, name: str, value: float):
-    changed = {one: dict(row) for one, row in published_scores().items()}
-    changed[label][name] = value
-    forget()
-    monkeypatch.setattr(references, "paper_scores", lambda paper: changed)
+def with_claim(content: dict, **changes) -> dict:
+    """The content of a registration by an installation in which the first claim was another one."""
+    first, *others = content["claims"]
+    assert set(changes) <= set(first)
+    return content | {"claims": [first | changes, *others]}
 
 
 @pytest.mark.slow
@@ -155,56 +149,51 @@ def test_what_is_wholly_stored_and_unchanged_is_judged_as_registered(judged):
     )
 
 
-CHANCE_OF = token_scores.chance_of
-CHANGES = {
-    "level": lambda patch, forget: patch.setattr(inference, "LEVEL", 0.1),
-    "least_seeds": lambda patch, forget: patch.setattr(inference, "LEAST_SEEDS", 2),
-    "unlearned_share": lambda patch, forget: patch.setattr(inference, "UNLEARNED_SHARE", 0.04),
-    "margin_share": lambda patch, forget: patch.setattr(
-        claims, "find_reference", lambda *_: replace(REFERENCE, margin_share=0.3)
-    ),
-    "last_evaluations": lambda patch, forget: patch.setattr(suite_columns, "LAST_EVALUATIONS", 4),
-    "solved_share.compression": lambda patch, forget: patch.setattr(settings_class("compression"), "solved_share", 0.5),
-    "chance.memorization": lambda patch, forget: patch.setattr(
-        token_scores, "chance_of", lambda task, text: 0.5 if task == "memorization" else CHANCE_OF(task, text)
-    ),
-    "columns.compression.resolution": lambda patch, forget: with_column(patch, "compression", resolution=0.2),
-    "columns.mad_average.resolution": lambda patch, forget: with_column(patch, MAD_AVERAGE, resolution=0.2),
-    "columns.mad_average.limits": lambda patch, forget: with_column(patch, MAD_AVERAGE, limits=(0.0, math.inf)),
-    "columns.mad_average.better": lambda patch, forget: with_column(patch, MAD_AVERAGE, better="lower"),
-    "published.R-12o!.mad_average": lambda patch, forget: with_published(patch, forget, "R-12o!", MAD_AVERAGE, 90.0),
-    "published.R-cg-q.mad_average": lambda patch, forget: with_published(patch, forget, "R-cg-q", MAD_AVERAGE, 10.0),
-    "quantities.lag": lambda patch, forget: patch.setattr(deciding, "columns_of", lambda made: ["mad_average", LOSS]),
+OTHERS = {
+    "level": 0.1,
+    "least_seeds": 2,
+    "unlearned_share": 0.04,
+    "margin_share": 0.3,
+    "last_evaluations": 4,
+    "solved_share.compression": 0.5,
+    "chance.memorization": 50.0,
+    "columns.compression.resolution": 0.2,
+    "columns.mad_average.resolution": 0.2,
+    "columns.mad_average.limits": [0.0, None],
+    "columns.mad_average.better": "lower",
+    "published.R-12o!.mad_average": 90.0,
+    "published.R-cg-q.mad_average": 10.0,
+    "quantities.lag": [MAD_AVERAGE, LOSS],
 }
-"""By name of the value: what changes it."""
+"""By name of a value that decides: another value of it."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(name, loaded, monkeypatch, forget):
-    assert changed_values(*loaded) == []
-    CHANGES[name](monkeypatch, forget)
-    assert any(change.startswith(f"{name} ") for change in changed_values(*loaded))
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(name, file, loaded, whole):
+    found, made = loaded
+    assert changed_values(found, made) == []
+    rewritten(file, with_threshold(json.loads(file.read_text()), name, OTHERS[name]))
+    changed = changed_values(load_registration(file, whole / "results")[0], made)
+    assert [change.split(" ")[0] for change in changed] == [name]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["level", "chance.memorization", "published.R-12o!.mad_average"])
-def test_a_value_that_changed_makes_verdicts_provisional(name, judged, monkeypatch, forget):
-    CHANGES[name](monkeypatch, forget)
-    said, verdicts = judged()
+def test_a_value_that_changed_makes_verdicts_provisional(name, filled, judged_again):
+    rewritten(filled, with_threshold(json.loads(filled.read_text()), name, OTHERS[name]))
+    said, verdicts = judged_again()
     assert "The verdicts are provisional." in said
     assert f"{name} " in said.split("Changed values: ")[1]
     assert verdicts and all(verdict.endswith(" (provisional)") for verdict in verdicts)
 
 
 @pytest.mark.slow
-def test_a_published_file_that_was_edited_is_noticed(judged, loaded, monkeypatch, forget, tmp_path):
-    folder = shutil.copytree(published.PAPERS / "hypermlp", tmp_path / "papers" / "hypermlp")
+def test_a_published_file_that_was_edited_is_noticed(judged, loaded, papers):
+    folder = papers / "hypermlp"
     text = (folder / "table1.csv").read_text(encoding="utf-8")
     (folder / "table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
     assert text.count("46.27") == 1
-    monkeypatch.setattr(published, "paper_folders", lambda: {"hypermlp": folder})
-    forget()
     said, verdicts = judged()
     assert "published.R-12!.mad_average 46.27, now 26.27" in said
     ways = [100 - value for value in baseline_values(HEURISTIC, loaded[1].jobs, averages=False).values()]
@@ -215,13 +204,12 @@ def test_a_published_file_that_was_edited_is_noticed(judged, loaded, monkeypatch
 
 
 @pytest.mark.slow
-def test_registered_lines_are_judged_where_the_present_analysis_draws_others(judged, monkeypatch):
-    for module in (deciding, findings, claim_tests):
-        monkeypatch.setattr(module, "line_of", lambda *_: 90.0)
-    said, verdicts = judged()
-    assert verdicts == ["supported (provisional)"]
-    assert "now 90;" in said or "now 90." in said
-    assert "With the present thresholds: The lag layout is necessary, MAD avg: contradicted." in said
+def test_registered_lines_are_judged_where_the_present_analysis_draws_others(filled, judged_again):
+    rewritten(filled, with_threshold(json.loads(filled.read_text()), "lines.lag.mad_average", 90.0))
+    said, verdicts = judged_again()
+    assert verdicts == ["contradicted (provisional)"]
+    assert "lines.lag.mad_average 90, now 15.4" in said
+    assert "With the present thresholds: The lag layout is necessary, MAD avg: supported." in said
 
 
 def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tmp_path):
@@ -323,30 +311,38 @@ def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_regi
 
 
 @pytest.mark.slow
-def test_a_claim_that_is_worded_otherwise_now_is_named_and_judged_as_registered(judged, monkeypatch):
-    changed = [replace(claim, expects="no gain", title="Other") if claim.name == "lag" else claim for claim in CLAIMS]
-    monkeypatch.setattr(registration, "load_claims", lambda source: tuple(changed))
-    said, verdicts = judged()
+def test_a_claim_that_is_another_now_is_named_and_judged_as_registered(filled, judged_again):
+    content = json.loads(filled.read_text())
+    rewritten(filled, with_claim(content, expects="no gain", title="Other"))
+    said, verdicts = judged_again()
     assert "Claims changed after the registration, judged as registered: lag (expects)." in said
-    assert verdicts == ["supported"]
-    monkeypatch.setattr(
-        registration, "load_claims", lambda source: tuple(claim for claim in CLAIMS if claim.name != "lag")
-    )
-    assert "lag (no longer there)" in judged()[0]
+    assert verdicts == ["contradicted (provisional)"]
 
 
-@pytest.mark.parametrize("field", ["reach", "pairs", "expects_on", "judges", "quantities"])
-def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch):
+def test_a_registered_claim_that_is_no_longer_there_is_named(loaded):
+    found, _ = loaded
+    assert changed_claims(replace(found, claims=(replace(found.claims[0], name="layout"),))) == [
+        "layout (no longer there)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("reach", 0.25),
+        ("pairs", (LABELS[:2],)),
+        ("expects_on", {LOSS: "no gain"}),
+        ("judges", "every pair"),
+        ("quantities", (LOSS,)),
+    ],
+)
+def test_a_changed_line_of_a_claim_is_noticed(field, value, path, tmp_path):
     found, *_ = register(path, tmp_path / "results")
     assert changed_claims(found) == []
-    other = {"reach": 0.25, "pairs": (LABELS[:2],), "expects_on": {LOSS: "no gain"}}
-    other |= {"judges": "every pair", "quantities": (LOSS,)}
-    changed = [replace(claim, **{field: other[field]}) if claim.name == "lag" else claim for claim in CLAIMS]
-    monkeypatch.setattr(registration, "load_claims", lambda source: tuple(changed))
-    assert changed_claims(found) == [f"lag ({field})"]
-    worded = [replace(claim, title="Other", sentence="Other.", note="Other.") for claim in CLAIMS]
-    monkeypatch.setattr(registration, "load_claims", lambda source: tuple(worded))
-    assert changed_claims(found) == []
+    (claim,) = found.claims
+    assert changed_claims(replace(found, claims=(replace(claim, **{field: value}),))) == [f"lag ({field})"]
+    worded = replace(claim, title="Other", sentence="Other.", note="Other.")
+    assert changed_claims(replace(found, claims=(worded,))) == []
 
 
 # The test
