@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -28,25 +28,34 @@ MOST_NAMED = 20
 
 
 def again(
-    file: argument(Path, "ARCHIVE", "An archive of madbench archive, or a results folder."),
-    share: option(float, "Share of the runs that is drawn at random, above 0 and at most 1.") = 0.1,
-    seed: option(int, "Seed of the draw.", min=0) = 0,
-    slots: option(int, "Jobs at a time.", min=1) = 1,
-    corpus: option(Path | None, "Folder of the corpus of language models, which are left out without it.") = None,
-    keep: option(Path | None, "Results folder that keeps the new runs. By default they are not kept.") = None,
-    alone: option(bool, "Leave out runs that shared a step with others.", "--alone") = False,
-    trust: option(
+    file: Annotated[Path, argument("ARCHIVE", "An archive of madbench archive, or a results folder.")],
+    share: Annotated[float, option("Share of the runs that is drawn at random, above 0 and at most 1.")] = 0.1,
+    seed: Annotated[int, option("Seed of the draw.", min=0)] = 0,
+    slots: Annotated[int, option("Jobs at a time.", min=1)] = 1,
+    corpus: Annotated[
+        Path | None, option("Folder of the corpus of language models, which are left out without it.")
+    ] = None,
+    keep: Annotated[
+        Path | None, option("Results folder that keeps the new runs. By default they are not kept.")
+    ] = None,
+    alone: Annotated[bool, option("Leave out runs that shared a step with others.", "--alone")] = False,
+    trust: Annotated[
         list[str] | None,
-        "The label of a module of your own whose code may be imported, such as my:my_mixers.MyMixer; may be repeated.",
-        "--trust",
-        metavar="LABEL",
-    ) = None,
-    pairs: option(
+        option(
+            "The label of a module of your own whose code may be imported, such as my:my_mixers.MyMixer; may be "
+            "repeated.",
+            "--trust",
+            metavar="LABEL",
+        ),
+    ] = None,
+    pairs: Annotated[
         Path | None,
-        "For maintainers: a file in which the digests of code that gave equal numbers are recorded.",
-        metavar="FILE",
-        rare="again",
-    ) = None,
+        option(
+            "For maintainers: a file in which the digests of code that gave equal numbers are recorded.",
+            metavar="FILE",
+            rare="again",
+        ),
+    ] = None,
     format: FormatOption = "terminal",
 ) -> None:
     """Train stored runs again, and compare them to the last bit.

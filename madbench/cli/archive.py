@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
@@ -18,17 +18,23 @@ from madbench.store.runs import Store
 def archive(
     words: StoredWordsArgument = None,
     *,
-    output: output_option("File or folder to write.", show_default="RESULTS.tar.xz, or RESULTS.parquet") = None,
-    format: option(
+    output: Annotated[
+        Path | None, output_option("File or folder to write.", show_default="RESULTS.tar.xz, or RESULTS.parquet")
+    ] = None,
+    format: Annotated[
         Literal["archive", "parquet"],
-        "archive: a file that madbench import reads. parquet: a folder of tables of runs, curves and measurements.",
-    ) = "archive",
-    weights: option(bool, "Also the weights of the runs that have them.", "--weights") = False,
-    no_source: option(
-        bool, "Leave out the source code of your own modules, which is packed as text.", "--no-source"
-    ) = False,
-    folders: option(bool, "Keep the folders of this machine, such as those of corpora.", "--folders") = False,
-    force: option(bool, "Replace an existing file.", "--force") = False,
+        option(
+            "archive: a file that madbench import reads. parquet: a folder of tables of runs, curves and measurements.",
+        ),
+    ] = "archive",
+    weights: Annotated[bool, option("Also the weights of the runs that have them.", "--weights")] = False,
+    no_source: Annotated[
+        bool, option("Leave out the source code of your own modules, which is packed as text.", "--no-source")
+    ] = False,
+    folders: Annotated[
+        bool, option("Keep the folders of this machine, such as those of corpora.", "--folders")
+    ] = False,
+    force: Annotated[bool, option("Replace an existing file.", "--force")] = False,
     stored: StoredOptions,
 ) -> None:
     """Put stored runs into one file.

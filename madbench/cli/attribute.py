@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option
 from madbench.cli.print_options import PrintOptions
@@ -10,7 +12,7 @@ from madbench.cli.printing import print_text_table
 
 def attribute(
     words: StoredWordsArgument = None,
-    pairs: option(bool, "Show every pair of labels below its factor.", "--pairs") = False,
+    pairs: Annotated[bool, option("Show every pair of labels below its factor.", "--pairs")] = False,
     *,
     stored: StoredOptions,
     printed: PrintOptions,

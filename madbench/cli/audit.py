@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option
@@ -14,12 +15,14 @@ def audit(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
-    against: option(
+    against: Annotated[
         str | None,
-        "Another profile, by name or as a YAML file: show which orders and differences also hold there.",
-        metavar="PROFILE",
-        completes="PROFILE",
-    ) = None,
+        option(
+            "Another profile, by name or as a YAML file: show which orders and differences also hold there.",
+            metavar="PROFILE",
+            completes="PROFILE",
+        ),
+    ] = None,
     printed: PrintOptions,
 ) -> None:
     """Check whether a cheap profile ranks labels like the paper.

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -51,39 +51,55 @@ DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
 
 
 def bench(
-    words: argument(list[str] | None, "PART|LABEL", DESCRIPTION, show_default=False) = None,
-    everything: option(bool, "All parts.", "--all") = False,
-    lengths: option(
+    words: Annotated[list[str] | None, argument("PART|LABEL", DESCRIPTION, show_default=False)] = None,
+    everything: Annotated[bool, option("All parts.", "--all")] = False,
+    lengths: Annotated[
         str | None,
-        "Lengths such as 128,512,1024; for training, tasks of these lengths, or all.",
-        show_default="per part",
-    ) = None,
-    batch: option(int | None, "Number of sequences.", min=1, show_default="per part", rare=EVERY_VERB) = None,
-    d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="per part") = None,
-    profile: option(
-        str, "Profile of MAD training: full, evening, quick or a YAML file.", "--profile", "-p", completes="PROFILE"
-    ) = "full",
-    paths: option(
-        str | None, "Paths of mixers such as dense,fused.", show_default="all that run here", completes="PATH,..."
-    ) = None,
-    peer: option(Path | None, "Checkout of github.com/athms/mad-lab, whose model is also timed.") = None,
+        option(
+            "Lengths such as 128,512,1024; for training, tasks of these lengths, or all.",
+            show_default="per part",
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None, option("Number of sequences.", min=1, show_default="per part", rare=EVERY_VERB)
+    ] = None,
+    d_model: Annotated[
+        int | None, option("Width of mixers and language models.", min=8, show_default="per part")
+    ] = None,
+    profile: Annotated[
+        str,
+        option("Profile of MAD training: full, evening, quick or a YAML file.", "--profile", "-p", completes="PROFILE"),
+    ] = "full",
+    paths: Annotated[
+        str | None,
+        option("Paths of mixers such as dense,fused.", show_default="all that run here", completes="PATH,..."),
+    ] = None,
+    peer: Annotated[Path | None, option("Checkout of github.com/athms/mad-lab, whose model is also timed.")] = None,
     *,
     device: options.DeviceOption = "auto",
-    threads: option(int | None, "Threads on a CPU.", min=1, show_default="all cores") = None,
-    precision: option(
+    threads: Annotated[int | None, option("Threads on a CPU.", min=1, show_default="all cores")] = None,
+    precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
-        "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32.",
-        rare=EVERY_VERB,
-    ) = "auto",
-    compile: option(
+        option(
+            "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32.",
+            rare=EVERY_VERB,
+        ),
+    ] = "auto",
+    compile: Annotated[
         Literal["auto", "never", "always"],
-        "torch.compile for all models of table5, for those of training on a CPU, and once more for the chunked path of "
-        "mixers; auto: on a GPU.",
-        rare=EVERY_VERB,
-    ) = "auto",
-    repeats: option(int, "Number of rounds, after a first one that does not count.", min=2, rare=EVERY_VERB) = 5,
-    minutes: option(float, "Time for all parts; measurements that have not begun by then are left out.", min=0.1) = 8.0,
-    output: output_option("Folder for CSV, PNG, PDF and a page with all results.") = None,
+        option(
+            "torch.compile for all models of table5, for those of training on a CPU, and once more for the chunked "
+            "path of mixers; auto: on a GPU.",
+            rare=EVERY_VERB,
+        ),
+    ] = "auto",
+    repeats: Annotated[
+        int, option("Number of rounds, after a first one that does not count.", min=2, rare=EVERY_VERB)
+    ] = 5,
+    minutes: Annotated[
+        float, option("Time for all parts; measurements that have not begun by then are left out.", min=0.1)
+    ] = 8.0,
+    output: Annotated[Path | None, output_option("Folder for CSV, PNG, PDF and a page with all results.")] = None,
     printed: PrintOptions,
 ) -> None:
     """Measure speed and memory of mixers, training and decoding.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from madbench.cli import options
 from madbench.cli.options import StoredOptions
 from madbench.cli.parameters import argument, option
@@ -11,16 +13,21 @@ from madbench.errors import ConfigError
 
 
 def compare(
-    words: argument(
+    words: Annotated[
         list[str],
-        "LABEL|KEY=VALUE",
-        options.LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE changes the profile.",
-    ),
-    within: option(
+        argument(
+            "LABEL|KEY=VALUE",
+            options.LABELS_HELP
+            + " The first label is compared with each of the others. KEY=VALUE changes the profile.",
+        ),
+    ],
+    within: Annotated[
         str | None,
-        "Also test whether a difference is within a margin: one for all columns in points, or one per column.",
-        metavar="NUMBER|COLUMN=NUMBER,...",
-    ) = None,
+        option(
+            "Also test whether a difference is within a margin: one for all columns in points, or one per column.",
+            metavar="NUMBER|COLUMN=NUMBER,...",
+        ),
+    ] = None,
     *,
     stored: StoredOptions,
     spread: options.SpreadOption = "interval",

@@ -7,7 +7,7 @@ import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 
@@ -35,13 +35,15 @@ _option = functools.partial(option, rich_help_panel="With --cost")
 class CostOptions:
     """Options of ``explain --cost``: the size of the model, and the details that are printed."""
 
-    d_model: _option(int, "Width d of the model.", min=1) = 128
-    max_len: _option(int, "Longest sequence L, which is the number of rows of the mixing tables.", min=1) = 128
-    n_head: _option(int, "Heads H; a G label has twice as many query heads.", min=1) = 2
+    d_model: Annotated[int, _option("Width d of the model.", min=1)] = 128
+    max_len: Annotated[int, _option("Longest sequence L, which is the number of rows of the mixing tables.", min=1)] = (
+        128
+    )
+    n_head: Annotated[int, _option("Heads H; a G label has twice as many query heads.", min=1)] = 2
     budget: BudgetOption = "strict"
-    mix_rank: _option(int | None, "Short for mix_rank=VALUE.", show_default="16") = None
-    rank_multiple: _option(int | None, "Short for rank_multiple=VALUE.", show_default="1") = None
-    terms: _option(bool, "Also show every term of several labels.", "--terms") = False
+    mix_rank: Annotated[int | None, _option("Short for mix_rank=VALUE.", show_default="16")] = None
+    rank_multiple: Annotated[int | None, _option("Short for rank_multiple=VALUE.", show_default="1")] = None
+    terms: Annotated[bool, _option("Also show every term of several labels.", "--terms")] = False
 
     @property
     def changed_options(self) -> Iterator[str]:

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -33,14 +33,16 @@ class DataError(MadbenchError):
 
 
 def data(
-    words: argument(list[str] | None, "TASK|KEY=VALUE", "A token task, and changes to its setting.") = None,
-    split: option(
-        str | None, "train, validation or test.", show_default="test; all three with --check", completes="SPLIT"
-    ) = None,
-    seed: option(int, "Seed of the run whose data are shown.", min=0) = 0,
-    examples: option(int | None, "How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES)) = None,
+    words: Annotated[list[str] | None, argument("TASK|KEY=VALUE", "A token task, and changes to its setting.")] = None,
+    split: Annotated[
+        str | None, option("train, validation or test.", show_default="test; all three with --check", completes="SPLIT")
+    ] = None,
+    seed: Annotated[int, option("Seed of the run whose data are shown.", min=0)] = 0,
+    examples: Annotated[
+        int | None, option("How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES))
+    ] = None,
     profile: ProfileOption = None,
-    check: option(bool, "Check every example against the task's rules.", "--check") = False,
+    check: Annotated[bool, option("Check every example against the task's rules.", "--check")] = False,
     format: FormatOption = "terminal",
 ) -> None:
     """Show examples of a task, or check the data of all tasks.

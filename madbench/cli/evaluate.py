@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 
@@ -26,34 +26,43 @@ from madbench.training.devices import device_name, git_state, resolve_device, ve
 
 def evaluate(
     runs: ModelsArgument,
-    tasks: option(
+    tasks: Annotated[
         list[str] | None,
-        "Ask questions instead, comma-separated: continuation (select one of four continuations of a text), repetition "
-        "(select one of four continuations of a repeated passage), and tasks of lm-evaluation-harness.",
-        "--tasks",
-        "--task",
-        "-t",
-        completes="QUESTIONS,...",
-    ) = None,
-    seq_len: option(int | None, "Tokens per window.", min=1, show_default="as in training") = None,
-    windows: option(int | None, "Number of windows, evenly spaced.", min=1, show_default="as in training") = None,
-    limit: option(
+        option(
+            "Ask questions instead, comma-separated: continuation (select one of four continuations of a text), "
+            "repetition (select one of four continuations of a repeated passage), and tasks of lm-evaluation-harness.",
+            "--tasks",
+            "--task",
+            "-t",
+            completes="QUESTIONS,...",
+        ),
+    ] = None,
+    seq_len: Annotated[int | None, option("Tokens per window.", min=1, show_default="as in training")] = None,
+    windows: Annotated[
+        int | None, option("Number of windows, evenly spaced.", min=1, show_default="as in training")
+    ] = None,
+    limit: Annotated[
         int | None,
-        "With --tasks: number of questions; those of lm-evaluation-harness are its first ones.",
-        min=1,
-        show_default="200; all for lm-evaluation-harness",
-    ) = None,
-    shots: option(
+        option(
+            "With --tasks: number of questions; those of lm-evaluation-harness are its first ones.",
+            min=1,
+            show_default="200; all for lm-evaluation-harness",
+        ),
+    ] = None,
+    shots: Annotated[
         int | None,
-        "With tasks of lm-evaluation-harness: solved examples before each question.",
-        min=0,
-        show_default="as in the task",
-    ) = None,
-    include: option(Path | None, "Folder with your own tasks in the YAML of lm-evaluation-harness.") = None,
-    cache: option(
-        bool, "Keep answers in RESULTS/lm_eval, so that the same command resumes an evaluation that was stopped."
-    ) = False,
-    corpus: option(Path | None, "Folder of the corpus, if it was moved.") = None,
+        option(
+            "With tasks of lm-evaluation-harness: solved examples before each question.",
+            min=0,
+            show_default="as in the task",
+        ),
+    ] = None,
+    include: Annotated[Path | None, option("Folder with your own tasks in the YAML of lm-evaluation-harness.")] = None,
+    cache: Annotated[
+        bool,
+        option("Keep answers in RESULTS/lm_eval, so that the same command resumes an evaluation that was stopped."),
+    ] = False,
+    corpus: Annotated[Path | None, option("Folder of the corpus, if it was moved.")] = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     trust: TrustOption = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -22,14 +23,16 @@ from madbench.labels.names import typed_label
 
 
 def explain(
-    words: argument(
+    words: Annotated[
         list[str],
-        "LABEL|KEY=VALUE",
-        LABELS_HELP + " With --cost, KEY=VALUE is a size or a setting of the mixers: model.d_model=64, mix_rank=8.",
-        show_default=False,
-    ),
-    show_all: option(bool, "Also show the letters that several labels share.", "--all") = False,
-    cost: option(bool, "Show costs: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
+        argument(
+            "LABEL|KEY=VALUE",
+            LABELS_HELP + " With --cost, KEY=VALUE is a size or a setting of the mixers: model.d_model=64, mix_rank=8.",
+            show_default=False,
+        ),
+    ],
+    show_all: Annotated[bool, option("Also show the letters that several labels share.", "--all")] = False,
+    cost: Annotated[bool, option("Show costs: ranks, parameters, decoding state and FLOPs.", "--cost")] = False,
     *,
     costs: CostOptions,
     format: FormatOption = "terminal",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from madbench.cli import options
 from madbench.cli.parameters import option, output_option
@@ -15,13 +15,19 @@ from madbench.labels.names import display_name, file_name
 
 def export(
     run: ModelArgument,
-    output: output_option("File or folder to write.", show_default="LABEL-ID, with .safetensors for a file") = None,
-    format: option(
+    output: Annotated[
+        Path | None, output_option("File or folder to write.", show_default="LABEL-ID, with .safetensors for a file")
+    ] = None,
+    format: Annotated[
         Literal["safetensors", "hf"],
-        "safetensors: one file with the weights and the job. hf: a folder for transformers, with the tokenizer.",
-    ) = "safetensors",
-    force: option(bool, "Replace an existing file.", "--force") = False,
-    corpus: option(Path | None, "With --format hf: folder of the corpus with the tokenizer, if it was moved.") = None,
+        option(
+            "safetensors: one file with the weights and the job. hf: a folder for transformers, with the tokenizer.",
+        ),
+    ] = "safetensors",
+    force: Annotated[bool, option("Replace an existing file.", "--force")] = False,
+    corpus: Annotated[
+        Path | None, option("With --format hf: folder of the corpus with the tokenizer, if it was moved.")
+    ] = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     trust: TrustOption = None,

@@ -6,7 +6,7 @@ import functools
 import itertools
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -33,32 +33,39 @@ if TYPE_CHECKING:
 def findings(
     words: StoredWordsArgument = None,
     claims: options.ClaimsOption = None,
-    explain: option(
-        str | None, "Everything about one claim, such as lag; all: every claim.", metavar="CLAIM", completes="CLAIM"
-    ) = None,
-    registered: option(
-        Path | None, "Exactly what was registered; anything else is marked exploratory.", metavar="FILE.json"
-    ) = None,
-    unscaled: option(
+    explain: Annotated[
+        str | None,
+        option("Everything about one claim, such as lag; all: every claim.", metavar="CLAIM", completes="CLAIM"),
+    ] = None,
+    registered: Annotated[
+        Path | None, option("Exactly what was registered; anything else is marked exploratory.", metavar="FILE.json")
+    ] = None,
+    unscaled: Annotated[
         bool,
-        "Do not scale thresholds that are shares of published accuracies: keep the paper's points.",
-        "--unscaled",
-        rare=EVERY_VERB,
-    ) = False,
-    power: option(bool, "Instead of verdicts, how many seeds each claim needs.", "--power") = False,
-    true_gain: option(
+        option(
+            "Do not scale thresholds that are shares of published accuracies: keep the paper's points.",
+            "--unscaled",
+            rare=EVERY_VERB,
+        ),
+    ] = False,
+    power: Annotated[bool, option("Instead of verdicts, how many seeds each claim needs.", "--power")] = False,
+    true_gain: Annotated[
         float | None,
-        "With --power: the true gain at which power is stated, in the units of the column.",
-        "--true-gain",
-        rare=EVERY_VERB,
-    ) = None,
-    claim: option(
+        option(
+            "With --power: the true gain at which power is stated, in the units of the column.",
+            "--true-gain",
+            rare=EVERY_VERB,
+        ),
+    ] = None,
+    claim: Annotated[
         list[str] | None,
-        "With --power: only these claims; all by default.",
-        metavar="CLAIM,...",
-        completes="CLAIM,...",
-        rare=EVERY_VERB,
-    ) = None,
+        option(
+            "With --power: only these claims; all by default.",
+            metavar="CLAIM,...",
+            completes="CLAIM,...",
+            rare=EVERY_VERB,
+        ),
+    ] = None,
     *,
     stored: StoredOptions,
     printed: PrintOptions,

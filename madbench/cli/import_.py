@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated
 
 from madbench.cli import options
 from madbench.cli.parameters import argument, option
@@ -19,14 +20,16 @@ PROBLEMS = 20
 
 
 def import_(
-    file: argument(Path, "FILE", "An archive made by madbench archive."),
+    file: Annotated[Path, argument("FILE", "An archive made by madbench archive.")],
     results: options.ResultsOption = options.RESULTS,
-    no_limits: option(
+    no_limits: Annotated[
         bool,
-        "Read an archive of any size. By default more than 100,000 members, 2 GB, or 200 times the size of the file "
-        "are refused.",
-        "--no-limits",
-    ) = False,
+        option(
+            "Read an archive of any size. By default more than 100,000 members, 2 GB, or 200 times the size of the "
+            "file are refused.",
+            "--no-limits",
+        ),
+    ] = False,
 ) -> None:
     """Add the runs of an archive to a results folder.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 
@@ -27,29 +27,37 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    run: argument(
+    run: Annotated[
         str,
-        "RUN",
-        "A label with one run that has weights, the first digits of a run's id (madbench ls runs), or a file of "
-        "weights: weights.safetensors or checkpoint.pt.",
-    ),
-    other: argument(str | None, "RUN2", "A second run to compare with.") = None,
-    tasks: option(
+        argument(
+            "RUN",
+            "A label with one run that has weights, the first digits of a run's id (madbench ls runs), or a file of "
+            "weights: weights.safetensors or checkpoint.pt.",
+        ),
+    ],
+    other: Annotated[str | None, argument("RUN2", "A second run to compare with.")] = None,
+    tasks: Annotated[
         list[str] | None,
-        "The task of the run or its suite, if a label has runs of several tasks.",
-        "--tasks",
-        "--task",
-        "-t",
-        show_default="any",
-        completes="TASK,...",
-    ) = None,
-    examples: option(int | None, "Number of inputs.", min=1, show_default="up to 32, fewer if they are long") = None,
-    corpus: option(Path | None, "Folder of the corpus of a language model, if it was moved.") = None,
+        option(
+            "The task of the run or its suite, if a label has runs of several tasks.",
+            "--tasks",
+            "--task",
+            "-t",
+            show_default="any",
+            completes="TASK,...",
+        ),
+    ] = None,
+    examples: Annotated[
+        int | None, option("Number of inputs.", min=1, show_default="up to 32, fewer if they are long")
+    ] = None,
+    corpus: Annotated[Path | None, option("Folder of the corpus of a language model, if it was moved.")] = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
-    output: output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID") = None,
+    output: Annotated[
+        Path | None, output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID")
+    ] = None,
     trust: TrustOption = None,
-    no_figures: option(bool, "Print the numbers only.", "--no-figures") = False,
+    no_figures: Annotated[bool, option("Print the numbers only.", "--no-figures")] = False,
     *,
     shape: LayoutOptions,
     device: options.DeviceOption = "auto",

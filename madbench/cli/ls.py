@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Annotated
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -23,19 +24,25 @@ OTHER_WORDS = {"sets": "variants"}
 
 
 def ls(
-    kind: argument(
+    kind: Annotated[
         str | None,
-        "KIND",
-        "labels, variants (sets), suites, tasks, profiles, families, modules, papers, runs or sweeps.",
-    ) = None,
-    specs: argument(
+        argument(
+            "KIND",
+            "labels, variants (sets), suites, tasks, profiles, families, modules, papers, runs or sweeps.",
+        ),
+    ] = None,
+    specs: Annotated[
         list[str] | None,
-        "LABEL|SUITE|KEY=VALUE",
-        "For labels and runs: which ones; KEY=VALUE chooses runs with this change. For profiles: which suites.",
-        show_default="@table1 of labels, all runs, all suites",
-    ) = None,
-    results: option(Path | None, "For runs and sweeps: folder of the run store.", show_default=str(RESULTS)) = None,
-    watch: option(bool, "For sweeps: refresh every second until all finish.", "--watch") = False,
+        argument(
+            "LABEL|SUITE|KEY=VALUE",
+            "For labels and runs: which ones; KEY=VALUE chooses runs with this change. For profiles: which suites.",
+            show_default="@table1 of labels, all runs, all suites",
+        ),
+    ] = None,
+    results: Annotated[
+        Path | None, option("For runs and sweeps: folder of the run store.", show_default=str(RESULTS))
+    ] = None,
+    watch: Annotated[bool, option("For sweeps: refresh every second until all finish.", "--watch")] = False,
     format: FormatOption = "terminal",
 ) -> None:
     """List labels, sets, tasks, profiles, families, runs and sweeps.

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from madbench.cli.claims import write_claim
 from madbench.cli.packages import KINDS
@@ -65,11 +66,15 @@ EXAMPLE = {
 
 
 def new(
-    kind: argument(str, "KIND", "family, task, suite, paper, module or claim."),
-    name: argument(str, "NAME", "Its name: lower-case letters, digits, - and _. For a claim: its sentence."),
-    into: option(Path | None, "Folder for the folder of the package.", show_default="the current one") = None,
-    called: option(str | None, "Name of a claim.", "--name", show_default="made from the sentence") = None,
-    output: output_option("File of claims to append to, or to create.", show_default="printed") = None,
+    kind: Annotated[str, argument("KIND", "family, task, suite, paper, module or claim.")],
+    name: Annotated[str, argument("NAME", "Its name: lower-case letters, digits, - and _. For a claim: its sentence.")],
+    into: Annotated[
+        Path | None, option("Folder for the folder of the package.", show_default="the current one")
+    ] = None,
+    called: Annotated[str | None, option("Name of a claim.", "--name", show_default="made from the sentence")] = None,
+    output: Annotated[
+        Path | None, output_option("File of claims to append to, or to create.", show_default="printed")
+    ] = None,
     format: FormatOption = "terminal",
 ) -> None:
     """Write a working package that extends madbench, or a claim.

@@ -7,12 +7,12 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
-from madbench.cli.parameters import EVERY_VERB, argument, option
+from madbench.cli.parameters import EVERY_VERB, Parameter, argument, option
 from madbench.cli.printing import in_words, tracked
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
@@ -51,83 +51,102 @@ BUDGET_HELP = (
 )
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
-StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
-ProfileOption = option(
+StoredWordsArgument = Annotated[list[str] | None, argument("LABEL|KEY=VALUE", _STORED_HELP)]
+ProfileOption = Annotated[
     str | None,
-    "evening, evening-4 (four layers, for hybrids), quick (a first look), full (the paper's size), or a YAML file like "
-    "those in tasks/profiles. Other suites have other profiles: madbench ls profiles.",
-    "--profile",
-    "-p",
-    completes="PROFILE",
-    show_default="evening; tiny for language models",
-)
-FidelityOption = option(
-    Fidelity, "corrected: our protocol. published: that of the reference implementation, with quirks.", rare=EVERY_VERB
-)
+    option(
+        "evening, evening-4 (four layers, for hybrids), quick (a first look), full (the paper's size), or a YAML "
+        "file like those in tasks/profiles. Other suites have other profiles: madbench ls profiles.",
+        "--profile",
+        "-p",
+        completes="PROFILE",
+        show_default="evening; tiny for language models",
+    ),
+]
+FidelityOption = Annotated[
+    Fidelity,
+    option("corrected: our protocol. published: that of the reference implementation, with quirks.", rare=EVERY_VERB),
+]
 
 
-def budget_option(type_: Any, **settings: Any) -> Any:
-    """The type of the option ``--budget``, also named ``--match``. ``--match parameters`` is ``--budget strict``."""
+def budget_option(**settings: Any) -> Parameter:
+    """The option ``--budget``, also named ``--match``. ``--match parameters`` is ``--budget strict``."""
 
     def canonical(name: str | None) -> str | None:
         return "strict" if name == "parameters" else name
 
-    return option(type_, BUDGET_HELP, "--budget", "--match", callback=canonical, **settings)
+    return option(BUDGET_HELP, "--budget", "--match", callback=canonical, **settings)
 
 
-BudgetOption = budget_option(BudgetName)
-SpreadOption = option(
+BudgetOption = Annotated[BudgetName, budget_option()]
+SpreadOption = Annotated[
     Literal["interval", "sd"],
-    "The number after a mean: half-width of its 95% interval, or standard deviation of the seeds.",
-)
-BaselinesOption = option(
-    bool, "Also show the chance level, and the best answer that ignores the context, below the labels.", "--baselines"
-)
-ResultsOption = option(Path, "Folder of the run store.")
-ClaimsOption = option(
+    option(
+        "The number after a mean: half-width of its 95% interval, or standard deviation of the seeds.",
+    ),
+]
+BaselinesOption = Annotated[
+    bool,
+    option(
+        "Also show the chance level, and the best answer that ignores the context, below the labels.", "--baselines"
+    ),
+]
+ResultsOption = Annotated[Path, option("Folder of the run store.")]
+ClaimsOption = Annotated[
     str | None,
-    "File of claims (madbench new claim writes one), or the paper whose claims to take.",
-    "--claims",
-    show_default="every paper with claims on these labels",
-    metavar="FILE.yaml|PAPER",
-    completes="PAPER",
-)
-TasksOption = option(
+    option(
+        "File of claims (madbench new claim writes one), or the paper whose claims to take.",
+        "--claims",
+        show_default="every paper with claims on these labels",
+        metavar="FILE.yaml|PAPER",
+        completes="PAPER",
+    ),
+]
+TasksOption = Annotated[
     list[str] | None,
-    TASKS_HELP,
-    "--tasks",
-    "-t",
-    show_default="the six of MAD and language_model",
-    completes="TASK,...",
-)
-DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", completes="DEVICE")
-SeedsOption = option(
-    str, "Seeds such as 0,1,2 or 0-4; each has its own initialization, data and order. Use five if a table matters."
-)
-SlotsOption = option(int | None, "Jobs at a time; by default one per CPU core, one on a GPU.", min=1)
-ThreadsOption = option(
+    option(
+        TASKS_HELP,
+        "--tasks",
+        "-t",
+        show_default="the six of MAD and language_model",
+        completes="TASK,...",
+    ),
+]
+DeviceOption = Annotated[str, option("auto, cpu, cuda or cuda:N.", completes="DEVICE")]
+SeedsOption = Annotated[
+    str,
+    option("Seeds such as 0,1,2 or 0-4; each has its own initialization, data and order. Use five if a table matters."),
+]
+SlotsOption = Annotated[int | None, option("Jobs at a time; by default one per CPU core, one on a GPU.", min=1)]
+ThreadsOption = Annotated[
     int | None,
-    "Threads per job on a CPU; another number changes the last digits of the results.",
-    min=1,
-    max=1024,
-    show_default="OMP_NUM_THREADS, otherwise 1; all free cores for a long language model",
-    rare="run sweep paper",
-)
-TokenizerOption = option(
+    option(
+        "Threads per job on a CPU; another number changes the last digits of the results.",
+        min=1,
+        max=1024,
+        show_default="OMP_NUM_THREADS, otherwise 1; all free cores for a long language model",
+        rare="run sweep paper",
+    ),
+]
+TokenizerOption = Annotated[
     str | None,
-    "Tokenizer of nanoGPT's files: gpt2, bytes or none:N.",
-    show_default="gpt2",
-    completes="TOKENIZER",
-    rare=EVERY_VERB,
-)
-DtypeOption = option(
+    option(
+        "Tokenizer of nanoGPT's files: gpt2, bytes or none:N.",
+        show_default="gpt2",
+        completes="TOKENIZER",
+        rare=EVERY_VERB,
+    ),
+]
+DtypeOption = Annotated[
     str | None,
-    "Type of nanoGPT's ids, such as uint32.",
-    show_default="the smallest type for the ids",
-    completes="DTYPE",
-    rare=EVERY_VERB,
-)
-ForceOption = option(bool, "Train again jobs that are already stored.", "--force", rare="sweep paper")
+    option(
+        "Type of nanoGPT's ids, such as uint32.",
+        show_default="the smallest type for the ids",
+        completes="DTYPE",
+        rare=EVERY_VERB,
+    ),
+]
+ForceOption = Annotated[bool, option("Train again jobs that are already stored.", "--force", rare="sweep paper")]
 RESULTS = Path("results")
 
 
@@ -135,94 +154,124 @@ RESULTS = Path("results")
 class TrainingOptions:
     """The options of every verb that trains."""
 
-    corpus: option(
+    corpus: Annotated[
         Path | None,
-        "Folder of tokens for the language model: from madbench lm prepare, or train.bin and val.bin of nanoGPT.",
-        show_default="Python's standard library as bytes",
-        rare="run sweep",
-    ) = None
+        option(
+            "Folder of tokens for the language model: from madbench lm prepare, or train.bin and val.bin of nanoGPT.",
+            show_default="Python's standard library as bytes",
+            rare="run sweep",
+        ),
+    ] = None
     tokenizer: TokenizerOption = None
     dtype: DtypeOption = None
     seeds: SeedsOption = "0"
     budget: BudgetOption = "strict"
     device: DeviceOption = "auto"
     results: ResultsOption = RESULTS
-    slots: option(
+    slots: Annotated[
         int | None,
-        "Jobs at a time; by default one per GPU or CPU core. A long language model gets all free cores.",
-        min=1,
-    ) = None
+        option(
+            "Jobs at a time; by default one per GPU or CPU core. A long language model gets all free cores.",
+            min=1,
+        ),
+    ] = None
     threads: ThreadsOption = None
-    micro_batch: option(
-        int | None, "Sequences in memory at a time; the gradients of a step are accumulated.", min=1, rare=EVERY_VERB
-    ) = None
-    group: option(
+    micro_batch: Annotated[
         int | None,
-        "Run jobs that differ only in seed and rate in one step, at most N at a time. auto: at most 8 on a GPU, if a "
-        "quick timing shows a speed-up; never on a CPU.",
-        parser=parse_group,
-        metavar="auto|N",
-        completes="auto",
-        show_default="auto",
-        rare=EVERY_VERB,
-    ) = None
-    no_cuda_graph: option(
-        bool, "On a GPU launch every operation alone instead of one graph per step.", "--no-cuda-graph", rare=EVERY_VERB
-    ) = False
-    compile: option(
+        option("Sequences in memory at a time; the gradients of a step are accumulated.", min=1, rare=EVERY_VERB),
+    ] = None
+    group: Annotated[
+        int | None,
+        option(
+            "Run jobs that differ only in seed and rate in one step, at most N at a time. auto: at most 8 on a GPU, "
+            "if a quick timing shows a speed-up; never on a CPU.",
+            parser=parse_group,
+            metavar="auto|N",
+            completes="auto",
+            show_default="auto",
+            rare=EVERY_VERB,
+        ),
+    ] = None
+    no_cuda_graph: Annotated[
+        bool,
+        option(
+            "On a GPU launch every operation alone instead of one graph per step.", "--no-cuda-graph", rare=EVERY_VERB
+        ),
+    ] = False
+    compile: Annotated[
         Literal["never", "auto", "always"],
-        "torch.compile, which needs a C++ compiler; auto: if five minutes or more are left and a timing test shows "
-        "a speed-up.",
-        rare=EVERY_VERB,
-    ) = "never"
-    track: option(
+        option(
+            "torch.compile, which needs a C++ compiler; auto: if five minutes or more are left and a timing test shows "
+            "a speed-up.",
+            rare=EVERY_VERB,
+        ),
+    ] = "never"
+    track: Annotated[
         list[str] | None,
-        "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.",
-        completes="TRACKER",
-        rare=EVERY_VERB,
-    ) = None
-    track_project: option(
+        option(
+            "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.",
+            completes="TRACKER",
+            rare=EVERY_VERB,
+        ),
+    ] = None
+    track_project: Annotated[
         str | None,
-        "With --track: name of the project.",
-        show_default="WANDB_PROJECT for wandb, otherwise madbench",
-        rare=EVERY_VERB,
-    ) = None
-    track_name: option(
+        option(
+            "With --track: name of the project.",
+            show_default="WANDB_PROJECT for wandb, otherwise madbench",
+            rare=EVERY_VERB,
+        ),
+    ] = None
+    track_name: Annotated[
         str | None,
-        "With --track: format of the names of runs, with {row} (label and changes of the row), {label}, {task}, "
-        "{seed} and {id}.",
-        show_default="'{row} {task} seed {seed}'",
-        rare=EVERY_VERB,
-    ) = None
+        option(
+            "With --track: format of the names of runs, with {row} (label and changes of the row), {label}, {task}, "
+            "{seed} and {id}.",
+            show_default="'{row} {task} seed {seed}'",
+            rare=EVERY_VERB,
+        ),
+    ] = None
     force: ForceOption = False
-    dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
-    keep_weights: option(
-        bool, "Store the weights with each run. Language models always do.", "--keep-weights", rare=EVERY_VERB
-    ) = False
-    details: option(
-        bool, "With --dry-run: also show memory, and parameters by group.", "--details", rare=EVERY_VERB
-    ) = False
-    on: option(
+    dry_run: Annotated[
+        bool, option("Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run")
+    ] = False
+    keep_weights: Annotated[
+        bool, option("Store the weights with each run. Language models always do.", "--keep-weights", rare=EVERY_VERB)
+    ] = False
+    details: Annotated[
+        bool, option("With --dry-run: also show memory, and parameters by group.", "--details", rare=EVERY_VERB)
+    ] = False
+    on: Annotated[
         str | None,
-        "Where jobs run: ray, ray:ADDRESS, slurm, or either with a file of options, such as slurm:cluster.yaml.",
-        rare=EVERY_VERB,
-        show_default="this machine",
-    ) = None
-    devices: option(
-        str | None, "GPUs such as 0,1 that the slots take in turn; one slot per GPU by default.", rare=EVERY_VERB
-    ) = None
-    retry: option(
-        bool | None, "Also train the jobs that are stored as failed.", rare=EVERY_VERB, show_default="not in a sweep"
-    ) = None
-    fail_fast: option(bool, "Start no further job after one has failed.", "--fail-fast", rare=EVERY_VERB) = False
-    max_failures: option(int | None, "Start no further job after this many have failed.", min=1, rare=EVERY_VERB) = None
-    time_limit: option(
+        option(
+            "Where jobs run: ray, ray:ADDRESS, slurm, or either with a file of options, such as slurm:cluster.yaml.",
+            rare=EVERY_VERB,
+            show_default="this machine",
+        ),
+    ] = None
+    devices: Annotated[
         str | None,
-        "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Unfinished jobs of a group (--group) "
-        "then resume alone, with the same limit.",
-        metavar="TIME",
-        rare=EVERY_VERB,
-    ) = None
+        option("GPUs such as 0,1 that the slots take in turn; one slot per GPU by default.", rare=EVERY_VERB),
+    ] = None
+    retry: Annotated[
+        bool | None,
+        option("Also train the jobs that are stored as failed.", rare=EVERY_VERB, show_default="not in a sweep"),
+    ] = None
+    fail_fast: Annotated[bool, option("Start no further job after one has failed.", "--fail-fast", rare=EVERY_VERB)] = (
+        False
+    )
+    max_failures: Annotated[
+        int | None, option("Start no further job after this many have failed.", min=1, rare=EVERY_VERB)
+    ] = None
+    time_limit: Annotated[
+        str | None,
+        option(
+            "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Unfinished jobs of a group "
+            "(--group) then resume alone, with the same limit.",
+            metavar="TIME",
+            rare=EVERY_VERB,
+        ),
+    ] = None
 
     def __post_init__(self):
         if self.fail_fast and self.max_failures not in (None, 1):
@@ -274,23 +323,27 @@ class StoredOptions:
     """The options of verbs that show stored runs, of any suite."""
 
     profile: ProfileOption = None
-    tasks: option(
+    tasks: Annotated[
         list[str] | None,
-        TASKS_HELP,
-        "--tasks",
-        "-t",
-        show_default="the six of MAD, and language_model where stored",
-        completes="TASK,...",
-    ) = None
+        option(
+            TASKS_HELP,
+            "--tasks",
+            "-t",
+            show_default="the six of MAD, and language_model where stored",
+            completes="TASK,...",
+        ),
+    ] = None
     fidelity: FidelityOption = "corrected"
-    budget: budget_option(BudgetName | None, show_default="strict") = None
-    protocol: option(
+    budget: Annotated[BudgetName | None, budget_option(show_default="strict")] = None
+    protocol: Annotated[
         str | None,
-        "Id of one protocol, as listed if runs of several protocols are stored.",
-        "--protocol",
-        rare=EVERY_VERB,
-    ) = None
-    corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
+        option(
+            "Id of one protocol, as listed if runs of several protocols are stored.",
+            "--protocol",
+            rare=EVERY_VERB,
+        ),
+    ] = None
+    corpus: Annotated[str | None, option("Only runs on the corpus of this name, folder or digest.")] = None
     results: ResultsOption = RESULTS
 
     def selection(self, words: list[str] | None) -> Selection:

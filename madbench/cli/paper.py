@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -64,38 +64,45 @@ if TYPE_CHECKING:
 
 def paper(
     context: typer.Context,
-    words: argument(
+    words: Annotated[
         list[str] | None,
-        "[PAPER [ITEM [KEY=VALUE]]]",
-        "A paper, one of its items, and changes of its profile. Without words: a list of the papers.",
-    ) = None,
-    profile: option(
+        argument(
+            "[PAPER [ITEM [KEY=VALUE]]]",
+            "A paper, one of its items, and changes of its profile. Without words: a list of the papers.",
+        ),
+    ] = None,
+    profile: Annotated[
         str,
-        "Size: quick (for a laptop) or full (that of the paper); or a profile, or a YAML file.",
-        "--profile",
-        "-p",
-        completes="SIZE",
-    ) = QUICK,
-    seeds: option(str | None, "Seeds such as 0-2.", show_default="those of the item") = None,
-    tasks: option(
-        list[str] | None, options.TASKS_HELP, "--tasks", "--task", "-t", show_default="its own", completes="TASK,..."
-    ) = None,
+        option(
+            "Size: quick (for a laptop) or full (that of the paper); or a profile, or a YAML file.",
+            "--profile",
+            "-p",
+            completes="SIZE",
+        ),
+    ] = QUICK,
+    seeds: Annotated[str | None, option("Seeds such as 0-2.", show_default="those of the item")] = None,
+    tasks: Annotated[
+        list[str] | None,
+        option(options.TASKS_HELP, "--tasks", "--task", "-t", show_default="its own", completes="TASK,..."),
+    ] = None,
     *,
-    budget: option(Budget | None, options.BUDGET_HELP, show_default="that of the item") = None,
+    budget: Annotated[Budget | None, option(options.BUDGET_HELP, show_default="that of the item")] = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
     slots: options.SlotsOption = None,
     threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
-    corpus: option(
-        Path | None, "Corpus for an item of language models, at a size without its own corpus.", rare=EVERY_VERB
-    ) = None,
-    dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
-    yes: option(
-        bool, "Train without asking, also if it takes long or if shipped runs would answer.", "--yes", "-y"
-    ) = False,
-    figures: option(bool, "Draw the item's figures.") = True,
-    output: output_option("Folder of the figures.", show_default="RESULTS/plots", rare=EVERY_VERB) = None,
+    corpus: Annotated[
+        Path | None, option("Corpus for an item of language models, at a size without its own corpus.", rare=EVERY_VERB)
+    ] = None,
+    dry_run: Annotated[bool, option("Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run")] = False,
+    yes: Annotated[
+        bool, option("Train without asking, also if it takes long or if shipped runs would answer.", "--yes", "-y")
+    ] = False,
+    figures: Annotated[bool, option("Draw the item's figures.")] = True,
+    output: Annotated[
+        Path | None, output_option("Folder of the figures.", show_default="RESULTS/plots", rare=EVERY_VERB)
+    ] = None,
     shape: LayoutOptions,
     printed: PrintOptions,
 ) -> None:

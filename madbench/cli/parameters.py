@@ -7,64 +7,67 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from madbench.labels import texts_of, trust
 from madbench.labels.names import names_from_words, show
 from madbench.labels.sets import names_of
 
-
-@dataclass(frozen=True)
-class Completes:
-    """The shell completion of a parameter, as a metavar (:func:`madbench.cli.completion.completion_of`)."""
-
-    words: str
-
-
-@dataclass(frozen=True)
-class Rare:
-    """The verbs whose ``--help`` does not show an option. ``--help-all`` shows it."""
-
-    verbs: str
-
-    def includes(self, verb: str) -> bool:
-        return self.verbs == EVERY_VERB or verb in self.verbs.split()
-
-
 EVERY_VERB = "every verb"
 
 
-def option(type_: Any, help: str, *names: str, completes: str = "", rare: str = "", **settings: Any) -> Any:
-    """The type of an option. A ``bool`` without ``names`` also has a ``--no-`` form.
+CompletionOf = Callable[[str], Callable[..., Any] | None]
 
-    ``rare`` has the names of the verbs whose ``--help`` does not show the option, or is :data:`EVERY_VERB`.
+
+@dataclass(frozen=True)
+class Parameter:
+    """An option or argument of a verb. It annotates the type of its values: ``Annotated[int, option("How many.")]``."""
+
+    info: ParameterInfo
+    completes: str = ""
+    """The shell completion, as a metavar (:func:`madbench.cli.completion.completion_of`)."""
+    rare: str = ""
+    """The verbs whose ``--help`` does not show it, or :data:`EVERY_VERB`. ``--help-all`` shows it."""
+
+    def of_verb(self, verb: str, completion_of: CompletionOf) -> ParameterInfo:
+        """The parameter for typer, with its completion, and hidden if it is rare in the verb."""
+        info = copy.copy(self.info)
+        info.autocompletion = completion_of(self.completes)
+        info.hidden = self.rare == EVERY_VERB or verb in self.rare.split()
+        return info
+
+
+def option(help: str, *names: str, completes: str = "", rare: str = "", **settings: Any) -> Parameter:
+    """An option. If its type is ``bool`` and it has no ``names``, it also has a ``--no-`` form.
+
+    ``settings`` are arguments of :func:`typer.Option`. The other arguments are fields of :class:`Parameter`.
     """
-    return Annotated[type_, typer.Option(*names, help=help, **settings), Completes(completes), Rare(rare)]
+    return Parameter(typer.Option(*names, help=help, **settings), completes, rare)
 
 
-def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
-    """The type of an argument. Its metavar selects the shell completion."""
-    return Annotated[type_, typer.Argument(metavar=metavar, help=help, **settings), Completes(metavar)]
+def argument(metavar: str, help: str, **settings: Any) -> Parameter:
+    """An argument. Its metavar selects the shell completion."""
+    return Parameter(typer.Argument(metavar=metavar, help=help, **settings), completes=metavar)
 
 
-def output_option(help: str, **settings: Any) -> Any:
-    """The type of the option for the file or folder that a command writes."""
-    return option(Path | None, help, "--output", "--out", "-o", **settings)
+def output_option(help: str, **settings: Any) -> Parameter:
+    """The option for the file or folder that a command writes."""
+    return option(help, "--output", "--out", "-o", **settings)
 
 
 VERBS_THAT_TRAIN = ("run", "sweep", "train")
 """The verbs that may import code of labels in files of labels that the user names."""
 
 
-def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] = lambda words: None) -> Callable:
+def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda words: None) -> Callable[..., None]:
     """A command for ``verb`` with one option per field of its dataclass arguments.
 
-    ``completion_of`` returns the completion for a :class:`Completes`. The user typed the labels among the words of the
-    command, so the code of these labels may be imported (:mod:`madbench.labels.trust`). The command shows each label as
-    it was typed, or by the name that its set or ``--rename`` gives.
+    ``completion_of`` returns the completion for :attr:`Parameter.completes`. The user typed the labels among the words
+    of the command, so the code of these labels may be imported (:mod:`madbench.labels.trust`). The command shows each
+    label as it was typed, or by the name that its set or ``--rename`` gives.
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -111,21 +114,13 @@ _HelpAll = Annotated[
 
 def _takes_labels(hint: Any) -> bool:
     """True if the words of a parameter may be labels."""
-    completes = [detail.words for detail in get_args(hint)[1:] if isinstance(detail, Completes)]
+    completes = [detail.completes for detail in get_args(hint)[1:] if isinstance(detail, Parameter)]
     return any("LABEL" in words or words.startswith("[PAPER") for words in completes)
 
 
-def _of_verb(
-    parameter: inspect.Parameter, verb: str, completion_of: Callable[[str], Callable | None]
-) -> inspect.Parameter:
-    """``parameter`` with its completion, hidden if it is rare in the verb. The shared type is not changed."""
-    if not hasattr(parameter.annotation, "__metadata__"):
+def _of_verb(parameter: inspect.Parameter, verb: str, completion_of: CompletionOf) -> inspect.Parameter:
+    """``parameter`` with an annotation that typer reads. Only options and arguments are changed."""
+    type_, details = ([*get_args(parameter.annotation), None, None])[:2]
+    if not isinstance(details, Parameter):
         return parameter
-    type_, *details = get_args(parameter.annotation)
-    info = copy.copy(details[0])
-    for detail in details:
-        if isinstance(detail, Completes):
-            info.autocompletion = completion_of(detail.words)
-        elif isinstance(detail, Rare):
-            info.hidden = detail.includes(verb)
-    return parameter.replace(annotation=Annotated[type_, info])
+    return parameter.replace(annotation=Annotated[type_, details.of_verb(verb, completion_of)])

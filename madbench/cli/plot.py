@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
@@ -35,21 +35,26 @@ if TYPE_CHECKING:
 class LayoutOptions:
     """The options of every figure."""
 
-    width: option(
+    width: Annotated[
         Width | None,
-        "single: a column of a paper, as pages of 3.3 x 2.5 inches and a text file with the caption. double: 6.9 in.",
-        show_default="as wide as it needs",
-        rare=EVERY_VERB,
-    ) = None
-    no_title: option(
-        bool, "Leave out the title, also in the caption file of --width single.", "--no-title", rare=EVERY_VERB
-    ) = False
-    no_caption: option(
+        option(
+            "single: a column of a paper, as pages of 3.3 x 2.5 inches and a text file with the caption. double: 6.9 "
+            "in.",
+            show_default="as wide as it needs",
+            rare=EVERY_VERB,
+        ),
+    ] = None
+    no_title: Annotated[
+        bool, option("Leave out the title, also in the caption file of --width single.", "--no-title", rare=EVERY_VERB)
+    ] = False
+    no_caption: Annotated[
         bool,
-        "Leave out the sentences below the figure, also in the caption file of --width single.",
-        "--no-caption",
-        rare=EVERY_VERB,
-    ) = False
+        option(
+            "Leave out the sentences below the figure, also in the caption file of --width single.",
+            "--no-caption",
+            rare=EVERY_VERB,
+        ),
+    ] = False
 
     @property
     def layout(self) -> Layout:
@@ -59,28 +64,34 @@ class LayoutOptions:
 
 
 def plot(
-    words: argument(
+    words: Annotated[
         list[str] | None,
-        "FIGURE|LABEL|KEY=VALUE",
-        "Figures: scores, learning, loss, effects, budget, difficulty; all by default. "
-        f"{options.LABELS_HELP} All labels in the store by default.",
-    ) = None,
-    y: option(Literal["accuracy", "loss"] | None, "Quantity of the learning curves.", show_default="accuracy") = None,
-    x: option(
-        Literal["step", "tokens", "seconds"] | None, "Quantity on the x axis of losses.", show_default="tokens"
-    ) = None,
-    log_x: option(bool, "Losses on a logarithmic x axis, with all first losses.", "--log-x") = False,
-    cost: option(
+        argument(
+            "FIGURE|LABEL|KEY=VALUE",
+            "Figures: scores, learning, loss, effects, budget, difficulty; all by default. "
+            f"{options.LABELS_HELP} All labels in the store by default.",
+        ),
+    ] = None,
+    y: Annotated[
+        Literal["accuracy", "loss"] | None, option("Quantity of the learning curves.", show_default="accuracy")
+    ] = None,
+    x: Annotated[
+        Literal["step", "tokens", "seconds"] | None, option("Quantity on the x axis of losses.", show_default="tokens")
+    ] = None,
+    log_x: Annotated[bool, option("Losses on a logarithmic x axis, with all first losses.", "--log-x")] = False,
+    cost: Annotated[
         Literal["budget_ratio", "mixer_parameters", "flops_per_token", "state"] | None,
-        "Quantity on the x axis of the budget figure.",
-        show_default="budget_ratio",
-    ) = None,
+        option(
+            "Quantity on the x axis of the budget figure.",
+            show_default="budget_ratio",
+        ),
+    ] = None,
     *,
     stored: options.StoredOptions,
     named: NameOptions,
     shape: LayoutOptions,
-    output: output_option("Folder of the files.", show_default="RESULTS/plots") = None,
-    source: option(Path | None, "Draw from the CSV of an earlier plot, without the store.", "--from") = None,
+    output: Annotated[Path | None, output_option("Folder of the files.", show_default="RESULTS/plots")] = None,
+    source: Annotated[Path | None, option("Draw from the CSV of an earlier plot, without the store.", "--from")] = None,
 ) -> None:
     """Draw figures of stored runs, under one protocol.
 

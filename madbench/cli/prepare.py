@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich import progress
 from rich.console import Console
@@ -23,33 +23,43 @@ LINE_SECONDS = 5.0
 
 
 def prepare(
-    sources: argument(
+    sources: Annotated[
         list[str],
-        "SOURCE",
-        "Files (.jsonl, .ndjson, .json, .parquet, also as .gz or .zst; any other file is one document of text), "
-        "folders of files, hf:NAME for a Hugging Face dataset, or stdlib for Python's standard library.",
-    ),
-    tokenizer: option(
+        argument(
+            "SOURCE",
+            "Files (.jsonl, .ndjson, .json, .parquet, also as .gz or .zst; any other file is one document of text), "
+            "folders of files, hf:NAME for a Hugging Face dataset, or stdlib for Python's standard library.",
+        ),
+    ],
+    tokenizer: Annotated[
         str,
-        "bytes, gpt2, bpe:N to train a BPE of N tokens on this text, the tokenizer.json of such a BPE, or "
-        "hf-tokenizer:FOLDER, a folder with the tokenizer.json of a Hugging Face model.",
-        completes="NEW_TOKENIZER",
-    ) = "bytes",
-    name: option(str | None, "Name of the corpus.", show_default="from the source and the tokenizer") = None,
+        option(
+            "bytes, gpt2, bpe:N to train a BPE of N tokens on this text, the tokenizer.json of such a BPE, or "
+            "hf-tokenizer:FOLDER, a folder with the tokenizer.json of a Hugging Face model.",
+            completes="NEW_TOKENIZER",
+        ),
+    ] = "bytes",
+    name: Annotated[str | None, option("Name of the corpus.", show_default="from the source and the tokenizer")] = None,
     results: ResultsOption = RESULTS,
-    output: output_option("Folder of the corpus.", show_default="RESULTS/corpora/NAME") = None,
-    validation: option(
-        float, "Share for validation: documents selected by hash; if there are few documents, the end of each."
-    ) = 0.01,
-    text_key: option(str, "Key or column that holds the text.") = "text",
-    workers: option(int | None, "Threads that tokenize.", min=1, show_default="one per core; 1 for bytes") = None,
-    max_line: option(float, "Longest line of JSON, in MB.", min=0, rare=EVERY_VERB) = 32,
-    max_document: option(
-        float, "Largest document, in MB; it takes ten times as much memory.", min=0, rare=EVERY_VERB
-    ) = 256,
-    max_total: option(float, "Limit of all text, in MB.", min=0, rare=EVERY_VERB) = 100_000,
-    skip_bad: option(bool, "Leave out and count rows without a text, instead of an error.", "--skip-bad") = False,
-    force: option(bool, "Replace another corpus in the folder when the new one is complete.", "--force") = False,
+    output: Annotated[Path | None, output_option("Folder of the corpus.", show_default="RESULTS/corpora/NAME")] = None,
+    validation: Annotated[
+        float, option("Share for validation: documents selected by hash; if there are few documents, the end of each.")
+    ] = 0.01,
+    text_key: Annotated[str, option("Key or column that holds the text.")] = "text",
+    workers: Annotated[
+        int | None, option("Threads that tokenize.", min=1, show_default="one per core; 1 for bytes")
+    ] = None,
+    max_line: Annotated[float, option("Longest line of JSON, in MB.", min=0, rare=EVERY_VERB)] = 32,
+    max_document: Annotated[
+        float, option("Largest document, in MB; it takes ten times as much memory.", min=0, rare=EVERY_VERB)
+    ] = 256,
+    max_total: Annotated[float, option("Limit of all text, in MB.", min=0, rare=EVERY_VERB)] = 100_000,
+    skip_bad: Annotated[
+        bool, option("Leave out and count rows without a text, instead of an error.", "--skip-bad")
+    ] = False,
+    force: Annotated[
+        bool, option("Replace another corpus in the folder when the new one is complete.", "--force")
+    ] = False,
     format: FormatOption = "terminal",
 ) -> None:
     """Turn text into tokens to train on.

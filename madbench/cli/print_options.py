@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from madbench.analysis.marked_text import Width
 from madbench.cli.parameters import EVERY_VERB, option
@@ -16,38 +16,44 @@ if TYPE_CHECKING:
 
 Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
 
-FormatOption = option(Literal["terminal", "json"], "json: for programs.", "--format", "-f")
-NotesOption = option(
-    bool, "Explain below the table how the numbers were computed and tested.", "--notes", rare="sweep paper bench"
-)
+FormatOption = Annotated[Literal["terminal", "json"], option("json: for programs.", "--format", "-f")]
+NotesOption = Annotated[
+    bool,
+    option("Explain below the table how the numbers were computed and tested.", "--notes", rare="sweep paper bench"),
+]
 
 
 @dataclass(frozen=True)
 class NameOptions:
     """The options of every verb that shows results of labels."""
 
-    rename: option(
+    rename: Annotated[
         list[str] | None,
-        "Show a label under another name: --rename 'cd:gdn-cg=Gated DeltaNet'. A set's file can also give names.",
-        rare=EVERY_VERB,
-    ) = None
+        option(
+            "Show a label under another name: --rename 'cd:gdn-cg=Gated DeltaNet'. A set's file can also give names.",
+            rare=EVERY_VERB,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
 class PrintOptions(NameOptions):
     """The options of every verb that prints tables of results."""
 
-    format: option(Format, "How to print the tables.", "--format", "-f") = "terminal"
+    format: Annotated[Format, option("How to print the tables.", "--format", "-f")] = "terminal"
     notes: NotesOption = False
-    tex_label: option(
-        str | None, r"With --format latex: the name for \ref, such as tab:ablation.", metavar="NAME", rare=EVERY_VERB
-    ) = None
-    latex_width: option(
+    tex_label: Annotated[
+        str | None,
+        option(r"With --format latex: the name for \ref, such as tab:ablation.", metavar="NAME", rare=EVERY_VERB),
+    ] = None
+    latex_width: Annotated[
         Width | None,
-        "With --format latex: single for one column of a two-column page, double for the page.",
-        show_default="single if it fits",
-        rare=EVERY_VERB,
-    ) = None
+        option(
+            "With --format latex: single for one column of a two-column page, double for the page.",
+            show_default="single if it fits",
+            rare=EVERY_VERB,
+        ),
+    ] = None
 
     def __post_init__(self):
         for flag, value in (("--tex-label", self.tex_label), ("--latex-width", self.latex_width)):
@@ -59,18 +65,22 @@ class PrintOptions(NameOptions):
 class CostsOptions:
     """The options of verbs that can print the costs of the rows of a table below it."""
 
-    costs: option(
+    costs: Annotated[
         bool,
-        "Also tabulate costs, with ratios to the first row: parameters, FLOPs, state, time of a training step.",
-        "--costs",
-        rare="train run sweep",
-    ) = False
-    full_square: option(
+        option(
+            "Also tabulate costs, with ratios to the first row: parameters, FLOPs, state, time of a training step.",
+            "--costs",
+            rare="train run sweep",
+        ),
+    ] = False
+    full_square: Annotated[
         bool,
-        "With --costs: count all T pairs of a token, in place of the causal half.",
-        "--full-square",
-        rare=EVERY_VERB,
-    ) = False
+        option(
+            "With --costs: count all T pairs of a token, in place of the causal half.",
+            "--full-square",
+            rare=EVERY_VERB,
+        ),
+    ] = False
 
     def __post_init__(self):
         if self.full_square and not self.costs:

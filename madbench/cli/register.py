@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Annotated
 
 from madbench.cli import options
 from madbench.cli.parameters import argument
@@ -12,7 +13,7 @@ from madbench.config import seed_list
 
 
 def register(
-    file: argument(Path, "FILE.yaml", "A grid, as for madbench sweep, with the key claims."),
+    file: Annotated[Path, argument("FILE.yaml", "A grid, as for madbench sweep, with the key claims.")],
     claims: options.ClaimsOption = None,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 
@@ -26,17 +26,21 @@ def report(
     *,
     stored: StoredOptions,
     named: NameOptions,
-    output: output_option("The file to write.", show_default="report.html in the results") = None,
+    output: Annotated[
+        Path | None, output_option("The file to write.", show_default="report.html in the results")
+    ] = None,
     claims: options.ClaimsOption = None,
     spread: options.SpreadOption = "interval",
     baselines: options.BaselinesOption = False,
-    open_it: option(bool, "Show the page in the browser.", "--open") = False,
-    archive: option(
+    open_it: Annotated[bool, option("Show the page in the browser.", "--open")] = False,
+    archive: Annotated[
         list[Path] | None,
-        "Write a leaderboard of the runs of this archive instead; may be repeated for several archives.",
-        "--archive",
-        metavar="FILE",
-    ) = None,
+        option(
+            "Write a leaderboard of the runs of this archive instead; may be repeated for several archives.",
+            "--archive",
+            metavar="FILE",
+        ),
+    ] = None,
 ) -> None:
     """Write one HTML file with all tables, figures, findings and runs.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from madbench.cli import options
 from madbench.cli.options import GridOptions, TrainingOptions
 from madbench.cli.parameters import argument
@@ -11,11 +13,13 @@ from madbench.cli.words import labels_and_overrides
 
 
 def run(
-    words: argument(
+    words: Annotated[
         list[str] | None,
-        "LABEL|KEY=VALUE",
-        options.LABELS_HELP + " KEY=VALUE changes the profile. Default: the labels of the profile for --tasks.",
-    ) = None,
+        argument(
+            "LABEL|KEY=VALUE",
+            options.LABELS_HELP + " KEY=VALUE changes the profile. Default: the labels of the profile for --tasks.",
+        ),
+    ] = None,
     *,
     grid: GridOptions,
     training: TrainingOptions,

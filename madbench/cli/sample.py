@@ -7,6 +7,7 @@ import itertools
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
 from madbench.cli import options
 from madbench.cli.parameters import option
@@ -18,14 +19,16 @@ from madbench.training.devices import resolve_device
 
 def sample(
     run: ModelArgument,
-    prompt: option(str, "Text to continue.", show_default="the start of a document") = "",
-    tokens: option(int, "Most tokens to write; the end of a document ends the text.", min=1, max=1_000_000) = 200,
-    temperature: option(
-        float, "Below 1 favors likely tokens, above 1 unlikely ones; 0 always takes the likeliest.", min=0
-    ) = 0.8,
-    top_k: option(int | None, "Draw only from this number of likeliest tokens.", min=1) = None,
-    seed: option(int, "Seed of the draws.", min=0) = 0,
-    corpus: option(Path | None, "Folder of the corpus with the tokenizer, if it was moved.") = None,
+    prompt: Annotated[str, option("Text to continue.", show_default="the start of a document")] = "",
+    tokens: Annotated[
+        int, option("Most tokens to write; the end of a document ends the text.", min=1, max=1_000_000)
+    ] = 200,
+    temperature: Annotated[
+        float, option("Below 1 favors likely tokens, above 1 unlikely ones; 0 always takes the likeliest.", min=0)
+    ] = 0.8,
+    top_k: Annotated[int | None, option("Draw only from this number of likeliest tokens.", min=1)] = None,
+    seed: Annotated[int, option("Seed of the draws.", min=0)] = 0,
+    corpus: Annotated[Path | None, option("Folder of the corpus with the tokenizer, if it was moved.")] = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     trust: TrustOption = None,

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,27 +25,35 @@ from madbench.grid import is_grid_file, load_grid, parse_axes
 
 def sweep(
     context: typer.Context,
-    words: argument(
+    words: Annotated[
         list[str] | None,
-        "LABEL|KEY=VALUE|GRID.yaml",
-        options.LABELS_HELP + " KEY=VALUE is for all rows. Or a file with a grid; options replace its keys.",
-    ) = None,
-    vary: option(
+        argument(
+            "LABEL|KEY=VALUE|GRID.yaml",
+            options.LABELS_HELP + " KEY=VALUE is for all rows. Or a file with a grid; options replace its keys.",
+        ),
+    ] = None,
+    vary: Annotated[
         list[str] | None,
-        "A setting that differs between rows, or a label with such an argument: 'DeltaProduct(n={1,2,3})'; may be "
-        "repeated.",
-        metavar="KEY=V1,V2,...",
-    ) = None,
-    mode: option(
+        option(
+            "A setting that differs between rows, or a label with such an argument: 'DeltaProduct(n={1,2,3})'; may be "
+            "repeated.",
+            metavar="KEY=V1,V2,...",
+        ),
+    ] = None,
+    mode: Annotated[
         Literal["product", "one_at_a_time"],
-        "product: every label with every combination. one_at_a_time: the baseline with one change per row.",
-    ) = "product",
-    baseline: option(
+        option(
+            "product: every label with every combination. one_at_a_time: the baseline with one change per row.",
+        ),
+    ] = "product",
+    baseline: Annotated[
         str | None,
-        "The first row, with which the others are compared.",
-        metavar="'LABEL KEY=VALUE'",
-        show_default="the first label with the first values",
-    ) = None,
+        option(
+            "The first row, with which the others are compared.",
+            metavar="'LABEL KEY=VALUE'",
+            show_default="the first label with the first values",
+        ),
+    ] = None,
     *,
     grid: GridOptions,
     training: TrainingOptions,

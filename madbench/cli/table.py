@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import EVERY_VERB, option
@@ -14,28 +16,34 @@ def table(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
-    thresholds: option(
+    thresholds: Annotated[
         str | None,
-        "Language models: the losses x of the columns 'to x' (steps to x), such as 2.0,1.9.",
-        show_default="chosen from the curves",
-        rare=EVERY_VERB,
-    ) = None,
-    sort: option(
+        option(
+            "Language models: the losses x of the columns 'to x' (steps to x), such as 2.0,1.9.",
+            show_default="chosen from the curves",
+            rare=EVERY_VERB,
+        ),
+    ] = None,
+    sort: Annotated[
         str,
-        "Sort rows, best first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label keeps the order.",
-        metavar="COLUMN",
-        completes="COLUMN",
-    ) = "label",
-    published: option(
-        bool, "Show the paper's numbers also under a profile of another size.", "--published", rare=EVERY_VERB
-    ) = False,
+        option(
+            "Sort rows, best first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label keeps the order.",
+            metavar="COLUMN",
+            completes="COLUMN",
+        ),
+    ] = "label",
+    published: Annotated[
+        bool, option("Show the paper's numbers also under a profile of another size.", "--published", rare=EVERY_VERB)
+    ] = False,
     baselines: options.BaselinesOption = False,
     spread: options.SpreadOption = "interval",
-    ranks: option(
+    ranks: Annotated[
         bool,
-        "Show ranks instead of means, with 95% intervals that hold for all labels of a column at once.",
-        "--ranks",
-    ) = False,
+        option(
+            "Show ranks instead of means, with 95% intervals that hold for all labels of a column at once.",
+            "--ranks",
+        ),
+    ] = False,
     costs: CostsOptions,
     printed: PrintOptions,
 ) -> None:

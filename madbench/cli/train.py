@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 from madbench.cli import options
 from madbench.cli.options import TrainingOptions
@@ -13,14 +14,16 @@ from madbench.cli.words import labels_and_overrides
 
 
 def train(
-    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile."),
-    profile: option(
+    words: Annotated[list[str], argument("LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile.")],
+    profile: Annotated[
         str,
-        "tiny, mini, gpt2, fineweb-340m, fineweb-1.3b, or a YAML file like those in tasks/profiles.",
-        "--profile",
-        "-p",
-        completes="PROFILE",
-    ) = "tiny",
+        option(
+            "tiny, mini, gpt2, fineweb-340m, fineweb-1.3b, or a YAML file like those in tasks/profiles.",
+            "--profile",
+            "-p",
+            completes="PROFILE",
+        ),
+    ] = "tiny",
     *,
     training: TrainingOptions,
     costs: CostsOptions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from madbench.cli.options import open_stored
 from madbench.cli.parameters import argument, option
@@ -24,14 +24,16 @@ _RUN_HELP = (
     "A label with one run, the first digits of a run's id (madbench ls runs), or a file of weights: "
     "weights.safetensors or checkpoint.pt."
 )
-ModelArgument = argument(str, "RUN", _RUN_HELP)
-ModelsArgument = argument(list[str], "RUN", f"{_RUN_HELP} One or more.")
-TrustOption = option(
+ModelArgument = Annotated[str, argument("RUN", _RUN_HELP)]
+ModelsArgument = Annotated[list[str], argument("RUN", f"{_RUN_HELP} One or more.")]
+TrustOption = Annotated[
     list[str] | None,
-    "Label of your own module whose code may be imported, such as my:my_mixers.MyMixer; may be repeated.",
-    "--trust",
-    metavar="LABEL",
-)
+    option(
+        "Label of your own module whose code may be imported, such as my:my_mixers.MyMixer; may be repeated.",
+        "--trust",
+        metavar="LABEL",
+    ),
+]
 
 
 class TrainedModel:

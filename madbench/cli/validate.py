@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -32,14 +32,14 @@ Finding = tuple[list[str], str, list[str]]
 
 
 def validate(
-    files: argument(
-        list[Path] | None, "FILE", "Files to check instead of everything shipped.", show_default=False
-    ) = None,
-    store: option(bool, "Check all files of a results folder instead.", "--store") = False,
-    machine: option(bool, "Check this machine and the installed packages instead.", "--machine") = False,
-    results: option(
-        Path | None, "Folder of the run store, with --store or --machine.", show_default=str(RESULTS)
-    ) = None,
+    files: Annotated[
+        list[Path] | None, argument("FILE", "Files to check instead of everything shipped.", show_default=False)
+    ] = None,
+    store: Annotated[bool, option("Check all files of a results folder instead.", "--store")] = False,
+    machine: Annotated[bool, option("Check this machine and the installed packages instead.", "--machine")] = False,
+    results: Annotated[
+        Path | None, option("Folder of the run store, with --store or --machine.", show_default=str(RESULTS))
+    ] = None,
     format: FormatOption = "terminal",
 ) -> None:
     """Check YAML files, a results folder, or this machine.

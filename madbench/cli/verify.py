@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -25,8 +26,10 @@ STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
 
 
 def verify(
-    labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False),
-    show_all: option(bool, "Also print every check of several labels, not only failed ones.", "--all") = False,
+    labels: Annotated[list[str], argument("LABEL", LABELS_HELP, show_default=False)],
+    show_all: Annotated[
+        bool, option("Also print every check of several labels, not only failed ones.", "--all")
+    ] = False,
     format: FormatOption = "terminal",
 ) -> None:
     """Check that a label's mixer does what its theory promises.

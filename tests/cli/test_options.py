@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Annotated
 
 import pytest
 import typer
@@ -16,8 +17,8 @@ from madbench.errors import ConfigError
 
 @dataclass(frozen=True)
 class Size:
-    width: option(int, "How wide.", min=1) = 3
-    is_deep: option(bool, "Whether deep.", "--deep") = False
+    width: Annotated[int, option("How wide.", min=1)] = 3
+    is_deep: Annotated[bool, option("Whether deep.", "--deep")] = False
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ class Size:
     [([], "x Size(width=3, is_deep=False) 1\n"), (["--width", "5", "--deep"], "x Size(width=5, is_deep=True) 1\n")],
 )
 def test_a_verb_gets_the_options_of_a_group_as_one_value(words, shown):
-    def verb(name: str, *, size: Size, seed: option(int, "Seed.") = 1) -> None:
+    def verb(name: str, *, size: Size, seed: Annotated[int, option("Seed.")] = 1) -> None:
         print(name, size, seed)
 
     app = typer.Typer()
