@@ -216,7 +216,10 @@ def test_every_page_is_two_clicks_from_the_readme():
 
 
 DEFINITION = re.compile(r"^\| ([a-z]+) \| (.+) \|$", re.MULTILINE)
-NOUNS = "label family mixer task setting suite profile protocol job run record column row claim item"
+NOUNS = (
+    "label family mixer task setting suite profile protocol fidelity budget allocation grid experiment job run trial "
+    "group slot record column cell row claim item"
+)
 
 
 def test_the_glossary_defines_each_core_noun_in_one_sentence():

@@ -78,6 +78,13 @@ def test_no_room_imports_one_that_knows_more():
     assert not upward
 
 
+def test_the_page_lists_the_rooms_in_the_order_of_imports():
+    page = (PACKAGE.parent / "docs/pages/architecture.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    starts = re.findall(r"^[a-z].*?(?=  |$)", listed, re.MULTILINE)
+    assert [set(start.split(", ")) for start in starts] == ROOMS
+
+
 @pytest.mark.slow
 def test_no_two_modules_of_a_room_know_each_other():
     """Except labels, whose errors name other families, and the command line, whose verbs name each other."""

@@ -146,7 +146,10 @@ def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: 
 
 
 def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, level: float = LEVEL) -> float:
-    """The probability that ``n`` seeds per label find a true gain at this ``distance`` beyond the threshold."""
+    """The probability that ``n`` seeds per label find a true gain at this ``distance`` beyond the threshold.
+
+    ``terms`` has each label's seeds so far, with its weight in the gain (1 and -1 for a difference).
+    """
     planned = Terms.joined([_future(sample, n).scaled(weight) for weight, sample in terms])
     freedom, error = float(planned.freedom.item()), math.sqrt(planned.variance.item())
     quantile = stdtrit(freedom, 1 - level / 2)

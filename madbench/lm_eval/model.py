@@ -81,9 +81,10 @@ class HarnessModel(TemplateLM):
         return tensors_digest(json.dumps(facts, sort_keys=True), self.model.state_dict())
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Use the answers kept by the harness. It finds them by their question only, for any model.
+        """Use the answers that the harness keeps in a file, if they are this model's.
 
-        Therefore the model's identity is added to the file. Raises ``ConfigError`` for a file with answers of another
+        The harness looks up an answer by its question, whichever model gave it. So the first use writes the identity of
+        the model to the file. Raises ``ConfigError`` for a file with answers of another
         model.
         """
         super().set_cache_hook(cache_hook)

@@ -22,7 +22,7 @@ class LaterLayer(nn.Module):
     """The second layer of a label in a model. It reads the values that the first layer shares.
 
     Both layers read x (B, T, D). The output is that of the second layer. The first layer affects it only through the
-    shared values, so its gradients are those of the shared values.
+    shared values, so gradients reach the parameters of the first layer only through these.
     """
 
     def __init__(self, first: nn.Module, later: nn.Module):

@@ -117,7 +117,7 @@ def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> I
 def _score(
     model: nn.Module, batch: Sequence[_Row], device: str, autocast: Any, vocab_size: int | None
 ) -> list[tuple[float, bool]]:
-    """The log-probability that each request of each row adds to its likelihood, and True if its ids are greedy."""
+    """For each request of each row: the log-probability of its ids here, and True if each id is the likeliest."""
     ids = torch.zeros(len(batch), len(batch[0].inputs), dtype=torch.int64)
     for i, row in enumerate(batch):
         ids[i, : len(row.inputs)] = torch.tensor(row.inputs)

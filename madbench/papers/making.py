@@ -217,7 +217,7 @@ def judged(verdicts: Mapping[str, str]) -> str:
 
 
 def state_of(request: Request, made: Made) -> str:
-    """The state of an item from its verdicts, limited to the trained size and the compared part."""
+    """The state of an item, from its verdicts. A small model cannot contradict; a part reproduces only partly."""
     state = judged(made.verdicts) if made.verdicts else "made"
     if state == CONTRADICTED and request.is_small:
         return SMALL

@@ -137,7 +137,7 @@ def report_page(
 
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
-    """Adds failed jobs to the ``rows`` of a suite on a corpus. Such rows are made only from runs with a result."""
+    """``rows`` with their labels' failed jobs, if the suite has a corpus: then they came from runs with a result."""
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)
     suite, job_ids = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}

@@ -209,9 +209,9 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Scores, normalized coefficients, and input-dependent gates: decay lambda, strength beta, and output.
+        """Normalized coefficients, scores, and the gates: decay lambda, strength beta, and output.
 
-        Coefficients are active if a ReLU does not set them to zero. With other readouts all coefficients are active.
+        With a ReLU, ``active`` is True where a coefficient is positive. Otherwise it is None: all are active.
         """
         rows, (d, *_) = self.coefficients(x), self.ingredients(x)
         gates = {"lambda": d.log_gate.exp()} if self.decay or self.decay_down else {}

@@ -34,7 +34,7 @@ READOUTS = {"exp": torch.exp, "relu": F.relu, "softplus": softplus, "elu": shift
 
 
 def read_out(readout: str, s: Tensor) -> Tensor:
-    """phi(s) of a pointwise readout. For a kernel, whose psi was applied before, it is s."""
+    """phi(s) of a readout that acts on each score. A kernel readout returns s: its psi acted on queries and keys."""
     return READOUTS[readout](s) if readout in READOUTS else s
 
 

@@ -93,7 +93,10 @@ def _measured(weights: Path, job: Job) -> Values:
 
 
 def judge(shares: list[float]) -> str:
-    """The verdict on a prediction: it needs the structure in every seed or in none, and at least three seeds."""
+    """The verdict on a predicted structure, from the share of each seed's kernels that show it more than random tables.
+
+    It is open with fewer than three seeds, or if only some seeds show the structure.
+    """
     if len(shares) < LEAST_SEEDS:
         return OPEN
     return REPRODUCED if min(shares) > MOST else CONTRADICTED if max(shares) <= BY_CHANCE else OPEN

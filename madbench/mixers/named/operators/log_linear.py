@@ -53,7 +53,7 @@ class LogLinearMamba2(Elementwise):
     has_heads: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """The inner width is d if it fits. Otherwise keys and values of a head have equal width."""
+        """Layers whose values have d channels. For smaller budgets, keys and values of a head have equal width."""
         width = max(1, d // heads)
         wide = [Dims(d, heads, states, width) for states in widths(step, 2 * d)]
         narrow = [Dims(d, heads, each, each) for each in widths(step, width)]

@@ -107,7 +107,10 @@ def read_gain(P, i, rows, MIX: tl.constexpr):
 
 @triton.jit
 def activation(h, visible, norm, BASE: tl.constexpr):
-    """a / n of a tile, and h / n of its first branch. ``norm`` broadcasts; for S it is the log2 of the sum."""
+    """The normalized activations of a tile of scores ``h``, and its normalized first branch (``h[0]``).
+
+    ``norm`` has the norm of each row; for S, the log2 of its softmax's sum.
+    """
     selecting = h[0]
     if BASE == "S":
         a = tl.where(visible, tl.exp2(selecting * LOG2_E - norm), 0.0)

@@ -20,7 +20,8 @@ NEAR = 1e-6  # step of a finite difference
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Three tokens on a line within a cell, with constant gates: x (3, T, D), dx (D,), and W(2) (S, D) of one head.
 
-    The middle token is the last one of x. The others are halfway between it and the next hyperplane.
+    In a cell each score keeps its sign. The middle token is the last one of x. The others are halfway from it to the
+    next point where a score is 0.
     """
     freeze_gates(mixer)
     for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):

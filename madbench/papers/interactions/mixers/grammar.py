@@ -77,7 +77,7 @@ class InteractionLabel:
         return getattr(self, self.numbers)
 
     def by_head(self, n_head: int) -> tuple[int, ...]:
-        """The order or degree of each head. ``n_head`` is a multiple of the number of parts, with equal shares."""
+        """The order or degree of each of ``n_head`` heads: each part of the label has the same number of heads."""
         return tuple(number for number in self.parts for _ in range(n_head // len(self.parts)))
 
     def check_kind(self) -> None:

@@ -52,7 +52,10 @@ def _coupling_rows(mixer: InteractionMixer, c: list[Tensor], w: list[Tensor], x:
 def feature_reference(
     mixer: InteractionMixer, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
 ) -> Tensor:
-    """Def. F.3, eq. 39-40: x (B, T, d) -> (B, T or rows, d) in float64. ``widths`` has the factors' widths by head."""
+    """HyperFeatureAttention in float64 loops (Def. F.3, eq. 39-40): x (B, T, d) -> (B, rows, d).
+
+    ``widths`` has, for each head, the width of each of its factors. Rows are all T, or those that are ``wanted``.
+    """
     w = {name: value.double() for name, value in mixer.named_parameters()}
     d_vo = w["o.weight"].shape[1] // len(widths)
     sequences = []
