@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from madbench.mixers.named.operator import Dims, Operator
+from madbench.mixers.named.operator import Operator
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+
+SOFTMAX_PATHS = ("dense", "blocks", "tiled", "sdpa")
+"""The paths of an operator that has :meth:`Attention.softmax_inputs`."""
 
 
 class Tokens(NamedTuple):
@@ -33,7 +38,7 @@ class Attention(Operator):
     """A named operator with a cache that grows by every token."""
 
     paths: ClassVar = ("dense", "blocks")
-    """An operator that has :meth:`softmax_inputs` may add the paths ``tiled`` and ``sdpa``."""
+    """An operator that has :meth:`softmax_inputs` may have ``SOFTMAX_PATHS``."""
     block_rows: ClassVar[int] = 128
     """Rows of a block of the path ``blocks``."""
     dense_limit: ClassVar[int] = 512
@@ -41,6 +46,10 @@ class Attention(Operator):
     most_exact: ClassVar[int] = 0
     """The largest number of tokens for which :meth:`softmax_inputs` are exact, in float32 or wider. Zero if they are
     exact for any number of tokens, also in 16 bits."""
+
+    def cached(self, dims: Dims) -> Mapping[str, int]:
+        """By default the keys and values of all heads."""
+        return {"k": dims.key_dim, "v": dims.value_dim}
 
     @abstractmethod
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
@@ -59,15 +68,16 @@ class Attention(Operator):
 
         Row m sees the first ``first`` + 1 + m tokens. If ``first`` is None, all rows see all tokens.
         """
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
-        return ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
+        z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
+        return attention_ops.softmax(z, first)
 
     def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
         """The output W_o (o * gate) (B, T, D) of the weighted sums of values o (B, H, T, V). Without a gate, W_o o."""
         from madbench.mixers.named import ops
 
-        return ops.write(layer.get_submodule(self.output), o.transpose(1, 2).flatten(-2), tokens.gate)
+        return ops.write(layer.get_submodule(self.output), ops.merge_heads(o), tokens.gate)
 
     def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v (B, H, T, .) with which plain causal softmax attention gives this operator's sums of values.

@@ -1,8 +1,9 @@
-"""Operations that several named operators with a growing cache share, in torch: scores, positions and norms."""
+"""Operations of named operators with a growing cache, in torch: heads, scores, and decay by position."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 
 from madbench.mixers.cd.parts import split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
+from madbench.mixers.named.ops import NORM_EPS
+from madbench.mixers.named.rotations import rotate_first
 from madbench.mixers.precision import wide, without_autocast
-from madbench.mixers.srg.parts import rotary_angles, rotate
 from madbench.mixers.tracing import is_symbolic
 
 PART = 32  # entries per part in sums_from_each
@@ -32,18 +34,40 @@ def softmax(z: Tensor, first: int | None) -> Tensor:
     return (z if first is None else z.masked_fill(future(z, first), -math.inf)).softmax(-1)
 
 
-def qkv(layer: nn.Module, x: Tensor, *norms: nn.Module, eps: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of x (B, T, D), (B, H, T, .) each.
+def heads_of(
+    layer: nn.Module,
+    x: Tensor,
+    norms: Sequence[nn.Module] = (),
+    eps: float = NORM_EPS,
+    *,
+    sides: str = "qkv",
+    position: int | None = None,
+) -> list[Tensor]:
+    """The heads (B, H, T, .) of x (B, T, D) on several sides, such as queries, keys and values.
 
-    ``norms`` are the two modules with the gains of the norms of queries and keys. Without them, nothing is normed.
+    The last side are the values, which are neither normed nor rotated. For the others see :func:`place`.
     """
+    *others, values = project(x, *(layer.get_submodule(f"{side}_proj") for side in sides))
     heads = layer.dims.heads
-    sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
-    q, k, v = (split_heads(side, heads) for side in sides)
+    with without_autocast(x):
+        others = place(others, heads, norms, eps, position)
+    return [*(side.to(values.dtype) for side in others), split_heads(values, heads)]
+
+
+def place(
+    sides: Sequence[Tensor], heads: int, norms: Sequence[nn.Module], eps: float, position: int | None
+) -> list[Tensor]:
+    """The heads of projected queries, keys and the like: (B, T, H n) -> (B, H, T, n) each.
+
+    ``norms`` are the modules with the gains of their norms. Empty if they are not normed. ``position`` is that of the
+    first token, for a rotation of all channels, or of all but the last if their number is odd. None without rotation.
+    """
     if norms:
-        with without_autocast(x):
-            q, k = (head_norm(side, heads, norm.weight, eps).to(v.dtype) for side, norm in zip(sides, norms))
-    return q, k, v
+        placed = [head_norm(side, heads, norm.weight, eps) for side, norm in zip(sides, norms)]
+    else:
+        placed = [split_heads(side, heads) for side in sides]
+    width = placed[0].shape[-1]
+    return placed if position is None else rotate_first(position, width - width % 2, *placed)
 
 
 def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
@@ -51,22 +75,6 @@ def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
     x = split_heads(wide(x), heads)
     normed = F.rms_norm(x, x.shape[-1:], None, eps)
     return normed * (gain if gain.shape[0] == x.shape[-1] else gain.view(heads, 1, -1)).to(x.dtype)
-
-
-def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
-    """Rotates the first ``width`` channels of each (B, H, T, n) by position, in pairs (i, i + width / 2)."""
-    angles = rotary_angles(sides[0][..., :width], position)
-    return [torch.cat((rotate(x[..., :width], position, angles=angles), x[..., width:]), dim=-1) for x in sides]
-
-
-def rotate_pairs(position: int, *sides: Tensor) -> list[Tensor]:
-    """Rotates the pairs (2i, 2i + 1) of channels of each (..., T, n) by position.
-
-    In the result, the first channels of all pairs precede the second channels, as in transformers. This order does not
-    change the products of queries and keys.
-    """
-    angles = rotary_angles(wide(sides[0]), position)
-    return [rotate(torch.cat((x[..., ::2], x[..., 1::2]), dim=-1), position, angles=angles) for x in sides]
 
 
 def decay(gate: nn.Module, x: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, Operator
+from madbench.mixers.named.operator import Operator
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor

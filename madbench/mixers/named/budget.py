@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from madbench.errors import BudgetError
 from madbench.mixers import Layer, Size
 from madbench.mixers.named.arguments import written
-from madbench.mixers.named.operator import Dims, Operator, width_steps
+from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.parts import Taps, count
 from madbench.mixers.named.recurrent import Recurrent
+from madbench.mixers.named.widths import Dims, width_steps
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, CountedParameters, last_that_fits, over_budget
 
 FILLED = 0.97

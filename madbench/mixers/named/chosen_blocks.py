@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers.cd.parts import split_heads
-from madbench.mixers.named import attention_ops, ops
-from madbench.mixers.named.rotated_heads import EPS, rotated
+from madbench.mixers.named.attention_ops import place
+from madbench.mixers.named.ops import NORM_EPS, linear_in_float32
 from madbench.mixers.precision import wide, without_autocast
 
 BLOCK = 16
 """Tokens of a block."""
 
 
-def precise_heads(layer: nn.Module, x: Tensor, position: int, *gains: Tensor) -> tuple[Tensor, Tensor]:
+def precise_heads(layer: nn.Module, x: Tensor, position: int, norms: Sequence[nn.Module] = ()) -> list[Tensor]:
     """Queries and keys of x (B, T, D), (B, H, T, K) each, rotated by position, in float32 or wider also under autocast.
 
-    From numbers in 16 bits, some rows would choose other blocks. ``gains`` are those of their norms, if there are any.
+    From numbers in 16 bits, some rows would choose other blocks. ``norms`` are the modules with their gains, if there
+    are any.
     """
-    heads = layer.dims.heads
     with without_autocast(x):
-        sides = [ops.linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]
-        if gains:
-            sides = [attention_ops.head_norm(side, heads, gain, EPS) for side, gain in zip(sides, gains)]
-        else:
-            sides = [split_heads(side, heads) for side in sides]
-        q, k = attention_ops.rotate_first(position, rotated(layer.dims.key), *sides)
-    return q, k
+        sides = [linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]
+        return place(sides, layer.dims.heads, norms, NORM_EPS, position)
 
 
 def means(x: Tensor) -> Tensor:

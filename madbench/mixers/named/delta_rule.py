@@ -44,21 +44,20 @@ class GatedDeltaRule(DeltaRule):
         """The gate (B, T, H V), a factor of the normed read-out."""
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named import ops, recurrent_ops
 
-        q, k, v, carried = ops.convolved_qkv(layer, x, carried)
-        with without_autocast(x):
-            log_alpha, _ = ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
+        q, k, v, carried = recurrent_ops.convolved_qkv(layer, x, carried)
+        with ops.without_autocast(x):
+            log_alpha, _ = recurrent_ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
             return Rows(self.recurrence(layer, x, q, k, v, log_alpha), carried)
 
     def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         """The recurrence, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K)."""
-        from madbench.mixers.named import ops
+        from madbench.mixers.named import recurrent_ops
 
-        return ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg)
+        return recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg)
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        from madbench.mixers.named import ops
+        from madbench.mixers.named import recurrent_ops
 
-        return ops.gated_norm(layer, y, self.output_gate(layer, x))
+        return recurrent_ops.gated_norm(layer, y, self.output_gate(layer, x))

@@ -15,11 +15,11 @@ from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.named import arguments
 from madbench.mixers.named.attention import Attention
 from madbench.mixers.named.budget import Label, NamedAllocation, solve
-from madbench.mixers.named.elementwise import Elementwise
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Gain, Taps
 from madbench.mixers.named.recurrent import Recurrent
+from madbench.mixers.named.self_contained import SelfContained
 
 if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
@@ -127,10 +127,10 @@ class NamedFamily(ListedFamily):
 
     def build(self, allocation: NamedAllocation, settings: Any, path: str = "auto") -> NamedLayer:
         from madbench.mixers.named.attention_layer import AttentionLayer
-        from madbench.mixers.named.elementwise_layer import ElementwiseLayer
         from madbench.mixers.named.recurrent_layer import RecurrentLayer
+        from madbench.mixers.named.self_contained_layer import SelfContainedLayer
 
-        kinds = {Attention: AttentionLayer, Elementwise: ElementwiseLayer, Recurrent: RecurrentLayer}
+        kinds = {Attention: AttentionLayer, SelfContained: SelfContainedLayer, Recurrent: RecurrentLayer}
         layer = next(kinds[kind] for kind in type(allocation.operator).__mro__ if kind in kinds)
         return layer(allocation, path)
 

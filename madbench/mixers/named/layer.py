@@ -96,8 +96,10 @@ class NamedLayer(nn.Module):
 
     @torch.no_grad()
     def _draw(self) -> None:
-        if self.operator.initialize(self):
-            return
+        self.operator.initialize(self)
+
+    def draw_declared(self) -> None:
+        """Draws all parameters as the operator's parts declare them."""
         for name, parameter in self.named_parameters():
             if name in self._inits:
                 draw(parameter, self._inits[name], self.allocation.size.layer.count)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from madbench.mixers.named.widths import Dims
 
 
 def convolved(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -16,8 +19,20 @@ def convolved(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
         for lag in range(taps.shape[-1]):
             if lag <= t:
                 row = row + taps[:, 0, taps.shape[-1] - 1 - lag] * x[t - lag]
-        rows.append(row * torch.sigmoid(row))
+        rows.append(silu(row))
     return torch.stack(rows)
+
+
+def convolved_qkv(p: Mapping[str, Tensor], x: Tensor, dims: Dims) -> list[Tensor]:
+    """The heads (T, H, .) of the convolved queries, keys and values of x (T, D)."""
+    widths = {"q": dims.key, "k": dims.key, "v": dims.value}
+    sides = {side: convolved(x @ p[f"{side}_proj.weight"].T, p[f"{side}_conv1d.weight"]) for side in widths}
+    return [sides[side].view(len(x), -1, width) for side, width in widths.items()]
+
+
+def silu(x: Tensor) -> Tensor:
+    """x / (1 + e^-x)."""
+    return x * torch.sigmoid(x)
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -35,15 +50,36 @@ def normed(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
     return x / torch.sqrt((x * x).mean() + eps) * gain
 
 
-def rotated(x: Tensor, position: int) -> Tensor:
-    """One vector of even width n, with pair (i, i + n/2) rotated by the angle position / 10000^(2i/n)."""
-    half = len(x) // 2
+def heads_of(p: Mapping[str, Tensor], side: str, x: Tensor, heads: int, eps: float = 1e-5) -> list[Tensor]:
+    """The heads of queries (side ``q``), keys or values of one row x, normed if the layer has a gain for them.
+
+    The gain is shared by the heads, or has one number per channel of each head.
+    """
+    parts = (p[f"{side}_proj.weight"] @ x).view(heads, -1)
+    if f"{side}_norm.weight" not in p:
+        return list(parts)
+    gains = p[f"{side}_norm.weight"].view(-1, parts.shape[-1]).expand_as(parts)
+    return [normed(part, gain, eps) for part, gain in zip(parts, gains)]
+
+
+def attention(q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    """The sum of values, weighted by the softmax of q . k / sqrt(K)."""
+    weights = torch.softmax(torch.stack([q @ key / len(q) ** 0.5 for key in keys]), dim=0)
+    return sum(weight * value for weight, value in zip(weights, values))
+
+
+def rotated(x: Tensor, position: int, width: int | None = None) -> Tensor:
+    """One vector, with pair (i, i + n/2) of its first n channels rotated by the angle position / 10000^(2i/n).
+
+    n is ``width``. If ``width`` is None, it is the number of all channels, or of all but the last if that is odd.
+    """
+    half = (len(x) if width is None else width) // 2
     turned = [torch.zeros(()) for _ in range(2 * half)]
     for i in range(half):
-        angle = position / 10000 ** (2 * i / len(x))
+        angle = position / 10000 ** (2 * i / (2 * half))
         turned[i] = x[i] * math.cos(angle) - x[i + half] * math.sin(angle)
         turned[i + half] = x[i] * math.sin(angle) + x[i + half] * math.cos(angle)
-    return torch.stack(turned)
+    return torch.cat((torch.stack(turned), x[2 * half :]))
 
 
 def rotated_pairs(x: Tensor, position: int) -> Tensor:

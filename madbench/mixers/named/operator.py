@@ -8,25 +8,12 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.parts import CONV_TAPS, Part, Taps
-from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
+from madbench.mixers.named.widths import Dims, equal_or_wider
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from madbench.labels.family import Layer
-
-
-@dataclass(frozen=True)
-class Dims:
-    """The widths of a layer."""
-
-    d: int  # width of the model
-    heads: int
-    key: int  # key channels per head
-    value: int  # value channels per head
-
-    key_dim = property(lambda self: self.heads * self.key, doc="Key channels of all heads.")
-    value_dim = property(lambda self: self.heads * self.value, doc="Value channels of all heads.")
 
 
 @dataclass(frozen=True)
@@ -81,11 +68,10 @@ class Operator(ABC):
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """The widths that the budget chooses from, in ascending order of parameters.
 
-        They are multiples of ``step``, one of :func:`width_steps`, except widths that d and the heads determine.
-        By default keys and values have equal width, or values are one step wider.
+        They are multiples of ``step``, one of :func:`madbench.mixers.named.widths.width_steps`, except widths that d
+        and the heads determine. By default keys and values have equal width, or values are one step wider.
         """
-        pairs = ((width, width + wider) for width in widths(step, 2 * d // heads) for wider in (0, step))
-        return [Dims(d, heads, key, value) for key, value in pairs]
+        return equal_or_wider(d, heads, step, 2 * d // heads)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         """The widths of the library's layer by default. For many operators keys and values have d / H channels."""
@@ -111,9 +97,12 @@ class Operator(ABC):
         """The widths ``dims``, changed for a layer at this place in a model. Keys and values keep their widths."""
         return dims
 
-    def initialize(self, layer: nn.Module) -> bool:
-        """Sets all parameters and returns True, if the operator has its own initial values. Otherwise returns False."""
-        return False
+    def initialize(self, layer: nn.Module) -> None:
+        """Sets the initial values of all parameters. By default they are those that the parts declare.
+
+        ``layer`` is a :class:`madbench.mixers.named.layer.NamedLayer`, and no gradients are recorded.
+        """
+        layer.draw_declared()
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
         """The values of the symbols in :attr:`parameters` and :attr:`state`.
@@ -145,40 +134,3 @@ class Operator(ABC):
     def state_size(self, dims: Dims, tokens: int = 0) -> int:
         """The count of all numbers that decoding carries after ``tokens`` tokens."""
         return sum(self.carried(dims).values()) + tokens * sum(self.cached(dims).values())
-
-
-def width_steps(d: int) -> tuple[int, ...]:
-    """The steps in which a head's widths are chosen, in order of preference.
-
-    From d 256 up, the first step is 8, which GPUs need for full speed. Finer steps follow for narrow heads, for which
-    multiples of 8 would leave much of the budget unused.
-    """
-    return (WIDE_VO_STEP, 4, 2, 1) if d >= WIDE_MODEL else (1,)
-
-
-def widths(step: int, most: int) -> range:
-    """The multiples of ``step`` up to ``most``, but at least ``step`` itself."""
-    return range(step, max(most, step) + 1, step)
-
-
-def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int, int]]:
-    """Pairs of key and value channels per head, with up to twice as many values as keys.
-
-    Values change in steps of ``step``, keys in steps of ``step`` or ``key_step``, whichever is larger.
-    """
-    key_step = max(key_step, step)
-    keys = widths(key_step, d // heads)
-    return [(key, value) for key in keys for value in range(2 * key, max(key, 2 * key - 6 * step) - 1, -step)]
-
-
-def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost: int) -> list[Dims]:
-    """Widths in ascending order of parameters. ``key_cost`` and ``value_cost`` count linear maps of keys and of values.
-
-    Values are 1 to 3 times as wide as keys. Among equal costs, values nearest to twice the keys come last, because the
-    last that fits is taken. Keys change in half steps.
-    """
-    key_step = max(1, step // 2)
-    keys = range(key_step, max(step, d // heads) + 1, key_step)
-    pairs = [(key, value) for key in keys for value in range(step, 3 * key + 1, step) if value >= key]
-    pairs.sort(key=lambda pair: (key_cost * pair[0] + value_cost * pair[1], -abs(pair[1] - 2 * pair[0])))
-    return [Dims(d, heads, key, value) for key, value in pairs]

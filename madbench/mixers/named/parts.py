@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from madbench.mixers.named.widths import Dims
 
 CONV_TAPS = 4
 """Taps of a short convolution, unless its declaration has another number. The last tap applies to the current token."""
@@ -90,3 +94,26 @@ Part = Linear | Taps | LowRank | Gain | Vector | tuple[Linear, ...]
 def count(part: Part) -> int:
     """The number of parameters of a part."""
     return sum(linear.count for linear in part) if isinstance(part, tuple) else part.count
+
+
+def qkv_maps(dims: Dims) -> dict[str, Part]:
+    """The linear maps from the model's width to the queries, keys and values of all heads."""
+    keys, values = Linear(dims.d, dims.key_dim), Linear(dims.d, dims.value_dim)
+    return {"q_proj": keys, "k_proj": keys, "v_proj": values}
+
+
+def qkv_taps(dims: Dims) -> dict[str, Part]:
+    """The convolutions of the queries, keys and values of all heads."""
+    return {"q_conv1d": Taps(dims.key_dim), "k_conv1d": Taps(dims.key_dim), "v_conv1d": Taps(dims.value_dim)}
+
+
+def qk_gains(width: int) -> dict[str, Part]:
+    """The gains of the norms of queries and keys."""
+    return {"q_norm": Gain(width), "k_norm": Gain(width)}
+
+
+def insert_after(parts: Mapping[str, Part], name: str, added: Mapping[str, Part]) -> dict[str, Part]:
+    """The parts, with ``added`` directly behind the part ``name``."""
+    items = list(parts.items())
+    place = list(parts).index(name) + 1
+    return dict([*items[:place], *added.items(), *items[place:]])

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from madbench.mixers.named.operator import Dims, Operator
+from madbench.mixers.named.operator import Operator
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,9 +52,9 @@ class Recurrent(Operator):
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """The output (B, T, D) from the states' read-outs y (B, H, T, V). By default normed per head, and gated."""
-        from madbench.mixers.named import ops
+        from madbench.mixers.named import recurrent_ops
 
-        return ops.gated_norm(layer, y, rows.gate, self.head_norm)
+        return recurrent_ops.gated_norm(layer, y, rows.gate, self.head_norm)
 
     @property
     def rows_per_token(self) -> int:

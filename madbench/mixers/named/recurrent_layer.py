@@ -20,6 +20,11 @@ CHUNK = 16  # rows per block: the fastest on a CPU, and for a decay per channel,
 CHUNK_ON_GPU = 64  # rows per block for one decay per head on a GPU, where each block has to start some kernels
 
 
+def rows_per_block(x: Tensor) -> int:
+    """Rows per block of a recurrence with one decay per head that are fast on the device of x."""
+    return CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
+
+
 @dataclass(frozen=True)
 class Cache:
     """The state of token-by-token decoding. Its size does not depend on the number of tokens."""
@@ -95,8 +100,7 @@ class RecurrentLayer(NamedLayer):
         """``chunk`` if it is set, or the number that is fast for the operator on the layer's device."""
         if self.chunk is not None:
             return self.chunk
-        is_on_cpu = next(self.parameters()).device.type == "cpu"
-        return CHUNK if is_on_cpu or self.operator.has_channel_decay else CHUNK_ON_GPU
+        return CHUNK if self.operator.has_channel_decay else rows_per_block(next(self.parameters()))
 
     def _read(self, rows: Tensor) -> Tensor:
         """The last row of each token: (B, H, rows, .) -> (B, H, T, .)."""

@@ -5,7 +5,9 @@ The operators are those of the registry, so a new operator is tested without a l
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,13 +15,14 @@ from torch.nn.functional import softplus
 
 from madbench.errors import BudgetError
 from madbench.labels import family_of, parse
-from madbench.mixers import Layer, build, solve
+from madbench.mixers import Layer, build, named, solve
 from madbench.mixers.cd.decays import HalvedDecay
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.named import loops, ops
 from madbench.mixers.named.arguments import variants
 from madbench.mixers.named.budget import Label
 from madbench.mixers.named.family import FAMILY
+from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Linear, Vector
 from madbench.mixers.named.recurrent import Recurrent
@@ -213,7 +216,8 @@ def test_initial_values_are_the_library_s(name):
     before = {key: value.clone() for key, value in layer.state_dict().items()}
     declared = layer.operator.parts(layer.dims)
     linear = {key: (part.init, type(part.bias)) for key, part in declared.items() if isinstance(part, Linear)}
-    for key, parameter in [] if layer.operator.initialize(layer) else layer.named_parameters():
+    is_declared = type(layer.operator).initialize is Operator.initialize  # others are tested in their own files
+    for key, parameter in layer.named_parameters() if is_declared else []:
         part = declared.get(key)
         if linear.get(key.split(".")[0], ("normal", bool)) != ("normal", bool):
             assert key.split(".")[0] in traits_of(layer).keeps_init
@@ -247,3 +251,14 @@ def test_decay_by_halves_is_decay_pair_by_pair(length):
     for is_strict in (False, True):
         expected = (a[..., :, None, :] * b[..., None, :, :] * pairs).nan_to_num(0, 0, 0).sum(-1).tril(-is_strict)
         assert torch.allclose(HalvedDecay(log_gate, a).products(a, b, is_strict), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_package_s_docstring_names_every_file_and_no_other():
+    files = {path.stem for path in Path(named.__file__).parent.glob("*.py")} - {"__init__"}
+    assert set(re.findall(r"``(\w+)``", named.__doc__)) == files
+
+
+def test_every_file_of_operators_is_an_operator_or_a_part_of_one():
+    files = {path.stem for path in Path(named.operators.__file__).parent.glob("*.py")} - {"__init__"}
+    own = {operator.__module__.rpartition(".")[2] for operator in OPERATORS.values()}
+    assert own <= files and all(name.startswith(tuple(f"{one}_" for one in own)) for name in files - own)

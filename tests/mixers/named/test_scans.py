@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from madbench.mixers.named import ops
+from madbench.mixers.named import recurrent_ops
 from madbench.mixers.named.operators.gsa_slots import _read_at_once, read_slots
 from madbench.mixers.residuals import difference
 
@@ -27,7 +27,7 @@ def test_a_scan_is_its_loop_at_any_length_and_gate(length):
         for t in range(length):
             h = log_f[:, t].exp() * h + x[:, t]
             rows.append(h)
-        assert difference(ops.scan(log_f, x, start), torch.stack(rows, 1)) < 1e-14
+        assert difference(recurrent_ops.scan(log_f, x, start), torch.stack(rows, 1)) < 1e-14
 
 
 @pytest.mark.parametrize("length", LENGTHS)

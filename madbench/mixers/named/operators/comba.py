@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.operators.gdn import GDN
 from madbench.mixers.named.parts import Part, Vector
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -54,7 +54,7 @@ class Comba(GDN):
 
     def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         from madbench.mixers.cd.forms import Dynamics
-        from madbench.mixers.named import ops
+        from madbench.mixers.named import ops, recurrent_ops
 
         dims = layer.dims
         q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
@@ -62,8 +62,7 @@ class Comba(GDN):
         p = feedback * k
         q, k = ops.unit(q - correction * p) * dims.key**-0.5, ops.unit(k)
         p = ops.unit(p) if self.unit else feedback * k
-        beta = ops.linear_in_float32(layer.b_proj, x).transpose(1, 2).sigmoid()
-        beta = 2 * beta if self.neg else beta
+        beta = recurrent_ops.step_sizes(layer, x, self.neg)
         return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta, read=p, reads_before_decay=True)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
@@ -72,22 +71,21 @@ class Comba(GDN):
         from madbench.mixers.named import loops
 
         heads, key, value = dims.heads, dims.key, dims.value
-        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        q, k, v = loops.convolved_qkv(p, x, dims)
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            gates = torch.sigmoid(p["g_proj.weight"] @ x_t)
+            gates = torch.sigmoid(p["g_proj.weight"] @ x_t).view(heads, value)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
                 step = loops.softplus(p["a_proj.weight"][h] @ x_t + p["dt_bias"][h])
                 alpha = torch.exp(-torch.exp(p["A_log"][h]) * step)
                 beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
                 share = torch.sigmoid(p["decay"][h])
-                query = loops.unit(q[t, of_key] - p["D"][h] * share * k[t, of_key])
-                written = loops.unit(k[t, of_key])
-                read = loops.unit(share * k[t, of_key]) if self.unit else share * written
-                error = v[t, of_value] - read @ state[h]
+                query = loops.unit(q[t, h] - p["D"][h] * share * k[t, h])
+                written = loops.unit(k[t, h])
+                read = loops.unit(share * k[t, h]) if self.unit else share * written
+                error = v[t, h] - read @ state[h]
                 state[h] = alpha * state[h] + beta * torch.outer(written, error)
-                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[h])
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

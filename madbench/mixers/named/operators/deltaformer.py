@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims
-from madbench.mixers.named.parts import Gain, Linear, Part
-from madbench.mixers.named.rotated_heads import even_keys, heads_of, rotated
+from madbench.mixers.named.attention import SOFTMAX_PATHS, Attention, Tokens
+from madbench.mixers.named.parts import Linear, Part, qk_gains, qkv_maps
+from madbench.mixers.named.widths import Dims, even_keys
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,41 +47,34 @@ class DeltaFormer(Attention):
     meanings: ClassVar = {"norm": "queries and keys normed per head"}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + H + norm*2*K"
     state: ClassVar = "T*(H*K + H*V)"
-    paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
+    paths: ClassVar = SOFTMAX_PATHS
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return even_keys(d, heads, step)
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, keys, values = dims.d, dims.key_dim, dims.value_dim
-        norms: dict[str, Part] = {"q_norm": Gain(dims.key), "k_norm": Gain(dims.key)}
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
-            "b_proj": Linear(d, dims.heads, bias=True),
-            "o_proj": Linear(values, d),
-            **(norms if self.norm else {}),
+            **qkv_maps(dims),
+            "b_proj": Linear(dims.d, dims.heads, bias=True),
+            "o_proj": Linear(dims.value_dim, dims.d),
+            **(qk_gains(dims.key) if self.norm else {}),
         }
 
-    def cached(self, dims: Dims) -> Mapping[str, int]:
-        return {"k": dims.key_dim, "v": dims.value_dim}
-
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import wide, without_autocast
+        from madbench.mixers.named import attention_ops, ops
 
-        q, k, v = heads_of(layer, x, position, "qkv", self.norm)
-        with without_autocast(x):
-            beta, v = ops.linear_in_float32(layer.b_proj, x).mT[..., None], wide(v)
+        norms = (layer.q_norm, layer.k_norm) if self.norm else ()
+        q, k, v = attention_ops.heads_of(layer, x, norms, position=position)
+        with ops.without_autocast(x):
+            beta, v = ops.linear_in_float32(layer.b_proj, x).mT[..., None], ops.wide(v)
             if carried is None:
                 v = corrected(q, k, v, beta, layer.chunk)
         return Tokens(q, {"k": k, "v": v}, {}, mirrors={"beta": beta})
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
-        shares = ops.softmax(ops.scores(tokens.q, cached["k"], tokens.q.shape[-1] ** -0.5), None)
+        shares = attention_ops.softmax(attention_ops.scores(tokens.q, cached["k"], tokens.q.shape[-1] ** -0.5), None)
         u = tokens.cached["v"] - tokens.mirrors["beta"] * (shares @ cached["v"])
         return super().extend(cached, tokens._replace(cached={**tokens.cached, "v": u}))
 
@@ -95,29 +87,16 @@ class DeltaFormer(Attention):
 
         from madbench.mixers.named import loops
 
-        heads, key, value = dims.heads, dims.key, dims.value
-        turned = rotated(key)
-        k, u, rows = [], [], []
+        heads = dims.heads
+        k, u, rows = [[] for _ in range(heads)], [[] for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
-            beta = p["b_proj.weight"] @ x_t + p["b_proj.bias"]
-            k.append([])
-            u.append([])
+            q, new = ([loops.rotated(each, t) for each in loops.heads_of(p, side, x_t, heads)] for side in "qk")
+            v, beta = loops.heads_of(p, "v", x_t, heads), p["b_proj.weight"] @ x_t + p["b_proj.bias"]
             outputs = []
             for h in range(heads):
-                q, new = (side[h * key : (h + 1) * key] for side in (queries, keys))
-                if self.norm:
-                    q, new = (loops.normed(each, p[f"{s}_norm.weight"]) for s, each in (("q", q), ("k", new)))
-                q, new = (torch.cat((loops.rotated(each[:turned], t), each[turned:])) for each in (q, new))
-                k[t].append(new)
-                scores = torch.stack([q @ k[j][h] / key**0.5 for j in range(t + 1)])
-                corrected = values[h * value : (h + 1) * value]
-                if t > 0:
-                    earlier = torch.softmax(scores[:t], dim=0)
-                    corrected = corrected - beta[h] * sum(earlier[j] * u[j][h] for j in range(t))
-                u[t].append(corrected)
-                weights = torch.softmax(scores, dim=0)
-                outputs.append(sum(weights[j] * u[j][h] for j in range(t + 1)))
+                u[h].append(v[h] - beta[h] * loops.attention(q[h], k[h], u[h]) if t > 0 else v[h])
+                k[h].append(new[h])
+                outputs.append(loops.attention(q[h], k[h], u[h]))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)
 
@@ -147,11 +126,11 @@ def corrected_block(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *earlier: Ten
     """U (B, H, M, V) of the last M of the tokens of k (B, H, N, K). ``earlier`` are the blocks of U before them."""
     import torch
 
-    from madbench.mixers.named import attention_ops as ops
+    from madbench.mixers.named import attention_ops
 
     first = k.shape[2] - q.shape[2]
-    z = ops.scores(q, k, q.shape[-1] ** -0.5)
-    hidden = ops.future(z, first - 1)
+    z = attention_ops.scores(q, k, q.shape[-1] ** -0.5)
+    hidden = attention_ops.future(z, first - 1)
     if first == 0:  # row 0 has no earlier token: its softmax sees its own token, and beta is 0
         hidden[0, 0] = False
         beta = torch.cat((torch.zeros_like(beta[:, :, :1]), beta[:, :, 1:]), dim=2)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.delta_rule import DeltaRule
-from madbench.mixers.named.operator import Dims
-from madbench.mixers.named.parts import Gain, Linear, Part, Taps
+from madbench.mixers.named.parts import Gain, Linear, Part, qkv_maps, qkv_taps
 from madbench.mixers.named.recurrent import Rows
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -34,26 +34,20 @@ class DeltaNet(DeltaRule):
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + W*(2*H*K + H*V) + V"
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, keys, values = dims.d, dims.key_dim, dims.value_dim
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
-            "b_proj": Linear(d, dims.heads),
-            "q_conv1d": Taps(keys),
-            "k_conv1d": Taps(keys),
-            "v_conv1d": Taps(values),
+            **qkv_maps(dims),
+            "b_proj": Linear(dims.d, dims.heads),
+            **qkv_taps(dims),
             "o_norm": Gain(dims.value),
-            "o_proj": Linear(values, d),
+            "o_proj": Linear(dims.value_dim, dims.d),
         }
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named import ops, recurrent_ops
 
-        q, k, v, carried = ops.convolved_qkv(layer, x, carried)
-        with without_autocast(x):
-            return Rows(ops.delta_rule(layer, x, q, k, v, None, self.neg), carried)
+        q, k, v, carried = recurrent_ops.convolved_qkv(layer, x, carried)
+        with ops.without_autocast(x):
+            return Rows(recurrent_ops.delta_rule(layer, x, q, k, v, None, self.neg), carried)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch
@@ -61,15 +55,14 @@ class DeltaNet(DeltaRule):
         from madbench.mixers.named import loops
 
         heads, key, value = dims.heads, dims.key, dims.value
-        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        q, k, v = loops.convolved_qkv(p, x, dims)
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for t, x_t in enumerate(x):
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
                 beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
-                query, written = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
-                error = v[t, of_value] - written @ state[h]
+                query, written = loops.unit(q[t, h]), loops.unit(k[t, h])
+                error = v[t, h] - written @ state[h]
                 state[h] = state[h] + beta * torch.outer(written, error)
                 outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.arguments import integer
-from madbench.mixers.named.operator import Dims, widths_near_double
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, widths_near_double
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -72,24 +72,23 @@ class DeltaProduct(Recurrent):
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from torch.nn.functional import pad
 
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named import ops, recurrent_ops
 
-        q, k, v, carried = ops.convolved_qkv(layer, x, carried)
+        q, k, v, carried = recurrent_ops.convolved_qkv(layer, x, carried)
         k, v = (side.unflatten(-1, (self.n, -1)).flatten(1, 2) for side in (k, v))
-        with without_autocast(x):
+        with ops.without_autocast(x):
             log_alpha = None
             if not self.ungated:
-                log_alpha, _ = ops.log_decay(layer, ops.linear_in_float32(layer.a_proj, x), layer.dims.heads)
+                log_alpha, _ = recurrent_ops.log_decay(layer, ops.linear_in_float32(layer.a_proj, x), layer.dims.heads)
                 log_alpha = pad(log_alpha, (0, self.n - 1)).flatten(2)[..., None]  # the first step decays
-            return Rows(ops.delta_rule(layer, x, q, k, v, log_alpha, neg=True), carried)
+            return Rows(recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, neg=True), carried)
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu
 
-        from madbench.mixers.named import ops
+        from madbench.mixers.named import recurrent_ops
 
-        return ops.gated_norm(layer, y, silu(layer.g_proj(x)))
+        return recurrent_ops.gated_norm(layer, y, silu(layer.g_proj(x)))
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch
@@ -97,11 +96,10 @@ class DeltaProduct(Recurrent):
         from madbench.mixers.named import loops
 
         heads, key, value = dims.heads, dims.key, dims.value
-        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        q, k, v = loops.convolved_qkv(p, x, dims)  # k and v have n H heads, those of step i from i H on
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            gates = p["g_proj.weight"] @ x_t
-            gates = gates * torch.sigmoid(gates)
+            gates = loops.silu(p["g_proj.weight"] @ x_t).view(heads, value)
             outputs = []
             for h in range(heads):
                 if not self.ungated:
@@ -109,12 +107,11 @@ class DeltaProduct(Recurrent):
                     state[h] = torch.exp(-torch.exp(p["A_log"][h]) * step) * state[h]
                 for i in range(self.n):
                     place = i * heads + h
-                    written = loops.unit(k[t, place * key : (place + 1) * key])
+                    written = loops.unit(k[t, place])
                     beta = 2 * torch.sigmoid(p["b_proj.weight"][place] @ x_t)
-                    error = v[t, place * value : (place + 1) * value] - written @ state[h]
+                    error = v[t, place] - written @ state[h]
                     state[h] = state[h] + beta * torch.outer(written, error)
-                query = loops.unit(q[t, h * key : (h + 1) * key])
-                normed = loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"])
-                outputs.append(normed * gates[h * value : (h + 1) * value])
+                read = loops.unit(q[t, h]) @ state[h] / key**0.5
+                outputs.append(loops.normed(read, p["o_norm.weight"]) * gates[h])
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims
-from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.attention import SOFTMAX_PATHS, Attention, Tokens
+from madbench.mixers.named.parts import Linear, Part, qk_gains, qkv_maps
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,40 +42,38 @@ class FoX(Attention):
     meanings: ClassVar = {"gate": "output gate sigmoid(W_g x)", "norm": "queries and keys normed per head"}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + H + gate*d*H*V + norm*2*H*K"
     state: ClassVar = "T*(H*K + H*V + H)"
-    paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
+    paths: ClassVar = SOFTMAX_PATHS
     most_exact: ClassVar = 2048
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, keys, values = dims.d, dims.key_dim, dims.value_dim
-        norms: dict[str, Part] = {"q_norm": Gain(keys), "k_norm": Gain(keys)}
+        d, values = dims.d, dims.value_dim
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
+            **qkv_maps(dims),
             "f_proj": Linear(d, dims.heads, bias=True),
             **({"g_proj": Linear(d, values)} if self.gate else {}),
             "o_proj": Linear(values, d),
-            **(norms if self.norm else {}),
+            **(qk_gains(dims.key_dim) if self.norm else {}),
         }
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
-        return {"k": dims.key_dim, "v": dims.value_dim, "decay": dims.heads}
+        return {**super().cached(dims), "decay": dims.heads}
 
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
-        q, k, v = ops.qkv(layer, x, *((layer.q_norm, layer.k_norm) if self.norm else ()), eps=1e-5)
+        q, k, v = attention_ops.heads_of(layer, x, (layer.q_norm, layer.k_norm) if self.norm else ())
         gate = layer.g_proj(x).sigmoid() if self.gate else None
-        return Tokens(q, {"k": k, "v": v, "decay": ops.decay(layer.f_proj, x)}, {}, gate)
+        return Tokens(q, {"k": k, "v": v, "decay": attention_ops.decay(layer.f_proj, x)}, {}, gate)
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
         return super().extend(cached, tokens.add_decay(cached))
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
-        z = ops.scores(q, seen["k"], layer.dims.key**-0.5)
-        return ops.softmax(z + ops.decay_since(seen["decay"], -1 if first is None else first).to(z.dtype), first)
+        z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
+        decay = attention_ops.decay_since(seen["decay"], -1 if first is None else first)
+        return attention_ops.softmax(z + decay.to(z.dtype), first)
 
     def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v with one more channel, whose product adds the decay to the scores.
@@ -84,44 +82,35 @@ class FoX(Attention):
         """
         import torch
 
-        from madbench.mixers.named import attention_ops as ops
-        from madbench.mixers.precision import wide
+        from madbench.mixers.named import attention_ops, ops
 
-        q, k, v = (wide(side) for side in (q, seen["k"], seen["v"]))
-        width, since = layer.dims.key, ops.decay_since(seen["decay"], q.shape[2] // 2).mT.to(k.dtype)
+        q, k, v = (ops.wide(side) for side in (q, seen["k"], seen["v"]))
+        width, since = layer.dims.key, attention_ops.decay_since(seen["decay"], q.shape[2] // 2).mT.to(k.dtype)
         ones = torch.full_like(q[..., :1], (1 + width) ** 0.5)  # the scores are divided by sqrt(K + 1)
         return torch.cat((q * (1 + 1 / width) ** 0.5, ones), dim=-1), torch.cat((k, since), dim=-1), v
 
     def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
-        return super().probed_gates(tokens) | {"forget": ops.gate_of(tokens.cached["decay"])}
+        return super().probed_gates(tokens) | {"forget": attention_ops.gate_of(tokens.cached["decay"])}
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch
 
         from madbench.mixers.named import loops
 
-        heads, key, value = dims.heads, dims.key, dims.value
+        heads, key = dims.heads, dims.key
         k, v, log_f, rows = [], [], [], []
         for t, x_t in enumerate(x):
-            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
             log_f.append(-loops.softplus(-(p["f_proj.weight"] @ x_t) - p["f_proj.bias"]))
-            k.append([])
-            v.append(values.view(heads, value))
+            q, keys, values = (loops.heads_of(p, side, x_t, heads) for side in "qkv")
+            k.append(keys)
+            v.append(values)
             outputs = []
             for h in range(heads):
-                of_head = slice(h * key, (h + 1) * key)
-                q, new = queries[of_head], keys[of_head]
-                if self.norm:
-                    q, new = (
-                        loops.normed(q, p["q_norm.weight"][of_head]),
-                        loops.normed(new, p["k_norm.weight"][of_head]),
-                    )
-                k[t].append(new)
                 scores, forgotten = [], x.new_zeros(())
                 for j in range(t, -1, -1):
-                    scores.append(q @ k[j][h] / key**0.5 + forgotten)
+                    scores.append(q[h] @ k[j][h] / key**0.5 + forgotten)
                     forgotten = forgotten + log_f[j][h]
                 weights = torch.softmax(torch.stack(scores), dim=0)
                 outputs.append(sum(weights[t - j] * v[j][h] for j in range(t + 1)))

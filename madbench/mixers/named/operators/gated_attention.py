@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims, widths
+from madbench.mixers.named.attention import SOFTMAX_PATHS, Attention, Tokens
 from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,7 +39,7 @@ class GatedAttention(Attention):
     )
     parameters: ClassVar = "5*d*H*K + 2*K"
     state: ClassVar = "T*2*H*K"
-    paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
+    paths: ClassVar = SOFTMAX_PATHS
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return [Dims(d, heads, width, width) for width in widths(step, d // heads) if width > 1]
@@ -58,23 +58,18 @@ class GatedAttention(Attention):
             "k_norm": Gain(dims.key, is_offset=True),
         }
 
-    def cached(self, dims: Dims) -> Mapping[str, int]:
-        return {"k": dims.key_dim, "v": dims.value_dim}
-
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
-        from madbench.mixers.cd.parts import split_heads
-        from madbench.mixers.linear_maps import project
-        from madbench.mixers.named import attention_ops as ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named import attention_ops, ops
+        from madbench.mixers.named.rotations import rotate_first
 
         heads, width = layer.dims.heads, layer.dims.key
-        queries, keys, values = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
+        queries, keys, values = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj)
         queries, gate = queries.unflatten(-1, (heads, 2, width)).unbind(-2)
-        with without_autocast(x):
-            q = ops.head_norm(queries.flatten(-2), heads, 1 + layer.q_norm.weight, EPS)
-            k = ops.head_norm(keys, heads, 1 + layer.k_norm.weight, EPS)
-            q, k = (side.to(values.dtype) for side in ops.rotate_first(position, rotated(width), q, k))
-        return Tokens(q, {"k": k, "v": split_heads(values, heads)}, {}, gate.flatten(-2).sigmoid())
+        with ops.without_autocast(x):
+            q = attention_ops.head_norm(queries.flatten(-2), heads, 1 + layer.q_norm.weight, EPS)
+            k = attention_ops.head_norm(keys, heads, 1 + layer.k_norm.weight, EPS)
+            q, k = (side.to(values.dtype) for side in rotate_first(position, rotated(width), q, k))
+        return Tokens(q, {"k": k, "v": ops.split_heads(values, heads)}, {}, gate.flatten(-2).sigmoid())
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch
@@ -83,20 +78,15 @@ class GatedAttention(Attention):
 
         heads, width = dims.heads, dims.key
         turned = 2 * max(1, width // 8)  # channels that are rotated by position
-        k, v, rows = [], [], []
+        k, v, rows = [[] for _ in range(heads)], [[] for _ in range(heads)], []
         for t, x_t in enumerate(x):
+            queries, keys, values = ((p[f"{side}_proj.weight"] @ x_t).view(heads, -1) for side in "qkv")
             outputs = []
-            keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "kv")
-            queries = (p["q_proj.weight"] @ x_t).view(heads, 2 * width)
-            k.append([])
-            v.append(values.view(heads, width))
             for h in range(heads):
-                key = loops.normed(keys[h * width : (h + 1) * width], 1 + p["k_norm.weight"], 1e-6)
                 q = loops.normed(queries[h, :width], 1 + p["q_norm.weight"], 1e-6)
-                q, key = (torch.cat((loops.rotated(each[:turned], t), each[turned:])) for each in (q, key))
-                k[t].append(key)
-                weights = torch.softmax(torch.stack([q @ k[j][h] / width**0.5 for j in range(t + 1)]), dim=0)
-                o = sum(weights[j] * v[j][h] for j in range(t + 1))
+                k[h].append(loops.rotated(loops.normed(keys[h], 1 + p["k_norm.weight"], 1e-6), t, turned))
+                v[h].append(values[h])
+                o = loops.attention(loops.rotated(q, t, turned), k[h], v[h])
                 outputs.append(o * torch.sigmoid(queries[h, width:]))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.delta_rule import GatedDeltaRule
-from madbench.mixers.named.operator import Dims, widths
-from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+from madbench.mixers.named.parts import Gain, Linear, Part, Vector, qkv_maps, qkv_taps
+from madbench.mixers.named.widths import Dims, keys_of_half
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -34,26 +34,21 @@ class GDN(GatedDeltaRule):
     parameters: ClassVar = "2*d*H*K + 3*d*H*V + 2*d*H + 2*H + W*(2*H*K + H*V) + V"
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        key = max(1, d // (2 * heads))
-        return [Dims(d, heads, key, value) for value in widths(step, 2 * d // heads)]
+        return keys_of_half(d, heads, step)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         key = max(1, 3 * d // (4 * heads))
         return Dims(d, heads, key, 2 * key)
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
+        d, heads, values = dims.d, dims.heads, dims.value_dim
         return {
             "A_log": Vector(heads, "rates from zero"),
             "dt_bias": Vector(heads, "steps"),
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
+            **qkv_maps(dims),
             "a_proj": Linear(d, heads),
             "b_proj": Linear(d, heads),
-            "q_conv1d": Taps(keys),
-            "k_conv1d": Taps(keys),
-            "v_conv1d": Taps(values),
+            **qkv_taps(dims),
             "g_proj": Linear(d, values),
             "o_norm": Gain(dims.value),
             "o_proj": Linear(values, d),
@@ -75,20 +70,18 @@ class GDN(GatedDeltaRule):
         from madbench.mixers.named import loops
 
         heads, key, value = dims.heads, dims.key, dims.value
-        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        q, k, v = loops.convolved_qkv(p, x, dims)
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            gates = p["g_proj.weight"] @ x_t
-            gates = gates * torch.sigmoid(gates)
+            gates = loops.silu(p["g_proj.weight"] @ x_t).view(heads, value)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
                 step = loops.softplus(p["a_proj.weight"][h] @ x_t + p["dt_bias"][h])
                 alpha = torch.exp(-torch.exp(p["A_log"][h]) * step)
                 beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
-                query, written = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
-                error = v[t, of_value] - written @ (alpha * state[h])
+                query, written = loops.unit(q[t, h]), loops.unit(k[t, h])
+                error = v[t, h] - written @ (alpha * state[h])
                 state[h] = alpha * state[h] + beta * torch.outer(written, error)
-                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[h])
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

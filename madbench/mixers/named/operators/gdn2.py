@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.operators.kda import KDA
-from madbench.mixers.named.parts import Linear, Part
+from madbench.mixers.named.parts import Linear, Part, insert_after
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,12 +39,8 @@ class GDN2(KDA):
     parameters: ClassVar = "d*(3*H*K + 3*H*V) + d*V + V*H*K + d*V + V*H*V + H*V + H + H*K + V + W*(2*H*K + H*V)"
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        parts = {}
-        for name, part in super().parts(dims).items():
-            parts[name] = part
-            if name == "b_proj":
-                parts |= {name: Linear(dims.d, dims.key_dim), "w_proj": Linear(dims.d, dims.value_dim)}
-        return parts
+        parts = {**super().parts(dims), "b_proj": Linear(dims.d, dims.key_dim)}
+        return insert_after(parts, "b_proj", {"w_proj": Linear(dims.d, dims.value_dim)})
 
     def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         from madbench.mixers.cd.forms import Dynamics
@@ -65,21 +61,21 @@ class GDN2(KDA):
         from madbench.mixers.named import loops
 
         heads, key, value = dims.heads, dims.key, dims.value
-        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        q, k, v = loops.convolved_qkv(p, x, dims)
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            logits = p["f_proj.1.weight"] @ (p["f_proj.0.weight"] @ x_t) + p["dt_bias"]
-            erase = torch.sigmoid(p["b_proj.weight"] @ x_t) * (2 if self.neg else 1)
-            write = torch.sigmoid(p["w_proj.weight"] @ x_t)
+            logits = (p["f_proj.1.weight"] @ (p["f_proj.0.weight"] @ x_t) + p["dt_bias"]).view(heads, key)
+            erase = torch.sigmoid(p["b_proj.weight"] @ x_t).view(heads, key) * (2 if self.neg else 1)
+            write = torch.sigmoid(p["w_proj.weight"] @ x_t).view(heads, value)
             gates = torch.sigmoid(p["g_proj.1.weight"] @ (p["g_proj.0.weight"] @ x_t) + p["g_proj.1.bias"])
+            gates = gates.view(heads, value)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
-                alpha = torch.exp(-torch.exp(p["A_log"][h]) * loops.softplus(logits[of_key]))
-                query, written = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
+                alpha = torch.exp(-torch.exp(p["A_log"][h]) * loops.softplus(logits[h]))
+                query, written = loops.unit(q[t, h]), loops.unit(k[t, h])
                 decayed = alpha[:, None] * state[h]
-                error = write[of_value] * v[t, of_value] - (erase[of_key] * written) @ decayed
+                error = write[h] * v[t, h] - (erase[h] * written) @ decayed
                 state[h] = decayed + torch.outer(written, error)
-                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[h])
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

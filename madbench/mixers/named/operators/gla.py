@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, wider_values
-from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.parts import Gain, Linear, Part, qkv_maps
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, wider_values
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,9 +51,7 @@ class GLA(Recurrent):
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
+            **qkv_maps(dims),
             "g_proj": Linear(d, values),
             "gk_proj": (Linear(d, RANK), Linear(RANK, keys, bias=True)),
             "o_proj": Linear(values, d),
@@ -65,13 +63,11 @@ class GLA(Recurrent):
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
 
         q, k, v, gate = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj, layer.g_proj)
         dims = layer.dims
-        with without_autocast(x):
-            logits = ops.linear_in_float32(layer.gk_proj[1], ops.linear_in_float32(layer.gk_proj[0], x))
-            log_alpha = ops.wide_heads(logsigmoid(logits) / ROOT, dims.heads)
+        with ops.without_autocast(x):
+            log_alpha = ops.wide_heads(logsigmoid(ops.low_rank(layer.gk_proj, x)) / ROOT, dims.heads)
             q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
             return Rows(Dynamics(q * dims.key**-0.5, k, v, log_alpha, None, None), {}, silu(gate))
 
@@ -83,14 +79,13 @@ class GLA(Recurrent):
         heads, key, value = dims.heads, dims.key, dims.value
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for x_t in x:
-            q, k, v, gates = (p[f"{s}_proj.weight"] @ x_t for s in "qkvg")
+            q, k, v, gates = ((p[f"{s}_proj.weight"] @ x_t).view(heads, -1) for s in "qkvg")
             logits = p["gk_proj.1.weight"] @ (p["gk_proj.0.weight"] @ x_t) + p["gk_proj.1.bias"]
-            alpha = torch.sigmoid(logits) ** (1 / 16)
+            alpha = torch.sigmoid(logits).view(heads, key, 1) ** (1 / 16)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
-                state[h] = alpha[of_key, None] * state[h] + torch.outer(k[of_key], v[of_value])
-                read = loops.normed(q[of_key] @ state[h] / key**0.5, p["g_norm_swish_gate.weight"])
-                outputs.append(read * gates[of_value] * torch.sigmoid(gates[of_value]))
+                state[h] = alpha[h] * state[h] + torch.outer(k[h], v[h])
+                read = loops.normed(q[h] @ state[h] / key**0.5, p["g_norm_swish_gate.weight"])
+                outputs.append(read * loops.silu(gates[h]))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, widths
-from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.parts import Gain, Linear, Part, qkv_maps
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,9 +52,7 @@ class GSA(Recurrent):
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
+            **qkv_maps(dims),
             "f_proj": Linear(d, keys),
             "g_norm": Gain(values),
             "o_proj": Linear(values, d),
@@ -73,11 +71,10 @@ class GSA(Recurrent):
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
         from madbench.mixers.named.operators.gsa_slots import read_slots
-        from madbench.mixers.precision import without_autocast
 
         sides = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj)
         heads = layer.dims.heads
-        with without_autocast(x):
+        with ops.without_autocast(x):
             q, k, v = (silu(ops.wide_heads(side, heads)) for side in sides)
             log_f = ops.wide_heads(logsigmoid(ops.linear_in_float32(layer.f_proj, x)) / ROOT, heads)
             written = -log_f.expm1()
@@ -88,10 +85,9 @@ class GSA(Recurrent):
         from torch.nn.functional import silu
 
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
 
-        with without_autocast(x):
-            normed = ops.norm(silu(y).transpose(1, 2).flatten(-2), layer.g_norm.weight)
+        with ops.without_autocast(x):
+            normed = ops.norm(ops.merge_heads(silu(y)), layer.g_norm.weight)
         return ops.write(layer.o_proj, normed)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
@@ -103,17 +99,14 @@ class GSA(Recurrent):
         keys = [x.new_zeros(key, key) for _ in range(heads)]
         values, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for x_t in x:
-            q, k, v = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
-            q, k, v = (side * torch.sigmoid(side) for side in (q, k, v))
-            f = torch.sigmoid(p["f_proj.weight"] @ x_t) ** (1 / 8)
+            q, k, v = (loops.silu(p[f"{side}_proj.weight"] @ x_t).view(heads, -1) for side in "qkv")
+            f = torch.sigmoid(p["f_proj.weight"] @ x_t).view(heads, key) ** (1 / 8)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
-                new = 1 - f[of_key]
-                keys[h] = keys[h] * f[of_key] + torch.outer(k[of_key], new)
-                values[h] = f[of_key, None] * values[h] + torch.outer(new, v[of_value])
-                score = torch.exp(q[of_key] @ keys[h])
+                new = 1 - f[h]
+                keys[h] = keys[h] * f[h] + torch.outer(k[h], new)
+                values[h] = f[h, :, None] * values[h] + torch.outer(new, v[h])
+                score = torch.exp(q[h] @ keys[h])
                 outputs.append(score / score.sum() @ values[h])
-            read = torch.cat(outputs)
-            rows.append(p["o_proj.weight"] @ loops.normed(read * torch.sigmoid(read), p["g_norm.weight"]))
+            rows.append(p["o_proj.weight"] @ loops.normed(loops.silu(torch.cat(outputs)), p["g_norm.weight"]))
         return torch.stack(rows)

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named import bounded_decay
-from madbench.mixers.named.elementwise import Elementwise
-from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.self_contained import SelfContained
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class HGRN(bounded_decay.BoundedDecay, Elementwise):
+class HGRN(bounded_decay.BoundedDecay, SelfContained):
     """The operator HGRN, whose equation is in the docstring of this module. One head of V channels, without keys."""
 
     name: ClassVar = "HGRN"
@@ -38,6 +38,7 @@ class HGRN(bounded_decay.BoundedDecay, Elementwise):
     )
     parameters: ClassVar = "4*d*V + V"
     state: ClassVar = "V"
+    has_heads: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return [Dims(d, 1, 0, width) for width in widths(step, d)]
@@ -67,13 +68,12 @@ class HGRN(bounded_decay.BoundedDecay, Elementwise):
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         from torch.nn.functional import silu
 
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named import ops, recurrent_ops
 
         i, gate = ops.project(x, layer.i_proj, layer.g_proj)
-        with without_autocast(x):
+        with ops.without_autocast(x):
             log_f, written = bounded_decay.decay(ops.linear_in_float32(layer.f_proj, x), layer.dims)
-            h = ops.scan(log_f, written * silu(ops.wide(i)), carried["h"] if carried else None)
+            h = recurrent_ops.scan(log_f, written * silu(ops.wide(i)), carried["h"] if carried else None)
             gated = ops.norm(h, layer.g_norm.weight) * silu(ops.wide(gate))
         return ops.write(layer.o_proj, gated), {"h": h[:, -1]}
 
@@ -86,6 +86,6 @@ class HGRN(bounded_decay.BoundedDecay, Elementwise):
         for x_t in x:
             i, g = p["i_proj.weight"] @ x_t, p["g_proj.weight"] @ x_t
             f = bound + (1 - bound) * torch.sigmoid(p["f_proj.weight"] @ x_t)
-            h = f * h + (1 - f) * i * torch.sigmoid(i)
-            rows.append(p["o_proj.weight"] @ (loops.normed(h, p["g_norm.weight"]) * g * torch.sigmoid(g)))
+            h = f * h + (1 - f) * loops.silu(i)
+            rows.append(p["o_proj.weight"] @ (loops.normed(h, p["g_norm.weight"]) * loops.silu(g)))
         return torch.stack(rows)

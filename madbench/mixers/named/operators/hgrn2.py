@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named import bounded_decay
-from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -59,11 +59,10 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
 
         q, i = ops.project(x, layer.q_proj, layer.i_proj)
         dims = layer.dims
-        with without_autocast(x):
+        with ops.without_autocast(x):
             logits = ops.wide_heads(ops.linear_in_float32(layer.f_proj, x), dims.heads)
             q, v = ops.wide_heads(silu(q), dims.heads) * dims.key**-0.5, ops.wide_heads(i, dims.heads)
             log_f, k = bounded_decay.decay(logits, dims)
@@ -71,10 +70,9 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
 
-        with without_autocast(x):
-            normed = ops.norm(y.transpose(1, 2).flatten(-2), layer.g_norm.weight)
+        with ops.without_autocast(x):
+            normed = ops.norm(ops.merge_heads(y), layer.g_norm.weight)
         return ops.write(layer.o_proj, normed)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
@@ -85,13 +83,11 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
         heads, key, value, bound = dims.heads, dims.key, dims.value, bounded_decay.bound_of(dims)
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for x_t in x:
-            q, i = p["q_proj.weight"] @ x_t, p["i_proj.weight"] @ x_t
-            f = bound + (1 - bound) * torch.sigmoid(p["f_proj.weight"] @ x_t)
+            q, f, i = ((p[f"{side}_proj.weight"] @ x_t).view(heads, -1) for side in "qfi")
+            f = bound + (1 - bound) * torch.sigmoid(f)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
-                state[h] = f[of_key, None] * state[h] + torch.outer(1 - f[of_key], i[of_value])
-                query = q[of_key] * torch.sigmoid(q[of_key])
-                outputs.append(query @ state[h] / key**0.5)
+                state[h] = f[h, :, None] * state[h] + torch.outer(1 - f[h], i[h])
+                outputs.append(loops.silu(q[h]) @ state[h] / key**0.5)
             rows.append(p["o_proj.weight"] @ loops.normed(torch.cat(outputs), p["g_norm.weight"]))
         return torch.stack(rows)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.delta_rule import GatedDeltaRule
-from madbench.mixers.named.operator import Dims, widths
-from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+from madbench.mixers.named.parts import Gain, Linear, Part, Vector, qkv_maps, qkv_taps
+from madbench.mixers.named.widths import Dims, equal_or_wider
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,20 +37,15 @@ class KDA(GatedDeltaRule):
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """Widths with equal keys and values, or values one step wider. The kernels take at most 256 key channels."""
-        pairs = ((width, width + wider) for width in widths(step, min(256, 2 * d // heads)) for wider in (0, step))
-        return [Dims(d, heads, key, value) for key, value in pairs]
+        return equal_or_wider(d, heads, step, min(256, 2 * d // heads))
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
         return {
             "A_log": Vector(heads, "rates"),
             "dt_bias": Vector(keys, "steps"),
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
-            "q_conv1d": Taps(keys),
-            "k_conv1d": Taps(keys),
-            "v_conv1d": Taps(values),
+            **qkv_maps(dims),
+            **qkv_taps(dims),
             "f_proj": (Linear(d, dims.value), Linear(dims.value, keys)),
             "b_proj": Linear(d, heads),
             "g_proj": (Linear(d, dims.value), Linear(dims.value, values, bias=True)),
@@ -61,7 +56,7 @@ class KDA(GatedDeltaRule):
     def decay_logits(self, layer: nn.Module, x: Tensor) -> Tensor:
         from madbench.mixers.named import ops
 
-        return ops.linear_in_float32(layer.f_proj[1], ops.linear_in_float32(layer.f_proj[0], x))
+        return ops.low_rank(layer.f_proj, x)
 
     def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
         return layer.g_proj(x).sigmoid()
@@ -72,20 +67,20 @@ class KDA(GatedDeltaRule):
         from madbench.mixers.named import loops
 
         heads, key, value = dims.heads, dims.key, dims.value
-        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        q, k, v = loops.convolved_qkv(p, x, dims)
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            logits = p["f_proj.1.weight"] @ (p["f_proj.0.weight"] @ x_t) + p["dt_bias"]
+            logits = (p["f_proj.1.weight"] @ (p["f_proj.0.weight"] @ x_t) + p["dt_bias"]).view(heads, key)
             gates = torch.sigmoid(p["g_proj.1.weight"] @ (p["g_proj.0.weight"] @ x_t) + p["g_proj.1.bias"])
+            gates = gates.view(heads, value)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
-                alpha = torch.exp(-torch.exp(p["A_log"][h]) * loops.softplus(logits[of_key]))
+                alpha = torch.exp(-torch.exp(p["A_log"][h]) * loops.softplus(logits[h]))
                 beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
-                query, written = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
+                query, written = loops.unit(q[t, h]), loops.unit(k[t, h])
                 decayed = alpha[:, None] * state[h]
                 removed = torch.outer(written, written @ decayed)
-                state[h] = decayed - beta * removed + beta * torch.outer(written, v[t, of_value])
-                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+                state[h] = decayed - beta * removed + beta * torch.outer(written, v[t, h])
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[h])
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

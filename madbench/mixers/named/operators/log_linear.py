@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.elementwise import Elementwise
-from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector, count
+from madbench.mixers.named.self_contained import SelfContained
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -30,7 +30,7 @@ LEVELS = 15  # 0 to 14
 
 
 @dataclass(frozen=True)
-class LogLinearMamba2(Elementwise):
+class LogLinearMamba2(SelfContained):
     """The operator LogLinearMamba-2, whose equation is in the docstring of this module.
 
     ``Dims.key`` is N, and ``Dims.value`` is P.
@@ -50,7 +50,6 @@ class LogLinearMamba2(Elementwise):
     state: ClassVar = "14*H*K*V + (W-1)*(H*V + 2*K)"
     output: ClassVar = "out_proj"
     without_decay: ClassVar = ("L",)
-    has_heads: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """Layers whose values have d channels. For smaller budgets, keys and values of a head have equal width."""
@@ -79,16 +78,12 @@ class LogLinearMamba2(Elementwise):
             "out_proj": Linear(inner, d, bias=True),
         }
 
-    def initialize(self, layer: nn.Module) -> bool:
+    def initialize(self, layer: nn.Module) -> None:
         """Draws the initial values of the library: A is -1, -2, ... of the heads."""
         import torch
 
-        from madbench.mixers.named.declared_values import draw_declared
-
-        draw_declared(layer)
-        with torch.no_grad():
-            layer.A_log.copy_(torch.arange(1, layer.dims.heads + 1).log())
-        return True
+        layer.draw_declared()
+        layer.A_log.copy_(torch.arange(1, layer.dims.heads + 1).log())
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
         """The windows and all buckets. The position is carried as an integer, which is not counted."""
@@ -107,21 +102,19 @@ class LogLinearMamba2(Elementwise):
         self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         import torch
-        from torch.nn.functional import silu
 
-        from madbench.mixers.named import ops
+        from madbench.mixers.named import ops, recurrent_ops
         from madbench.mixers.named.operators.log_linear_buckets import buckets_after, read_buckets, read_step
-        from madbench.mixers.named.recurrent_layer import CHUNK, CHUNK_ON_GPU
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named.recurrent_layer import rows_per_block
 
         dims, inner, heads = layer.dims, layer.dims.value_dim, layer.dims.heads
         widths = (inner, inner + 2 * dims.key, heads, LEVELS * heads)
         z, inputs, step_logits, scale_logits = layer.in_proj(x).split(widths, dim=-1)
         mixed, windows = ops.convolve_silu(inputs, layer.conv1d.weight.squeeze(1), None, carried)
         values, keys, queries = mixed.split((inner, dims.key, dims.key), dim=-1)
-        with without_autocast(x):
-            log_decay, step = ops.log_decay(layer, ops.wide(step_logits), heads)
-            q, k = (ops.wide_heads(side, 1).expand(-1, heads, -1, -1) for side in (queries, keys))
+        with ops.without_autocast(x):
+            log_decay, step = recurrent_ops.log_decay(layer, ops.wide(step_logits), heads)
+            q, k = (recurrent_ops.same_heads(side, heads) for side in (queries, keys))
             v = ops.wide_heads(values, heads)
             scales = ops.softplus(layer.L.to(q.dtype)[:, None] * ops.wide_heads(scale_logits, heads))
             k, log_decay = k * step, log_decay.squeeze(-1)
@@ -130,12 +123,9 @@ class LogLinearMamba2(Elementwise):
                 y, buckets = read_step(q, k, v, log_decay, scales, carried["buckets"], position)
             else:
                 position = torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
-                size = CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
-                y = read_buckets(q, k, v, log_decay, scales, size)
+                y = read_buckets(q, k, v, log_decay, scales, rows_per_block(x))
                 buckets = buckets_after(k, v, log_decay)
-            y = y + layer.D.to(y.dtype)[:, None, None] * v
-            gated = y.transpose(1, 2).flatten(-2) * silu(ops.wide(z))
-            normed = ops.norm(gated, layer.norm.weight)
+            normed = ops.norm(recurrent_ops.skip_and_gate(layer, y, v, z), layer.norm.weight)
         y = ops.write(layer.out_proj, normed)
         return y, {**windows, "buckets": buckets, "position": position + x.shape[1]}
 
@@ -164,6 +154,6 @@ class LogLinearMamba2(Elementwise):
                     scale = loops.softplus(p["L"][h, level] * logits[heads + 15 * h + level])
                     y = y + scale * torch.exp(total[h][t + 1] - total[h][s + 1]) * (of_c @ key) * value
                 outputs.append(y)
-            gated = torch.cat(outputs) * z * torch.sigmoid(z)
-            rows.append(p["out_proj.weight"] @ loops.normed(gated, p["norm.weight"]) + p["out_proj.bias"])
+            normed = loops.normed(torch.cat(outputs) * loops.silu(z), p["norm.weight"])
+            rows.append(p["out_proj.weight"] @ normed + p["out_proj.bias"])
         return torch.stack(rows)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -65,29 +65,24 @@ class Mamba2(Recurrent):
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.cd.forms import Dynamics
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named import ops, recurrent_ops
 
         dims, channels = layer.dims, self.channels(layer.dims)
         z, inputs, logits = layer.in_proj(x).split((dims.value_dim, channels, dims.heads), dim=-1)
         taps, bias = layer.conv1d.weight.squeeze(1), layer.conv1d.bias
         mixed, carried = ops.convolve_silu(inputs, taps, bias, carried)
         values, keys, queries = mixed.split((dims.value_dim, dims.key, dims.key), dim=-1)
-        with without_autocast(x):
-            log_decay, step = ops.log_decay(layer, ops.wide(logits), dims.heads)
-            q, k = (ops.wide_heads(side, 1).expand(-1, dims.heads, -1, -1) for side in (queries, keys))
+        with ops.without_autocast(x):
+            log_decay, step = recurrent_ops.log_decay(layer, ops.wide(logits), dims.heads)
+            q, k = (recurrent_ops.same_heads(side, dims.heads) for side in (queries, keys))
             v = ops.wide_heads(values, dims.heads)
             return Rows(Dynamics(q, k * step, v, log_decay, None, None), carried, z)
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        from torch.nn.functional import silu
+        from madbench.mixers.named import ops, recurrent_ops
 
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
-
-        with without_autocast(x):
-            y = y + layer.D.to(y.dtype)[:, None, None] * rows.dynamics.v
-            gated = y.transpose(1, 2).flatten(-2) * silu(rows.gate.to(y.dtype))
+        with ops.without_autocast(x):
+            gated = recurrent_ops.skip_and_gate(layer, y, rows.dynamics.v, rows.gate)
             normed = ops.norm(gated, layer.norm.weight)
         return ops.write(layer.out_proj, normed)
 
@@ -110,6 +105,6 @@ class Mamba2(Recurrent):
                 decay = torch.exp(-delta * torch.exp(p["A_log"][h]))
                 state[h] = decay * state[h] + delta * torch.outer(of_b, x_t)
                 outputs.append(of_c @ state[h] + p["D"][h] * x_t)
-            gated = torch.cat(outputs) * z * torch.sigmoid(z)
-            rows.append(p["out_proj.weight"] @ loops.normed(gated, p["norm.weight"]))
+            normed = loops.normed(torch.cat(outputs) * loops.silu(z), p["norm.weight"])
+            rows.append(p["out_proj.weight"] @ normed)
         return torch.stack(rows)

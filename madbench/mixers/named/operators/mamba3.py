@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -92,17 +92,15 @@ class Mamba3(Recurrent):
         import torch.nn.functional as F
 
         from madbench.mixers.cd.forms import Dynamics
-        from madbench.mixers.cd.parts import softplus
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named import ops, recurrent_ops, rotations
 
         heads = layer.dims.heads
         z, v, *others = layer.in_proj(x).split(self.projected(layer.dims), dim=-1)
-        with without_autocast(x):
+        with ops.without_autocast(x):
             b, c, steps, rates, shares, angles = map(ops.wide, others)
             v = ops.wide_heads(v, heads)
-            step = softplus(steps + layer.dt_bias.to(steps.dtype)).mT  # (B, H, T)
-            rate = rates.relu() + 1 / (1 + (-rates).relu()) if self.heavy else softplus(rates)
+            step = ops.softplus(steps + layer.dt_bias.to(steps.dtype)).mT  # (B, H, T)
+            rate = rates.relu() + 1 / (1 + (-rates).relu()) if self.heavy else ops.softplus(rates)
             log_decay = -step * rate.clamp(min=LEAST_RATE).mT
             share = shares.mT.sigmoid()
             now, later = share * step, (1 - share) * step  # weights of B_t and of B_(t-1)
@@ -110,23 +108,21 @@ class Mamba3(Recurrent):
                 ops.norm(side, gain.weight)[:, None] + bias.to(side.dtype)
                 for side, gain, bias in ((b, layer.B_norm, layer.B_bias), (c, layer.C_norm, layer.C_bias))
             )
-            angle = ops.total_angle(step[..., None] * angles.tanh()[:, None], carried["angle"] if carried else None)
-            k, q = ops.rotate_pairs(k, angle), ops.rotate_pairs(q, angle)
+            angle = rotations.total_angle(
+                step[..., None] * angles.tanh()[:, None], carried["angle"] if carried else None
+            )
+            k, q = (rotations.rotate_pairs_by_angle(side, angle) for side in (k, q))
             written = k * (now + F.pad(later, (0, 1))[..., 1:])[..., None]
             d = Dynamics(q, written, v, log_decay[..., None], None, None, own=now * (q * k).sum(-1))
             if carried:
-                d = ops.with_row_before(d, carried["key"] * later[..., 0, None], carried["value"])
+                d = recurrent_ops.with_row_before(d, carried["key"] * later[..., 0, None], carried["value"])
             return Rows(d, {"angle": angle[:, :, -1], "key": k[:, :, -1], "value": v[:, :, -1]}, z)
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        from torch.nn.functional import silu
+        from madbench.mixers.named import ops, recurrent_ops
 
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
-
-        with without_autocast(x):
-            y = y + layer.D.to(y.dtype)[:, None, None] * rows.dynamics.v[:, :, -x.shape[1] :]
-            gated = y.transpose(1, 2).flatten(-2) * silu(rows.gate.to(y.dtype))
+        with ops.without_autocast(x):
+            gated = recurrent_ops.skip_and_gate(layer, y, rows.dynamics.v[:, :, -x.shape[1] :], rows.gate)
         return ops.write(layer.out_proj, gated)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
@@ -166,5 +162,5 @@ class Mamba3(Recurrent):
                 state[h] = decay * (state[h] + (1 - share) * delta * before[h]) + share * delta * now
                 before[h] = now
                 outputs.append(c_t @ state[h] + p["D"][h] * of_head)
-            rows.append(p["out_proj.weight"] @ (torch.cat(outputs) * z * torch.sigmoid(z)))
+            rows.append(p["out_proj.weight"] @ (torch.cat(outputs) * loops.silu(z)))
         return torch.stack(rows)

@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.elementwise import Elementwise
-from madbench.mixers.named.operator import Dims, widths
-from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+from madbench.mixers.named.parts import Gain, Linear, Part, Vector, qkv_maps, qkv_taps
+from madbench.mixers.named.self_contained import SelfContained
+from madbench.mixers.named.widths import Dims, keys_of_half
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,7 +31,7 @@ LARGEST_FACTOR = 4  # e^f is uniform in (0, LARGEST_FACTOR) initially, and e^D i
 
 
 @dataclass(frozen=True)
-class MDN(Elementwise):
+class MDN(SelfContained):
     """The operator MDN, whose equations are in the docstring of this module. S is the memory, and M the momentum."""
 
     neg: bool = False
@@ -47,19 +47,17 @@ class MDN(Elementwise):
     meanings: ClassVar = {"neg": "beta in (0, 2)"}
     parameters: ClassVar = "2*d*H*K + 3*d*H*V + 4*d*H + 6*H + W*(2*H*K + H*V) + V"
     state: ClassVar = "2*H*K*V + (W-1)*(2*H*K + H*V)"
-    gates: ClassVar = (*Elementwise.gates, "m_proj", "e_proj")
-    has_heads: ClassVar = True
+    gates: ClassVar = (*SelfContained.gates, "m_proj", "e_proj")
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        key = max(1, d // (2 * heads))
-        return [Dims(d, heads, key, value) for value in widths(step, 2 * d // heads)]
+        return keys_of_half(d, heads, step)
 
     def library_dims(self, d: int, heads: int) -> Dims:
         key = max(1, d // heads)
         return Dims(d, heads, key, 2 * key)
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
+        d, heads, values = dims.d, dims.heads, dims.value_dim
         return {
             "A_log": Vector(heads, "rates from zero"),
             "dt_bias": Vector(heads, "steps"),
@@ -67,35 +65,25 @@ class MDN(Elementwise):
             "Mu_log": Vector(heads, "rates from zero"),
             "log_factor": Vector(heads, "rates from zero"),
             "D_log": Vector(heads, "rates from zero"),
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
+            **qkv_maps(dims),
             "b_proj": Linear(d, heads),
             "a_proj": Linear(d, heads),
             "m_proj": Linear(d, heads),
             "e_proj": Linear(d, heads),
-            "q_conv1d": Taps(keys),
-            "k_conv1d": Taps(keys),
-            "v_conv1d": Taps(values),
+            **qkv_taps(dims),
             "g_proj": Linear(d, values),
             "o_norm": Gain(dims.value),
             "o_proj": Linear(values, d),
         }
 
-    def initialize(self, layer: nn.Module) -> bool:
+    def initialize(self, layer: nn.Module) -> None:
         """Draws the initial values of the library. Both biases of steps start equal."""
         import math
 
-        import torch
-
-        from madbench.mixers.named.declared_values import draw_declared
-
-        draw_declared(layer)
-        with torch.no_grad():
-            layer.mu_bias.copy_(layer.dt_bias)
-            layer.log_factor.sub_(math.log(16 / LARGEST_FACTOR))
-            layer.D_log.sub_(math.log(16))
-        return True
+        layer.draw_declared()
+        layer.mu_bias.copy_(layer.dt_bias)
+        layer.log_factor.sub_(math.log(16 / LARGEST_FACTOR))
+        layer.D_log.sub_(math.log(16))
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
         size = dims.key_dim * dims.value
@@ -114,23 +102,22 @@ class MDN(Elementwise):
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         from torch.nn.functional import silu
 
-        from madbench.mixers.named import ops
+        from madbench.mixers.named import ops, recurrent_ops
         from madbench.mixers.named.operators.mdn_rule import momentum_rule
-        from madbench.mixers.named.recurrent_layer import CHUNK, CHUNK_ON_GPU
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named.recurrent_layer import rows_per_block
 
         dims = layer.dims
-        q, k, v, windows = ops.convolved_qkv(layer, x, carried)
-        with without_autocast(x):
+        q, k, v, windows = recurrent_ops.convolved_qkv(layer, x, carried)
+        with ops.without_autocast(x):
             q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
             q = ops.unit(q - layer.D_log.to(q.dtype).exp().view(-1, 1, 1) * k) * dims.key**-0.5
             k = ops.unit(k)
             log_alpha, log_mu, beta, eta = self.coefficients(layer, x)
             before = (carried["memory"], carried["momentum"]) if carried else None
             p, k = log_alpha.exp()[..., None] * k, eta[..., None] * k
-            size = CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
-            y, (memory, momentum) = momentum_rule(q, k, v, p, log_alpha, log_mu, beta, before, size)
-        y = ops.gated_norm(layer, y, silu(layer.g_proj(x)))
+            rows = (q, k, v, p, log_alpha, log_mu, beta)
+            y, (memory, momentum) = momentum_rule(*rows, before, rows_per_block(x))
+        y = recurrent_ops.gated_norm(layer, y, silu(layer.g_proj(x)))
         return y, {**windows, "memory": memory, "momentum": momentum}
 
     def coefficients(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -158,15 +145,13 @@ class MDN(Elementwise):
         from madbench.mixers.named import loops
 
         heads, key, value = dims.heads, dims.key, dims.value
-        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        q, k, v = loops.convolved_qkv(p, x, dims)
         memory, momentum = ([x.new_zeros(key, value) for _ in range(heads)] for _ in range(2))
         rows = []
         for t, x_t in enumerate(x):
-            gates = p["g_proj.weight"] @ x_t
-            gates = gates * torch.sigmoid(gates)
+            gates = loops.silu(p["g_proj.weight"] @ x_t).view(heads, value)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
                 a, b, m, e = (p[f"{name}_proj.weight"][h] @ x_t for name in "abme")
                 log_mu = -torch.exp(p["Mu_log"][h]) * loops.softplus(m + p["mu_bias"][h])
                 mu = torch.exp(torch.clamp(log_mu, min=-2))
@@ -176,11 +161,11 @@ class MDN(Elementwise):
                     -torch.exp(p["A_log"][h]) * loops.softplus(a + p["dt_bias"][h])
                 )
                 beta = torch.sin(angle) ** 2 * torch.sigmoid(b) * (2 if self.neg else 1)
-                query = loops.unit(q[t, of_key] - torch.exp(p["D_log"][h]) * k[t, of_key])
-                written = loops.unit(k[t, of_key])
-                error = v[t, of_value] - alpha * written @ memory[h]
+                query = loops.unit(q[t, h] - torch.exp(p["D_log"][h]) * k[t, h])
+                written = loops.unit(k[t, h])
+                error = v[t, h] - alpha * written @ memory[h]
                 momentum[h] = mu * momentum[h] - eta * torch.outer(written, error)
                 memory[h] = alpha * memory[h] - beta * momentum[h]
-                outputs.append(loops.normed(query @ memory[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+                outputs.append(loops.normed(query @ memory[h] / key**0.5, p["o_norm.weight"]) * gates[h])
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, widths
-from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
+from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector, qkv_maps
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -59,9 +59,7 @@ class MesaNet(Recurrent):
         d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
         return {
             "lambda_params": Vector(keys, (INITIAL, INITIAL)),
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
+            **qkv_maps(dims),
             "a_proj": Linear(d, heads, bias=True),
             "b_proj": Linear(d, heads, bias=True),
             "q_conv1d": Taps(keys),
@@ -84,13 +82,12 @@ class MesaNet(Recurrent):
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
         from madbench.mixers.named.operators.mesanet_solve import solve_queries
-        from madbench.mixers.precision import without_autocast
 
         dims = layer.dims
         q, k, v = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj)
         taps = torch.cat([conv.weight.squeeze(1) for conv in (layer.q_conv1d, layer.k_conv1d)])
         mixed, windows = ops.convolve_silu(torch.cat((q, k), dim=-1), taps, None, carried)
-        with without_autocast(x):
+        with ops.without_autocast(x):
             q, k = (ops.unit(ops.wide_heads(side, dims.heads)) for side in mixed.chunk(2, dim=-1))
             v = ops.wide_heads(v, dims.heads)
             log_alpha = logsigmoid(ops.linear_in_float32(layer.a_proj, x)).mT
@@ -108,18 +105,18 @@ class MesaNet(Recurrent):
 
         heads, width = dims.heads, dims.key
         q, k = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qk")
+        q, k = (side.view(len(x), heads, width) for side in (q, k))
         state, squares = ([x.new_zeros(width, width) for _ in range(heads)] for _ in range(2))
-        ridge, rows = loops.softplus(p["lambda_params"]) + 0.25, []
+        ridge, rows = loops.softplus(p["lambda_params"]).view(heads, width) + 0.25, []
         for t, x_t in enumerate(x):
-            v = p["v_proj.weight"] @ x_t
+            v = (p["v_proj.weight"] @ x_t).view(heads, width)
             outputs = []
             for h in range(heads):
-                of_head = slice(h * width, (h + 1) * width)
                 alpha, beta = (torch.sigmoid(p[f"{s}_proj.weight"][h] @ x_t + p[f"{s}_proj.bias"][h]) for s in "ab")
-                query, written = loops.unit(q[t, of_head]), loops.unit(k[t, of_head])
-                state[h] = alpha * state[h] + beta * torch.outer(written, v[of_head])
+                query, written = loops.unit(q[t, h]), loops.unit(k[t, h])
+                state[h] = alpha * state[h] + beta * torch.outer(written, v[h])
                 squares[h] = alpha * squares[h] + beta * torch.outer(written, written)
-                inverse = torch.linalg.inv(squares[h] + torch.diag(ridge[of_head]))
+                inverse = torch.linalg.inv(squares[h] + torch.diag(ridge[h]))
                 outputs.append(loops.normed(inverse @ query @ state[h], p["o_norm.weight"]))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims, widths
+from madbench.mixers.named.attention import SOFTMAX_PATHS, Attention, Tokens
 from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,7 +52,7 @@ class MLA(Attention):
     meanings: ClassVar = {"nope": "no channel is rotated by position"}
     parameters: ClassVar = "d*H*K + d*(C+R) + C + C*H*(K-R+V) + H*V*d"
     state: ClassVar = "T*(C+R)"
-    paths: ClassVar = ("dense", "blocks", "tiled", "sdpa")
+    paths: ClassVar = SOFTMAX_PATHS
 
     def dims(self, d: int, heads: int, latent: int) -> LatentDims:
         width, rope = max(1, d // heads), 2 * max(1, d // (4 * heads))
@@ -89,22 +89,18 @@ class MLA(Attention):
 
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         import torch
-        from torch.nn.functional import rms_norm
 
-        from madbench.mixers.cd.parts import split_heads
-        from madbench.mixers.linear_maps import project
-        from madbench.mixers.named import attention_ops as ops
-        from madbench.mixers.precision import wide, without_autocast
+        from madbench.mixers.named import ops
+        from madbench.mixers.named.rotations import rotate_pairs
 
         dims = layer.dims
-        queries, compressed = project(x, layer.q_proj, layer.kv_a_proj_with_mqa)
-        q = split_heads(queries, dims.heads)
+        queries, compressed = ops.project(x, layer.q_proj, layer.kv_a_proj_with_mqa)
+        q = ops.split_heads(queries, dims.heads)
         c, r = compressed.split((dims.latent, dims.rope), dim=-1)
-        with without_autocast(x):
-            gain = layer.kv_a_layernorm.weight
-            c = rms_norm(wide(c), (dims.latent,), gain.to(wide(c).dtype), EPS).to(c.dtype)
+        with ops.without_autocast(x):
+            c = ops.norm(ops.wide(c), layer.kv_a_layernorm.weight, EPS).to(c.dtype)
             if not self.nope:
-                turned, r = ops.rotate_pairs(position, q[..., -dims.rope :], r)
+                turned, r = rotate_pairs(position, q[..., -dims.rope :], r)
                 q = torch.cat((q[..., : -dims.rope], turned), dim=-1)
         return Tokens(q, {"latent": c, "shared_key": r}, {})
 
@@ -115,12 +111,12 @@ class MLA(Attention):
         """The keys and values of all heads, from the cached c and r."""
         import torch
 
-        from madbench.mixers.cd.parts import split_heads
         from madbench.mixers.linear_maps import weight_of
+        from madbench.mixers.named import ops
 
         dims = layer.dims
         latent = cached["latent"].to(weight_of(layer.kv_b_proj).dtype)
-        both = split_heads(layer.kv_b_proj(latent), dims.heads)
+        both = ops.split_heads(layer.kv_b_proj(latent), dims.heads)
         k, v = both.split((dims.key - dims.rope, dims.value), dim=-1)
         shared = cached["shared_key"][:, None].to(k.dtype).expand(-1, dims.heads, -1, -1)
         return {"k": torch.cat((k, shared), dim=-1), "v": v}
@@ -129,15 +125,15 @@ class MLA(Attention):
         import torch
 
         from madbench.mixers.linear_maps import is_plain
-        from madbench.mixers.precision import wide
+        from madbench.mixers.named import ops
 
         dims, plain = layer.dims, layer.dims.key - layer.dims.rope
         if not is_plain(layer.kv_b_proj):
             return self.attend(layer, tokens.q, self.expand(layer, cached), None)
-        q, c = wide(tokens.q), wide(cached["latent"])[:, None]
+        q, c = ops.wide(tokens.q), ops.wide(cached["latent"])[:, None]
         of_k, of_v = layer.kv_b_proj.weight.to(q.dtype).unflatten(0, (dims.heads, -1)).split((plain, dims.value), dim=1)
         q = torch.cat((q[..., :plain] @ of_k, q[..., plain:]), dim=-1)
-        keys = torch.cat((c, wide(cached["shared_key"])[:, None]), dim=-1)
+        keys = torch.cat((c, ops.wide(cached["shared_key"])[:, None]), dim=-1)
         return self.weights(layer, q, {"k": keys}, None) @ c @ of_v.mT
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
@@ -161,8 +157,7 @@ class MLA(Attention):
             queries, outputs = (p["q_proj.weight"] @ x_t).view(heads, plain + rope), []
             for h in range(heads):
                 q = torch.cat((queries[h, :plain], placed(queries[h, plain:], t)))
-                keys = [torch.cat((of_head[h, :plain] @ c[j], r[j])) for j in range(t + 1)]
-                weights = torch.softmax(torch.stack([q @ key / dims.key**0.5 for key in keys]), dim=0)
-                outputs.append(sum(weights[j] * (of_head[h, plain:] @ c[j]) for j in range(t + 1)))
+                keys = [torch.cat((of_head[h, :plain] @ c_j, r_j)) for c_j, r_j in zip(c, r)]
+                outputs.append(loops.attention(q, keys, [of_head[h, plain:] @ c_j for c_j in c]))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

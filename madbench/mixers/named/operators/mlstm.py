@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, widths_near_double
 from madbench.mixers.named.parts import Gain, Linear, Part
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, widths_near_double
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -82,13 +82,11 @@ class MLSTM(Recurrent):
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.cd.parts import running_maximum
-        from madbench.mixers.linear_maps import project
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
 
         heads = layer.dims.heads
-        sides = project(x, layer.q, layer.k, layer.v)
-        with without_autocast(x):
+        sides = ops.project(x, layer.q, layer.k, layer.v)
+        with ops.without_autocast(x):
             q, k, v = (ops.wide_heads(side, heads) for side in sides)
             gates = (ops.linear_in_float32(gate, x).mT for gate in (layer.igate_preact, layer.fgate_preact))
             log_i, log_f = (CAP * (gate / CAP).tanh() for gate in gates)
@@ -105,13 +103,12 @@ class MLSTM(Recurrent):
         from torch.nn.functional import layer_norm
 
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
 
-        with without_autocast(x):
+        with ops.without_autocast(x):
             m = rows.dynamics.row_log
             least, epsilon = (-m.detach()).exp().to(y.dtype), EPS * (m - m.detach()).exp().to(y.dtype)
             y = y[..., :-1] / (y[..., -1].abs().maximum(least) + epsilon)[..., None]
-            normed = layer_norm(y, y.shape[-1:], eps=EPS).transpose(1, 2).flatten(-2)
+            normed = ops.merge_heads(layer_norm(y, y.shape[-1:], eps=EPS))
             normed = normed * layer.multihead_norm.weight.to(y.dtype)
         return ops.write(layer.out_proj, normed, layer.ogate_preact(x).sigmoid())
 
@@ -124,20 +121,19 @@ class MLSTM(Recurrent):
         memory, total = ([x.new_zeros(key, *width) for _ in range(heads)] for width in ((value,), ()))
         maximum, rows = [x.new_zeros(()) for _ in range(heads)], []
         for x_t in x:
-            q, k, v, o = (p[f"{name}.weight"] @ x_t for name in ("q", "k", "v", "ogate_preact"))
+            q, k, v = ((p[f"{name}.weight"] @ x_t).view(heads, -1) for name in "qkv")
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
                 i, f = (p[f"{s}gate_preact.weight"][h] @ x_t + p[f"{s}gate_preact.bias"][h] for s in "if")
                 log_i, log_f = 15 * torch.tanh(i / 15), -loops.softplus(-15 * torch.tanh(f / 15))
                 before, maximum[h] = maximum[h], torch.maximum(log_f + maximum[h], log_i)
                 keep, write = torch.exp(log_f + before - maximum[h]), torch.exp(log_i - maximum[h])
-                memory[h] = keep * memory[h] + write * torch.outer(k[of_key], v[of_value])
-                total[h] = keep * total[h] + write * k[of_key]
-                query = q[of_key] / key**0.5
+                memory[h] = keep * memory[h] + write * torch.outer(k[h], v[h])
+                total[h] = keep * total[h] + write * k[h]
+                query = q[h] / key**0.5
                 read = query @ memory[h] / (torch.maximum(abs(query @ total[h]), torch.exp(-maximum[h])) + 1e-6)
                 centered = read - read.mean()
                 outputs.append(centered / torch.sqrt((centered * centered).mean() + 1e-6))
-            gated = torch.sigmoid(o) * torch.cat(outputs) * p["multihead_norm.weight"]
-            rows.append(p["out_proj.weight"] @ gated)
+            gates = torch.sigmoid(p["ogate_preact.weight"] @ x_t)
+            rows.append(p["out_proj.weight"] @ (gates * torch.cat(outputs) * p["multihead_norm.weight"]))
         return torch.stack(rows)

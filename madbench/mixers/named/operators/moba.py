@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.arguments import integer
 from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims
-from madbench.mixers.named.parts import Gain, Linear, Part
-from madbench.mixers.named.rotated_heads import even_keys, rotated
+from madbench.mixers.named.parts import Gain, Linear, Part, qk_gains, qkv_maps
+from madbench.mixers.named.widths import Dims, even_keys
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,38 +57,30 @@ class MoBA(Attention):
         return even_keys(d, heads, step)
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, keys, values = dims.d, dims.key_dim, dims.value_dim
-        norms: dict[str, Part] = {"q_norm": Gain(dims.key), "k_norm": Gain(dims.key)}
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
-            "o_proj": Linear(values, d),
-            **(norms if self.norm else {}),
+            **qkv_maps(dims),
+            "o_proj": Linear(dims.value_dim, dims.d),
+            **(qk_gains(dims.key) if self.norm else {}),
             "o_norm": Gain(dims.value),
         }
 
-    def cached(self, dims: Dims) -> Mapping[str, int]:
-        return {"k": dims.key_dim, "v": dims.value_dim}
-
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
-        from madbench.mixers.cd.parts import split_heads
+        from madbench.mixers.named import ops
         from madbench.mixers.named.chosen_blocks import precise_heads
 
-        gains = (layer.q_norm.weight, layer.k_norm.weight) if self.norm else ()
-        q, k = precise_heads(layer, x, position, *gains)
-        return Tokens(q, {"k": k, "v": split_heads(layer.v_proj(x), layer.dims.heads)}, {})
+        q, k = precise_heads(layer, x, position, (layer.q_norm, layer.k_norm) if self.norm else ())
+        return Tokens(q, {"k": k, "v": ops.split_heads(layer.v_proj(x), layer.dims.heads)}, {})
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         import torch
 
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
         from madbench.mixers.named import chosen_blocks as blocks
 
-        z = ops.scores(q, seen["k"], layer.dims.key**-0.5)
+        z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
         row, token = blocks.positions(z, first)
         with torch.no_grad():
-            score = ops.scores(q, blocks.means(seen["k"]), 1.0)
+            score = attention_ops.scores(q, blocks.means(seen["k"]), 1.0)
             own = row // blocks.BLOCK
             chosen = blocks.best(score, torch.arange(score.shape[-1], device=z.device) < own, self.topk - 1)
             is_own = (token // blocks.BLOCK == own) & (token <= row)
@@ -97,12 +88,10 @@ class MoBA(Attention):
         return z.masked_fill(~is_read, -torch.inf).softmax(-1)
 
     def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
-        import torch.nn.functional as F
+        from madbench.mixers.named import ops
 
-        from madbench.mixers.precision import wide, without_autocast
-
-        with without_autocast(x):
-            o = F.rms_norm(wide(o), o.shape[-1:], layer.o_norm.weight.to(wide(o).dtype), OUTPUT_EPS)
+        with ops.without_autocast(x):
+            o = ops.norm(ops.wide(o), layer.o_norm.weight, OUTPUT_EPS)
         return super().read_out(layer, o.to(x.dtype), x, tokens)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
@@ -110,25 +99,19 @@ class MoBA(Attention):
 
         from madbench.mixers.named import loops
 
-        heads, key, value = dims.heads, dims.key, dims.value
-        turned = rotated(key)
-        k, v, rows = [], [], []
+        heads = dims.heads
+        k, v, rows = [[] for _ in range(heads)], [[] for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
-            k.append([])
-            v.append(values.view(heads, value))
+            q, new = ([loops.rotated(each, t) for each in loops.heads_of(p, side, x_t, heads)] for side in "qk")
+            values = loops.heads_of(p, "v", x_t, heads)
             outputs, own = [], t // 16
             for h in range(heads):
-                q, new = (side[h * key : (h + 1) * key] for side in (queries, keys))
-                if self.norm:
-                    q, new = (loops.normed(each, p[f"{s}_norm.weight"]) for s, each in (("q", q), ("k", new)))
-                q, new = (torch.cat((loops.rotated(each[:turned], t), each[turned:])) for each in (q, new))
-                k[t].append(new)
-                means = [sum(k[j][h] for j in range(16 * c, 16 * c + 16)) / 16 for c in range(own)]
-                best = sorted(range(own), key=lambda c: -float((q @ means[c]).detach()))[: self.topk - 1]
+                k[h].append(new[h])
+                v[h].append(values[h])
+                means = [sum(k[h][16 * c : 16 * c + 16]) / 16 for c in range(own)]
+                best = sorted(range(own), key=lambda c: -float((q[h] @ means[c]).detach()))[: self.topk - 1]
                 read = [j for j in range(t + 1) if j // 16 in (*best, own)]
-                weights = torch.softmax(torch.stack([q @ k[j][h] / key**0.5 for j in read]), dim=0)
-                o = sum(weight * v[j][h] for weight, j in zip(weights, read))
+                o = loops.attention(q[h], [k[h][j] for j in read], [v[h][j] for j in read])
                 outputs.append(loops.normed(o, p["o_norm.weight"], 1e-6))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

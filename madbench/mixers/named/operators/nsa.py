@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.arguments import integer
 from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims
-from madbench.mixers.named.parts import Linear, Part
-from madbench.mixers.named.rotated_heads import even_keys, rotated
+from madbench.mixers.named.parts import Linear, Part, qkv_maps
+from madbench.mixers.named.widths import Dims, even_keys
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -61,42 +60,34 @@ class NSA(Attention):
         return even_keys(d, heads, step)
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, keys, values = dims.d, dims.key_dim, dims.value_dim
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
-            "g_proj": Linear(d, 3 * dims.heads),
-            "o_proj": Linear(values, d),
+            **qkv_maps(dims),
+            "g_proj": Linear(dims.d, 3 * dims.heads),
+            "o_proj": Linear(dims.value_dim, dims.d),
         }
-
-    def cached(self, dims: Dims) -> Mapping[str, int]:
-        return {"k": dims.key_dim, "v": dims.value_dim}
 
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         import torch
 
-        from madbench.mixers.cd.parts import split_heads
         from madbench.mixers.named import ops
         from madbench.mixers.named.chosen_blocks import precise_heads
-        from madbench.mixers.precision import without_autocast
 
         heads = layer.dims.heads
         q, k = precise_heads(layer, x, position)
-        with without_autocast(x):
-            gates = split_heads(ops.linear_in_float32(layer.g_proj, x).sigmoid(), heads)
-        v = split_heads(layer.v_proj(x), heads)
+        with ops.without_autocast(x):
+            gates = ops.split_heads(ops.linear_in_float32(layer.g_proj, x).sigmoid(), heads)
+        v = ops.split_heads(layer.v_proj(x), heads)
         return Tokens(torch.cat((q, gates), dim=-1), {"k": k, "v": v}, {})
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         import torch
 
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
         from madbench.mixers.named import chosen_blocks as blocks
 
         q, gates = q.split((layer.dims.key, len(GATES)), dim=-1)
-        z = ops.scores(q, seen["k"], layer.dims.key**-0.5)
-        of_means = ops.scores(q, blocks.means(seen["k"]), layer.dims.key**-0.5)
+        z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
+        of_means = attention_ops.scores(q, blocks.means(seen["k"]), layer.dims.key**-0.5)
         row, token = blocks.positions(z, first)
         own, block = row // blocks.BLOCK, torch.arange(of_means.shape[-1], device=z.device)
         ends_before = (block + 1) * blocks.BLOCK <= row + 1
@@ -122,36 +113,22 @@ class NSA(Attention):
 
         from madbench.mixers.named import loops
 
-        heads, key, value = dims.heads, dims.key, dims.value
-        turned = rotated(key)
-        k, v, rows = [], [], []
-
-        def attention(q: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-            weights = torch.softmax(torch.stack([q @ each / key**0.5 for each in keys]), dim=0)
-            return sum(weight * each for weight, each in zip(weights, values))
-
+        heads = dims.heads
+        k, v, rows = [[] for _ in range(heads)], [[] for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            queries, keys = (
-                [torch.cat((loops.rotated(each[:turned], t), each[turned:])) for each in side.split(key)]
-                for side in (p["q_proj.weight"] @ x_t, p["k_proj.weight"] @ x_t)
-            )
+            q, new = ([loops.rotated(each, t) for each in loops.heads_of(p, side, x_t, heads)] for side in "qk")
+            values = loops.heads_of(p, "v", x_t, heads)
             gates = torch.sigmoid(p["g_proj.weight"] @ x_t).view(heads, 3)
-            k.append(keys)
-            v.append((p["v_proj.weight"] @ x_t).split(value))
-            outputs, own = [], t // 16
+            outputs, own, complete = [], t // 16, range((t + 1) // 16)
             for h in range(heads):
-                q, o = queries[h], x.new_zeros(value)
-                complete = range((t + 1) // 16)
-                mean_k = [sum(k[j][h] for j in range(16 * c, 16 * c + 16)) / 16 for c in complete]
-                mean_v = [sum(v[j][h] for j in range(16 * c, 16 * c + 16)) / 16 for c in complete]
-                if mean_k:
-                    o = o + gates[h, 0] * attention(q, mean_k, mean_v)
+                k[h].append(new[h])
+                v[h].append(values[h])
+                mean_k, mean_v = ([sum(side[16 * c : 16 * c + 16]) / 16 for c in complete] for side in (k[h], v[h]))
+                o = gates[h, 0] * loops.attention(q[h], mean_k, mean_v) if mean_k else x.new_zeros(dims.value)
                 always = {0, own, max(0, own - 1)}
-                others = sorted({*complete} - always, key=lambda c: -float((q @ mean_k[c]).detach()))
+                others = sorted({*complete} - always, key=lambda c: -float((q[h] @ mean_k[c]).detach()))
                 read = [j for j in range(t + 1) if j // 16 in {*always, *others[: self.topk - 3]}]
-                o = o + gates[h, 1] * attention(q, [k[j][h] for j in read], [v[j][h] for j in read])
-                newest = range(max(0, t - 31), t + 1)
-                o = o + gates[h, 2] * attention(q, [k[j][h] for j in newest], [v[j][h] for j in newest])
-                outputs.append(o)
+                o = o + gates[h, 1] * loops.attention(q[h], [k[h][j] for j in read], [v[h][j] for j in read])
+                outputs.append(o + gates[h, 2] * loops.attention(q[h], k[h][-32:], v[h][-32:]))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

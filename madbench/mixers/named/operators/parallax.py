@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, Part
-from madbench.mixers.named.rotated_heads import heads_of, rotated
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,7 +54,7 @@ class Parallax(Attention):
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
-        norms: dict[str, Part] = {f"{side}_norm": Gain(dims.key) for side in "qrk"}
+        norms = {f"{side}_norm": Gain(dims.key) for side in "qrk"}
         return {
             "q_proj": Linear(d, keys),
             "r_proj": Linear(d, keys),
@@ -65,21 +64,21 @@ class Parallax(Attention):
             **(norms if self.norm else {}),
         }
 
-    def cached(self, dims: Dims) -> Mapping[str, int]:
-        return {"k": dims.key_dim, "v": dims.value_dim}
-
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         import torch
 
-        q, r, k, v = heads_of(layer, x, position, "qrkv", self.norm)
+        from madbench.mixers.named import attention_ops
+
+        norms = (layer.q_norm, layer.r_norm, layer.k_norm) if self.norm else ()
+        q, r, k, v = attention_ops.heads_of(layer, x, norms, sides="qrkv", position=position)
         return Tokens(torch.cat((q, r), dim=-1), {"k": k, "v": v}, {})
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
         q, r = q.chunk(2, dim=-1)
-        shares = ops.softmax(ops.scores(q, seen["k"], layer.dims.key**-0.5), first)
-        probed = ops.scores(r, seen["k"], 1.0)
+        shares = super().weights(layer, q, seen, first)
+        probed = attention_ops.scores(r, seen["k"], 1.0)
         mean = (shares * probed).sum(-1, keepdim=True)
         return shares * (1 + mean - probed)
 
@@ -92,24 +91,17 @@ class Parallax(Attention):
 
         from madbench.mixers.named import loops
 
-        heads, key, value = dims.heads, dims.key, dims.value
-        turned = rotated(key)
-        k, v, rows = [], [], []
+        heads = dims.heads
+        k, v, rows = [[] for _ in range(heads)], [[] for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            heads_of_side, outputs = {}, []
-            for side in "qrk":
-                heads_of_side[side] = []
-                for part in (p[f"{side}_proj.weight"] @ x_t).split(key):
-                    each = loops.normed(part, p[f"{side}_norm.weight"]) if self.norm else part
-                    heads_of_side[side].append(torch.cat((loops.rotated(each[:turned], t), each[turned:])))
-            k.append(heads_of_side["k"])
-            v.append((p["v_proj.weight"] @ x_t).split(value))
+            q, r, new = ([loops.rotated(each, t) for each in loops.heads_of(p, side, x_t, heads)] for side in "qrk")
+            values = loops.heads_of(p, "v", x_t, heads)
+            outputs = []
             for h in range(heads):
-                q, r = heads_of_side["q"][h], heads_of_side["r"][h]
-                shares = torch.softmax(torch.stack([q @ k[j][h] / key**0.5 for j in range(t + 1)]), dim=0)
-                mean_key = sum(shares[j] * k[j][h] for j in range(t + 1))
-                mean = sum(shares[j] * v[j][h] for j in range(t + 1))
-                covariance = sum(shares[j] * (r @ (k[j][h] - mean_key)) * v[j][h] for j in range(t + 1))
-                outputs.append(mean - covariance)
+                k[h].append(new[h])
+                v[h].append(values[h])
+                mean_key, mean = loops.attention(q[h], k[h], k[h]), loops.attention(q[h], k[h], v[h])
+                products = [(r[h] @ (key - mean_key)) * value for key, value in zip(k[h], v[h])]
+                outputs.append(mean - loops.attention(q[h], k[h], products))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

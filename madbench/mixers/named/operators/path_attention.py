@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims
-from madbench.mixers.named.parts import Gain, Linear, Part, Taps
+from madbench.mixers.named.parts import Gain, Linear, Part, Taps, qkv_maps
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,11 +55,9 @@ class PaTH(Attention):
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
-        norms: dict[str, Part] = {"maybe_q_norm": Gain(dims.key), "maybe_k_norm": Gain(dims.key)}
+        norms = {"maybe_q_norm": Gain(dims.key), "maybe_k_norm": Gain(dims.key)}
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
+            **qkv_maps(dims),
             "w_proj": (Linear(d, RANK), Linear(RANK, keys)),
             **(norms if self.norm else {}),
             "w_conv1d": Taps(keys, taps=TAPS),
@@ -69,17 +67,15 @@ class PaTH(Attention):
         }
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
-        keys_and_values = {"k": dims.key_dim, "v": dims.value_dim}
-        return keys_and_values | ({"decay": dims.heads} if self.forget else {})
+        return {**super().cached(dims), **({"decay": dims.heads} if self.forget else {})}
 
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops, ops
-        from madbench.mixers.precision import without_autocast
 
         norms = (layer.maybe_q_norm, layer.maybe_k_norm) if self.norm else ()
-        q, k, v = attention_ops.qkv(layer, x, *norms, eps=1e-5)
+        q, k, v = attention_ops.heads_of(layer, x, norms)
         w, carried = ops.convolve_silu(layer.w_proj(x), layer.w_conv1d.weight.squeeze(1), None, carried)
-        with without_autocast(x):
+        with ops.without_autocast(x):
             w = ops.unit(ops.wide_heads(w, layer.dims.heads))
             beta = 2 * ops.linear_in_float32(layer.bt_proj, x).transpose(1, 2).sigmoid()
         cached = {"k": ops.wide(k), "v": v}  # rewritten by every step, so no key is in 16 bits
@@ -92,24 +88,24 @@ class PaTH(Attention):
     def dynamics(self, q: Tensor, seen: Mapping[str, Tensor]) -> Dynamics:
         """The recurrence of a sequence whose scores are A."""
         from madbench.mixers.cd.forms import Dynamics
-        from madbench.mixers.precision import wide
+        from madbench.mixers.named import ops
 
-        return Dynamics(wide(q), seen["k"], wide(seen["v"]), None, seen["w"], seen["beta"].squeeze(-1))
+        return Dynamics(ops.wide(q), seen["k"], ops.wide(seen["v"]), None, seen["w"], seen["beta"].squeeze(-1))
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.cd import forms
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
-        a = ops.scores(q, seen["k"], 1.0) if first is None else forms.scores(self.dynamics(q, seen))
+        a = attention_ops.scores(q, seen["k"], 1.0) if first is None else forms.scores(self.dynamics(q, seen))
         return self.normalize(layer, a, seen, first)
 
     def normalize(self, layer: nn.Module, a: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """The weights of scores A (B, H, M, N), whose first row is ``first``."""
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
         if self.forget:
-            a = a + ops.decay_since(seen["decay"], -1 if first is None else first).to(a.dtype)
-        return ops.softmax(a * layer.dims.key**-0.5, first)
+            a = a + attention_ops.decay_since(seen["decay"], -1 if first is None else first).to(a.dtype)
+        return attention_ops.softmax(a * layer.dims.key**-0.5, first)
 
     def attend_in_blocks(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
         import torch
@@ -142,9 +138,9 @@ class PaTH(Attention):
         return super().extend(cached, tokens.add_decay(cached) if self.forget else tokens)
 
     def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
-        forget = {"forget": ops.gate_of(tokens.cached["decay"])} if self.forget else {}
+        forget = {"forget": attention_ops.gate_of(tokens.cached["decay"])} if self.forget else {}
         return {"beta/2": tokens.mirrors["beta"].squeeze(-1).mT / 2} | forget
 
     def flops(self, dims: Dims, length: int) -> float:
@@ -156,27 +152,27 @@ class PaTH(Attention):
 
         from madbench.mixers.named import loops
 
-        heads, key, value = dims.heads, dims.key, dims.value
+        heads, key = dims.heads, dims.key
         w = loops.convolved(x @ p["w_proj.0.weight"].T @ p["w_proj.1.weight"].T, p["w_conv1d.weight"])
+        w = w.view(len(x), heads, key)
         betas, log_f, k, v, rows = [], [], [], [], []
         for t, x_t in enumerate(x):
-            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
+            queries, keys, values = ((p[f"{side}_proj.weight"] @ x_t).view(heads, -1) for side in "qkv")
             betas.append(2 * torch.sigmoid(p["bt_proj.weight"] @ x_t + p["bt_proj.bias"]))
             if self.forget:
                 log_f.append(-loops.softplus(-(p["g_proj.weight"] @ x_t) - p["g_proj.bias"]))
             k.append([])
-            v.append(values.view(heads, value))
+            v.append(values)
             outputs = []
             for h in range(heads):
-                of_head = slice(h * key, (h + 1) * key)
-                q, new = queries[of_head], keys[of_head]
+                q, new = queries[h], keys[h]
                 if self.norm:
                     q, new = (loops.normed(each, p[f"maybe_{s}_norm.weight"]) for s, each in (("q", q), ("k", new)))
                 k[t].append(new)
                 scores, forgotten = [], x.new_zeros(())
                 for j in range(t, -1, -1):
                     scores.append((k[j][h] @ q + forgotten) / key**0.5)
-                    mirror = loops.unit(w[j, of_head])
+                    mirror = loops.unit(w[j, h])
                     q = q - betas[j][h] * mirror * (mirror @ q)
                     forgotten = forgotten + log_f[j][h] if self.forget else forgotten
                 weights = torch.softmax(torch.stack(scores), dim=0)

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.operators.gdn import GDN
-from madbench.mixers.named.parts import Linear, Part, Vector
+from madbench.mixers.named.parts import Linear, Part, Vector, insert_after
 from madbench.mixers.named.recurrent import Rows
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,14 +48,10 @@ class PGDN(GDN):
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, heads = dims.d, dims.heads
-        parts: dict[str, Part] = {"log_atk_scale": Vector(heads, (CENTER, CENTER))}
-        for name, part in super().parts(dims).items():
-            parts[name] = part
-            if name == "dt_bias":
-                parts |= {"A_log_atk": Vector(heads, "rates from zero"), "dt_bias_atk": Vector(heads, "steps")}
-            if name == "b_proj":
-                parts |= {"a_atk_proj": Linear(d, heads), "b_atk_proj": Linear(d, heads)}
-        return parts
+        decay = {"A_log_atk": Vector(heads, "rates from zero"), "dt_bias_atk": Vector(heads, "steps")}
+        maps = {"a_atk_proj": Linear(d, heads), "b_atk_proj": Linear(d, heads)}
+        parts = insert_after(insert_after(super().parts(dims), "dt_bias", decay), "b_proj", maps)
+        return {"log_atk_scale": Vector(heads, (CENTER, CENTER)), **parts}
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
         return {**super().carried(dims), "squares": dims.key_dim}
@@ -67,12 +63,11 @@ class PGDN(GDN):
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from dataclasses import replace
 
-        from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named import ops, recurrent_ops
 
-        q, k, v, windows = ops.convolved_qkv(layer, x, carried)
-        with without_autocast(x):
-            log_alpha, _ = ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
+        q, k, v, windows = recurrent_ops.convolved_qkv(layer, x, carried)
+        with ops.without_autocast(x):
+            log_alpha, _ = recurrent_ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
             d = self.recurrence(layer, x, q, k, v, log_alpha)
             m, squares = self.preconditioner(layer, x, d.w, carried["squares"] if carried else None)
             written = m * d.w
@@ -81,7 +76,7 @@ class PGDN(GDN):
 
     def preconditioner(self, layer: nn.Module, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """M (B, H, T, K) of keys of length 1, and the last A (B, H K). ``before`` is A before x, or None for zero."""
-        from madbench.mixers.named import ops
+        from madbench.mixers.named import ops, recurrent_ops
 
         heads, key = layer.dims.heads, layer.dims.key
         rate = -layer.A_log_atk.to(k.dtype).exp()
@@ -89,7 +84,7 @@ class PGDN(GDN):
         b = ops.linear_in_float32(layer.b_atk_proj, x).sigmoid()
         added = b[..., None] * k.transpose(1, 2).square()
         log_a = log_a[..., None].expand_as(added)
-        squares = ops.scan(log_a.flatten(2), added.flatten(2), before)
+        squares = recurrent_ops.scan(log_a.flatten(2), added.flatten(2), before)
         r = (squares + EPS).log().unflatten(-1, (heads, key)) - layer.log_atk_scale.to(k.dtype)[:, None]
         return (BASE ** (-r / (1 + r.abs()))).transpose(1, 2), squares[:, -1]
 
@@ -99,7 +94,7 @@ class PGDN(GDN):
         from madbench.mixers.named import loops
 
         heads, key, value = dims.heads, dims.key, dims.value
-        q, k, v = (loops.convolved(x @ p[f"{s}_proj.weight"].T, p[f"{s}_conv1d.weight"]) for s in "qkv")
+        q, k, v = loops.convolved_qkv(p, x, dims)
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         squares = [x.new_zeros(key) for _ in range(heads)]
 
@@ -109,19 +104,17 @@ class PGDN(GDN):
             return torch.exp(-torch.exp(p[f"A_log{suffix}"][h]) * step)
 
         for t, x_t in enumerate(x):
-            gates = p["g_proj.weight"] @ x_t
-            gates = gates * torch.sigmoid(gates)
+            gates = loops.silu(p["g_proj.weight"] @ x_t).view(heads, value)
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
                 beta = torch.sigmoid(p["b_proj.weight"][h] @ x_t) * (2 if self.neg else 1)
-                query, read = loops.unit(q[t, of_key]), loops.unit(k[t, of_key])
+                query, read = loops.unit(q[t, h]), loops.unit(k[t, h])
                 added = torch.sigmoid(p["b_atk_proj.weight"][h] @ x_t) * read * read
                 squares[h] = decay("a_atk", h, x_t) * squares[h] + added
                 r = torch.log(squares[h] + 1e-6) - p["log_atk_scale"][h]
                 written = read * 1.5 ** (-r / (1 + abs(r)))
                 decayed = decay("a", h, x_t) * state[h]
-                state[h] = decayed + beta * torch.outer(written, v[t, of_value] - read @ decayed)
-                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[of_value])
+                state[h] = decayed + beta * torch.outer(written, v[t, h] - read @ decayed)
+                outputs.append(loops.normed(query @ state[h] / key**0.5, p["o_norm.weight"]) * gates[h])
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

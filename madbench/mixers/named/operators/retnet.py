@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, wider_values
-from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.parts import Gain, Linear, Part, qkv_maps
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, wider_values
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -45,11 +45,9 @@ class RetNet(Recurrent):
         return Dims(d, heads, key, 2 * key)
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, keys, values = dims.d, dims.key_dim, dims.value_dim
+        d, values = dims.d, dims.value_dim
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
+            **qkv_maps(dims),
             "g_proj": Linear(d, values),
             "o_proj": Linear(values, d),
             "g_norm_swish_gate": Gain(dims.value),
@@ -61,14 +59,14 @@ class RetNet(Recurrent):
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
+        from madbench.mixers.named.rotations import rotate_by_position
 
         dims, (batch, length) = layer.dims, x.shape[:2]
         q, k, v, gate = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj, layer.g_proj)
         first = carried["position"] if carried else torch.zeros(batch, dtype=torch.long, device=x.device)
-        with without_autocast(x):
+        with ops.without_autocast(x):
             q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
-            q, k = (ops.rotate_by_position(side, first) for side in (q * dims.key**-0.5, k))
+            q, k = (rotate_by_position(side, first) for side in (q * dims.key**-0.5, k))
             lost = 2.0 ** -(5 + torch.arange(dims.heads, dtype=torch.float64, device=x.device))
             log_gamma = torch.log1p(-lost).to(q.dtype).view(1, -1, 1, 1).expand(1, -1, length, 1)
             return Rows(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, silu(gate))
@@ -85,13 +83,12 @@ class RetNet(Recurrent):
         heads, key, value = dims.heads, dims.key, dims.value
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for t, x_t in enumerate(x):
-            q, k, v, gates = (p[f"{s}_proj.weight"] @ x_t for s in "qkvg")
+            q, k, v, gates = ((p[f"{s}_proj.weight"] @ x_t).view(heads, -1) for s in "qkvg")
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
-                query, written = loops.rotated(q[of_key], t), loops.rotated(k[of_key], t)
-                state[h] = (1 - 2 ** (-5 - h)) * state[h] + torch.outer(written, v[of_value])
+                query, written = loops.rotated(q[h], t), loops.rotated(k[h], t)
+                state[h] = (1 - 2 ** (-5 - h)) * state[h] + torch.outer(written, v[h])
                 read = loops.normed(query @ state[h] / key**0.5, p["g_norm_swish_gate.weight"])
-                outputs.append(read * gates[of_value] * torch.sigmoid(gates[of_value]))
+                outputs.append(read * loops.silu(gates[h]))
             rows.append(p["o_proj.weight"] @ torch.cat(outputs))
         return torch.stack(rows)

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.operator import Dims, widths
 from madbench.mixers.named.parts import Gain, Linear, LowRank, Part, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
+from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -121,11 +121,10 @@ class RWKV7(Recurrent):
         """The name of the first layer's values among the shared values."""
         return f"{self.name}, {dims.value_dim} values"
 
-    def initialize(self, layer: nn.Module) -> bool:
+    def initialize(self, layer: nn.Module) -> None:
         from madbench.mixers.named.operators.rwkv7_init import initialize
 
         initialize(layer)
-        return True
 
     def rows(
         self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None, shared: Shared | None = None
@@ -135,7 +134,6 @@ class RWKV7(Recurrent):
 
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import wide, without_autocast
 
         dims = layer.dims
         before = carried["input"][:, None] if carried else torch.zeros_like(x[:, :1])
@@ -143,13 +141,13 @@ class RWKV7(Recurrent):
         mixed = {name: x + change * getattr(layer, f"x_{name}") for name in MIXED}
         r, k, v = (getattr(layer, f"{name}_proj")(mixed[name]) for name in "rkv")
         gate = layer.g_lora.lora[2](layer.g_lora.lora[0](mixed["g"]).sigmoid())
-        with without_autocast(x):
-            log_decay = -DECAY_SCALE * ops.low_rank(layer.w_lora, mixed["w"], torch.tanh).sigmoid()
-            a = ops.low_rank(layer.a_lora, mixed["a"]).sigmoid()
-            k, v = wide(k), wide(v)
+        with ops.without_autocast(x):
+            log_decay = -DECAY_SCALE * ops.low_rank(layer.w_lora.lora, mixed["w"], torch.tanh).sigmoid()
+            a = ops.low_rank(layer.a_lora.lora, mixed["a"]).sigmoid()
+            k, v = ops.wide(k), ops.wide(v)
             first = ({} if shared is None else shared).setdefault(self.shared_name(dims), v)
             if not dims.is_first:
-                v = v + ops.low_rank(layer.v_lora, mixed["v"]).sigmoid() * (first.to(v.dtype) - v)
+                v = v + ops.low_rank(layer.v_lora.lora, mixed["v"]).sigmoid() * (first.to(v.dtype) - v)
             along = k * layer.k_k.to(k.dtype)
             k = k * (1 + (a - 1) * layer.k_a.to(k.dtype))
             r, k, v, a, along, log_decay = (ops.wide_heads(each, dims.heads) for each in (r, k, v, a, along, log_decay))
@@ -162,13 +160,12 @@ class RWKV7(Recurrent):
         from torch.nn.functional import layer_norm
 
         from madbench.mixers.named import ops
-        from madbench.mixers.precision import without_autocast
 
         d, weight, bias = rows.dynamics, layer.g_norm.weight, layer.g_norm.bias
-        with without_autocast(x):
-            normed = layer_norm(y, y.shape[-1:], eps=layer.dims.key * NORM_EPS).transpose(1, 2).flatten(-2)
+        with ops.without_autocast(x):
+            normed = ops.merge_heads(layer_norm(y, y.shape[-1:], eps=layer.dims.key * NORM_EPS))
             own = (d.q * d.k * layer.r_k.to(y.dtype)[:, None]).sum(-1, keepdim=True) * d.v
-            y = normed * weight.to(y.dtype) + bias.to(y.dtype) + own.transpose(1, 2).flatten(-2)
+            y = normed * weight.to(y.dtype) + bias.to(y.dtype) + ops.merge_heads(own)
         return ops.write(layer.o_proj, y, rows.gate)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor, shared: Shared | None = None) -> Tensor:
@@ -187,6 +184,7 @@ class RWKV7(Recurrent):
 
         own_values = torch.stack([p["v_proj.weight"] @ shifted("v", t) for t in range(len(x))])
         first = ({} if shared is None else shared).setdefault(self.shared_name(dims), own_values[None])[0]
+        gain, bias = (p[f"g_norm.{name}"].view(heads, value) for name in ("weight", "bias"))
         state, rows = [x.new_zeros(key, value) for _ in range(heads)], []
         for t in range(len(x)):
             r, k = p["r_proj.weight"] @ shifted("r", t), p["k_proj.weight"] @ shifted("k", t)
@@ -197,16 +195,16 @@ class RWKV7(Recurrent):
                 v = (1 - share) * v + share * first[t]
             gates = low_rank("g", shifted("g", t), torch.sigmoid)
             k, along = k + k * (a - 1) * p["k_a"], k * p["k_k"]
+            r, k, v, a, along, decay = (each.view(heads, -1) for each in (r, k, v, a, along, decay))
             outputs = []
             for h in range(heads):
-                of_key, of_value = slice(h * key, (h + 1) * key), slice(h * value, (h + 1) * value)
-                kappa = along[of_key] / torch.clamp(along[of_key].norm(), min=1e-12)
-                removed = torch.outer(kappa * a[of_key], kappa @ state[h])
-                state[h] = decay[of_key, None] * state[h] - removed + torch.outer(k[of_key], v[of_value])
-                o = r[of_key] @ state[h]
-                centred = o - o.mean()
-                o = centred / torch.sqrt((centred**2).mean() + key * 1e-5)
-                o = o * p["g_norm.weight"][of_value] + p["g_norm.bias"][of_value]
-                outputs.append(o + (r[of_key] * k[of_key] * p["r_k"][h]).sum() * v[of_value])
+                kappa = along[h] / torch.clamp(along[h].norm(), min=1e-12)
+                removed = torch.outer(kappa * a[h], kappa @ state[h])
+                state[h] = decay[h, :, None] * state[h] - removed + torch.outer(k[h], v[h])
+                o = r[h] @ state[h]
+                centered = o - o.mean()
+                o = centered / torch.sqrt((centered**2).mean() + key * 1e-5)
+                o = o * gain[h] + bias[h]
+                outputs.append(o + (r[h] * k[h] * p["r_k"][h]).sum() * v[h])
             rows.append(p["o_proj.weight"] @ (torch.cat(outputs) * gates))
         return torch.stack(rows)

@@ -21,20 +21,20 @@ def initialize(layer: NamedLayer) -> None:
     for name, power in POWERS.items():
         shares = torch.arange(dims.d) / dims.d
         layer.get_parameter(f"x_{name}").copy_(1 - shares ** (power * remaining))
-    at, centred = _places(dims.key_dim), _centred(dims.key_dim)
-    of_head = 2 * _centred(dims.key)
+    at, centered = _places(dims.key_dim), _centered(dims.key_dim)
+    of_head = 2 * _centered(dims.key)
     zigzag = (of_head * of_head.abs()).repeat(dims.heads)
-    layer.k_k.copy_(0.71 - 0.1 * centred)
+    layer.k_k.copy_(0.71 - 0.1 * centered)
     layer.k_a.fill_(1.02)
     layer.r_k.fill_(-0.04)
     for name, gain in (("r", 1.0), ("k", 0.1), ("v", 1.0)):
         _draw_orthogonal(layer.get_submodule(f"{name}_proj").weight, gain)
     layer.o_proj.weight.zero_()
     _draw_low_rank(layer.w_lora, -5.5 + 6 * at ** (1 + depth**0.3) + 2.5 * zigzag)
-    _draw_low_rank(layer.a_lora, -0.19 + 0.3 * zigzag + 0.4 * centred)
+    _draw_low_rank(layer.a_lora, -0.19 + 0.3 * zigzag + 0.4 * centered)
     _draw_low_rank(layer.g_lora)
     if not dims.is_first:
-        _draw_low_rank(layer.v_lora, 0.73 - 0.4 * _centred(dims.value_dim))
+        _draw_low_rank(layer.v_lora, 0.73 - 0.4 * _centered(dims.value_dim))
     layer.g_norm.weight.fill_(((place.index + 1) / place.count) ** 0.7)
     layer.g_norm.bias.zero_()
 
@@ -44,7 +44,7 @@ def _places(width: int) -> Tensor:
     return torch.arange(width) / max(width - 1, 1)
 
 
-def _centred(width: int) -> Tensor:
+def _centered(width: int) -> Tensor:
     """The places of channels, from -1/2 to 1/2. A single channel is at 0."""
     return _places(width) - 0.5 if width > 1 else torch.zeros(1)
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from madbench.mixers.named.elementwise import Elementwise
-from madbench.mixers.named.operator import Dims
 from madbench.mixers.named.parts import Linear, Part, Taps
+from madbench.mixers.named.self_contained import SelfContained
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,7 +23,7 @@ TAPS = 3
 
 
 @dataclass(frozen=True)
-class ShortConv(Elementwise):
+class ShortConv(SelfContained):
     """The operator ShortConv, whose equation is in the docstring of this module. It has neither keys nor values."""
 
     name: ClassVar = "ShortConv"
@@ -35,6 +35,7 @@ class ShortConv(Elementwise):
     parameters: ClassVar = "4*d*d + W*d"
     state: ClassVar = "(W-1)*d"
     output: ClassVar = "out_proj"
+    has_heads: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return [self.library_dims(d, heads)]

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.attention import Attention, Tokens
-from madbench.mixers.named.operator import Dims
-from madbench.mixers.named.parts import Gain, Linear, Part
+from madbench.mixers.named.parts import Linear, Part, qk_gains, qkv_maps
+from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-
+EPS = 1e-6  # epsilon of the norms of queries and keys
 SMALLEST_WEIGHT = 0.7
 """The smallest computed weight is this power of the smallest normal number: 3e-27 in float32."""
 
@@ -50,23 +50,16 @@ class StickBreaking(Attention):
     state: ClassVar = "T*(H*K + H*V)"
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        d, keys, values = dims.d, dims.key_dim, dims.value_dim
-        norms: dict[str, Part] = {"q_norm": Gain(dims.key), "k_norm": Gain(dims.key)}
         return {
-            "q_proj": Linear(d, keys),
-            "k_proj": Linear(d, keys),
-            "v_proj": Linear(d, values),
-            "o_proj": Linear(values, d),
-            **(norms if self.norm else {}),
+            **qkv_maps(dims),
+            "o_proj": Linear(dims.value_dim, dims.d),
+            **(qk_gains(dims.key) if self.norm else {}),
         }
 
-    def cached(self, dims: Dims) -> Mapping[str, int]:
-        return {"k": dims.key_dim, "v": dims.value_dim}
-
     def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops
 
-        q, k, v = ops.qkv(layer, x, *((layer.q_norm, layer.k_norm) if self.norm else ()), eps=1e-6)
+        q, k, v = attention_ops.heads_of(layer, x, (layer.q_norm, layer.k_norm) if self.norm else (), EPS)
         return Tokens(q, {"k": k, "v": v}, {})
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
@@ -74,13 +67,12 @@ class StickBreaking(Attention):
 
         import torch
 
-        from madbench.mixers.cd.parts import softplus
-        from madbench.mixers.named import attention_ops as ops
+        from madbench.mixers.named import attention_ops, ops
 
-        z = ops.scores(q, seen["k"], layer.dims.key**-0.5)
+        z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
         last = z.shape[-1] - z.shape[-2] if first is None else first
         last = last if self.current else last - 1  # the last token that the first row sees
-        exponent = z - ops.sums_from_each(softplus(z).tril(last))
+        exponent = z - attention_ops.sums_from_each(ops.softplus(z).tril(last))
         # subnormal weights would make products slow; for tokens that are not seen, the exponent may be positive
         least = SMALLEST_WEIGHT * math.log(torch.finfo(z.dtype).tiny)
         return exponent.clamp(least, 1).exp().tril(last)
@@ -93,18 +85,14 @@ class StickBreaking(Attention):
         heads, key, value = dims.heads, dims.key, dims.value
         k, v, rows = [], [], []
         for t, x_t in enumerate(x):
-            queries, keys, values = (p[f"{side}_proj.weight"] @ x_t for side in "qkv")
-            k.append([])
-            v.append(values.view(heads, value))
+            q, keys, values = (loops.heads_of(p, side, x_t, heads, eps=1e-6) for side in "qkv")
+            k.append(keys)
+            v.append(values)
             outputs = []
             for h in range(heads):
-                q, new = queries[h * key : (h + 1) * key], keys[h * key : (h + 1) * key]
-                if self.norm:
-                    q, new = (loops.normed(each, p[f"{s}_norm.weight"], 1e-6) for s, each in (("q", q), ("k", new)))
-                k[t].append(new)
                 left, o = x.new_ones(()), x.new_zeros(value)
                 for j in range(t if self.current else t - 1, -1, -1):
-                    share = torch.sigmoid(q @ k[j][h] / key**0.5)
+                    share = torch.sigmoid(q[h] @ k[j][h] / key**0.5)
                     o = o + left * share * v[j][h]
                     left = left * (1 - share)
                 outputs.append(o)

@@ -1,7 +1,8 @@
 """The interface of named operators that compute their outputs and all that decoding carries themselves.
 
-Most mix tokens within each channel, without heads, queries and keys. Others have a state of matrices that no recurrence
-of :mod:`madbench.mixers.cd.forms` describes, such as a memory and its momentum.
+Their state has a fixed size, as that of :mod:`madbench.mixers.named.recurrent`, but no recurrence of
+:mod:`madbench.mixers.cd.forms` describes it. Some mix tokens within each channel, without heads, queries and keys.
+Others have several matrices per head, such as a memory and its momentum.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Elementwise(Operator):
+class SelfContained(Operator):
     """A named operator that computes its outputs itself, with one path."""
 
     paths: ClassVar = ("dense",)
-    has_heads: ClassVar = False
 
     @abstractmethod
     def outputs(

@@ -1,4 +1,4 @@
-"""The module of a named operator that computes its outputs itself: within each channel, or from its own matrices."""
+"""The module of every named operator that computes its outputs itself, with a state of fixed size."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.named.elementwise import Elementwise
 from madbench.mixers.named.layer import NamedLayer
+from madbench.mixers.named.self_contained import SelfContained
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Cache:
     carried: Mapping[str, Tensor]  # (B, ...) each, as the operator names them
 
 
-class ElementwiseLayer(NamedLayer):
+class SelfContainedLayer(NamedLayer):
     """A layer whose operator computes its outputs itself. Besides ``reference`` it has one path, ``dense``."""
 
-    operator: Elementwise
+    operator: SelfContained
 
     def compute(self, x: Tensor, path: str) -> Tensor:
         return self.operator.outputs(self, x, None)[0]

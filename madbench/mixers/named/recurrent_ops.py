@@ -1,0 +1,121 @@
+"""Operations of named operators with a state of fixed size, in torch: delta rules, decay, scans and the gated norm."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madbench.mixers.cd.decays import masked_exp
+from madbench.mixers.cd.forms import Dynamics
+from madbench.mixers.cd.parts import softplus, split_heads
+from madbench.mixers.linear_maps import project
+from madbench.mixers.named.ops import (
+    Carried,
+    convolve_silu,
+    linear_in_float32,
+    merge_heads,
+    norm,
+    unit,
+    wide_heads,
+    write,
+)
+from madbench.mixers.precision import without_autocast
+from madbench.mixers.tracing import is_symbolic
+
+
+def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
+    """Convolved q, k and v (B, T, .) after SiLU, and the ``windows`` (B, 3, .) of their inputs."""
+    sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
+    taps = torch.cat([conv.weight.squeeze(1) for conv in (layer.q_conv1d, layer.k_conv1d, layer.v_conv1d)])
+    mixed, carried = convolve_silu(torch.cat(sides, dim=-1), taps, None, carried)
+    q, k, v = mixed.split([side.shape[-1] for side in sides], dim=-1)
+    return q, k, v, carried
+
+
+def log_decay(layer: nn.Module, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """log alpha = -e^A_log softplus(logits + dt_bias), and the softplus: (B, T, H n) -> (B, H, T, n) each.
+
+    ``A_log`` has one number per head, and ``dt_bias`` one per logit.
+    """
+    step = split_heads(softplus(logits + layer.dt_bias.to(logits.dtype)), heads)
+    return -layer.A_log.to(logits.dtype).exp().view(heads, 1, 1) * step, step
+
+
+def step_sizes(layer: nn.Module, x: Tensor, neg: bool) -> Tensor:
+    """beta (B, H, rows), which is sigmoid(W_b x) in (0, 1), or twice as large if ``neg``.
+
+    W_b may have several outputs per head. A token then has as many rows.
+    """
+    beta = linear_in_float32(layer.b_proj, x).unflatten(-1, (-1, layer.dims.heads)).flatten(1, 2).mT.sigmoid()
+    return 2 * beta if neg else beta
+
+
+def delta_rule(
+    layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor | None, neg: bool
+) -> Dynamics:
+    """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
+
+    ``log_alpha`` is None if the state does not decay. k, v and ``log_alpha`` may have several rows per token.
+    """
+    dims = layer.dims
+    q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
+    q, k = unit(q) * dims.key**-0.5, unit(k)
+    q = q.repeat_interleave(k.shape[2] // q.shape[2], dim=2) if k.shape[2] != q.shape[2] else q
+    beta = step_sizes(layer, x, neg)
+    return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta)
+
+
+def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
+    """h_t = e^(log_decay_t) h_(t-1) + x_t for each channel: (B, T, C) each.
+
+    ``before`` (B, C) is h before the first row, or None for zero. The rows are joined two by two, four by four and so
+    on: the last h of the first half decays into each row of the second half. No exponent is above zero.
+    """
+    length = x.shape[1]
+    if is_symbolic(length):  # all pairs of rows, because an exported program would fix the number of steps
+        c = log_decay.double().cumsum(1)
+        mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()[..., None]
+        h = (masked_exp((c[:, :, None] - c[:, None]).to(x.dtype), mask) * x[:, None]).sum(2)
+    else:
+        padding = (0, 0, 0, (1 << (length - 1).bit_length()) - length)
+        h, c = F.pad(x, padding), F.pad(log_decay, padding).double().cumsum(1)
+        size = 1
+        while size < h.shape[1]:
+            first, second = h.unflatten(1, (-1, 2, size)).unbind(2)
+            c_first, c_second = c.unflatten(1, (-1, 2, size)).unbind(2)
+            decay = (c_second - c_first[:, :, -1:]).to(x.dtype).exp()
+            h = torch.stack((first, second + decay * first[:, :, -1:]), dim=2).flatten(1, 3)
+            size *= 2
+        h, c = h[:, :length], c[:, :length]
+    return h if before is None else h + c.to(x.dtype).exp() * before[:, None]
+
+
+def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
+    """Inserts a row that writes key (B, H, K) and value (B, H, V) before the rows of d. d must have no mirrors."""
+
+    def before(first: Tensor, rest: Tensor) -> Tensor:
+        return torch.cat((first[:, :, None], rest), dim=2)
+
+    gate = F.pad(d.log_gate, (0, 0, 1, 0))
+    return Dynamics(F.pad(d.q, (0, 0, 1, 0)), before(key, d.k), before(value, d.v), gate, None, None)
+
+
+def same_heads(x: Tensor, heads: int) -> Tensor:
+    """Queries or keys that all heads share: (B, T, n) -> (B, H, T, n), in float32 or wider."""
+    return wide_heads(x, 1).expand(-1, heads, -1, -1)
+
+
+def skip_and_gate(layer: nn.Module, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
+    """(y + D v) SiLU(z) with one D per head, from read-outs y and values v (B, H, T, V) and z (B, T, H V)."""
+    return merge_heads(y + layer.D.to(y.dtype)[:, None, None] * v) * F.silu(z.to(y.dtype))
+
+
+def gated_norm(layer: nn.Module, y: Tensor, gate: Tensor | None, gain: str = "o_norm") -> Tensor:
+    """W_o of the norm per head of y (B, H, T, V), times the gate (B, T, H V) unless it is None.
+
+    ``gain`` is the name of the norm in the layer.
+    """
+    with without_autocast(y):
+        normed = merge_heads(norm(y, layer.get_submodule(gain).weight))
+    return write(layer.o_proj, normed, gate)

@@ -1,0 +1,82 @@
+"""The widths of layers, and the candidates that the budget chooses from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
+
+
+@dataclass(frozen=True)
+class Dims:
+    """The widths of a layer."""
+
+    d: int  # width of the model
+    heads: int
+    key: int  # key channels per head
+    value: int  # value channels per head
+
+    key_dim = property(lambda self: self.heads * self.key, doc="Key channels of all heads.")
+    value_dim = property(lambda self: self.heads * self.value, doc="Value channels of all heads.")
+
+
+def width_steps(d: int) -> tuple[int, ...]:
+    """The steps in which a head's widths are chosen, in order of preference.
+
+    From d 256 up, the first step is 8, which GPUs need for full speed. Finer steps follow for narrow heads, for which
+    multiples of 8 would leave much of the budget unused.
+    """
+    return (WIDE_VO_STEP, 4, 2, 1) if d >= WIDE_MODEL else (1,)
+
+
+def widths(step: int, most: int) -> range:
+    """The multiples of ``step`` up to ``most``, but at least ``step`` itself."""
+    return range(step, max(most, step) + 1, step)
+
+
+def equal_or_wider(d: int, heads: int, step: int, most: int) -> list[Dims]:
+    """Widths with at most ``most`` key channels per head. Values are as wide as keys, or a step wider."""
+    return [Dims(d, heads, width, width + wider) for width in widths(step, most) for wider in (0, step)]
+
+
+def keys_of_half(d: int, heads: int, step: int) -> list[Dims]:
+    """Widths with d / 2 key channels in all heads, and up to twice as many value channels as d."""
+    key = max(1, d // (2 * heads))
+    return [Dims(d, heads, key, value) for value in widths(step, 2 * d // heads)]
+
+
+def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int, int]]:
+    """Pairs of key and value channels per head, with up to twice as many values as keys.
+
+    Values change in steps of ``step``, keys in steps of ``step`` or ``key_step``, whichever is larger.
+    """
+    key_step = max(key_step, step)
+    keys = widths(key_step, d // heads)
+    return [(key, value) for key in keys for value in range(2 * key, max(key, 2 * key - 6 * step) - 1, -step)]
+
+
+def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost: int) -> list[Dims]:
+    """Widths in ascending order of parameters. ``key_cost`` and ``value_cost`` count linear maps of keys and of values.
+
+    Values are 1 to 3 times as wide as keys. Among equal costs, values nearest to twice the keys come last, because the
+    last that fits is taken. Keys change in half steps.
+    """
+    key_step = max(1, step // 2)
+    keys = range(key_step, max(step, d // heads) + 1, key_step)
+    pairs = [(key, value) for key in keys for value in range(step, 3 * key + 1, step) if value >= key]
+    pairs.sort(key=lambda pair: (key_cost * pair[0] + value_cost * pair[1], -abs(pair[1] - 2 * pair[0])))
+    return [Dims(d, heads, key, value) for key, value in pairs]
+
+
+def even_keys(d: int, heads: int, step: int) -> list[Dims]:
+    """Widths with an even number of key channels, in ascending order of keys plus values.
+
+    Values are a step narrower than keys, as wide, or slightly wider.
+    """
+    key_step = max(2, step)
+    pairs = (
+        (key, value)
+        for key in widths(key_step, 2 * d // heads)
+        for value in range(key - step, key + 2 * key_step - step, step)
+    )
+    return [Dims(d, heads, key, value) for key, value in pairs if value > 0]
