@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from madbench.jobs import Job
 from madbench.labels import family_name, reading_problem
 from madbench.suites import suites
+from madbench.suites.base import Suite
+from madbench.suites.tokens import TokenProfile
 from madbench.tasks import broken_tasks
 
 _SETTING_CHANGES: dict[str, str] = {}
@@ -26,4 +30,13 @@ def _setting_change(job: Job) -> list[str]:
     suite = suites().get(job.suite)
     if suite is None or reading_problem(job.label) or job.task in broken_tasks() or job.task not in suite.tasks():
         return [f"{key}={value}" for key, value in job.setting.items()]
-    return suite.job_setting(job)
+    name, *changes = suite.job_setting(job)
+    return [_nearest_of_equal_settings(suite, job, name), *changes]
+
+
+def _nearest_of_equal_settings(suite: Suite, job: Job, name: str) -> str:
+    """The nearest profile if its setting of the job's task is that of the profile ``name``; otherwise ``name``."""
+    nearest, _ = suite.nearest(job, most_changes=math.inf)
+    profiles = [suite.shipped().get(each) for each in (name, nearest)]
+    settings = [each.settings(job.task) for each in profiles if isinstance(each, TokenProfile)]
+    return nearest if len(settings) == 2 and settings[0] == settings[1] else name

@@ -132,6 +132,16 @@ def test_runs_of_one_setting_say_in_which_other_settings_they_differ(listed, tmp
     assert sorted(row["setting_change"] for row in rows) == ["quick", "quick training.epochs=77"]
 
 
+@pytest.mark.parametrize("profile", ["evening", "evening-4"])
+def test_runs_show_their_own_profile_where_another_has_the_same_setting(listed, tmp_path, profile):
+    store = Store.open(tmp_path / "store")
+    for changes in ([], ["training.batch_size=8"]):
+        [job] = MAD.jobs(["S-p"], MAD.Profile.load(profile, changes), tasks=["compression"], seeds=[0])
+        store.finish(job, Record("finished", {"accuracy": 0.5}))
+    rows = listed("runs", "--results", store.root)
+    assert sorted(row["setting_change"] for row in rows) == [profile, f"{profile} training.batch_size=8"]
+
+
 def test_runs_of_a_task_that_is_not_installed_are_listed_with_their_setting(listed, tmp_path):
     store = Store.open(tmp_path / "store")
     store.finish(replace(mad_job("S"), task="forgotten", setting={"seq_len": 8}), Record("finished", {"accuracy": 0.5}))
