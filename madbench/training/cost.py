@@ -59,12 +59,14 @@ def peak_memory_bytes(job: Job, micro_batch: int) -> int:
 
     Counts parameters, gradients, the optimizer's moments (AdamW has two, Muon one) and activations of one process,
     without ``torch.compile``, exactly as torch allocates them. The process itself, the allocator's reserve and the
-    workspace inside an operation are not included; :mod:`madbench.execute.slots` has their size on a CPU. Only models
-    of two and three blocks are run, or of two and three patterns of a hybrid: every further one adds as much as the
-    third.
+    workspace inside an operation are not included; :mod:`madbench.execute.slots` has their size on a CPU. Of a model
+    of more than five blocks, only models of two and three blocks are run, or of two and three patterns of a hybrid:
+    every further one adds as much as the third. Jobs that differ only in seed, learning rate and weight decay are run
+    once.
     """
     period, depth = block_period(job.label), getattr(job.model, "n_layer", 1)
-    if depth <= 3 * period:
+    job = replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0)
+    if depth <= 5 * period:  # two and three blocks would take as long
         return _peak_memory_bytes(job, micro_batch)
     depths = 2 * period, 3 * period
     two, three = (_peak_memory_bytes(replace(job, model=replace(job.model, n_layer=n)), micro_batch) for n in depths)
@@ -72,6 +74,16 @@ def peak_memory_bytes(job: Job, micro_batch: int) -> int:
 
 
 def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
+    key = f"{micro_batch} {job!r}"
+    if key not in _PEAKS:
+        _PEAKS[key] = _run_without_data(job, micro_batch)
+    return _PEAKS[key]
+
+
+_PEAKS: dict[str, int] = {}
+
+
+def _run_without_data(job: Job, micro_batch: int) -> int:
     size = size_of(job)
     with FakeTensorMode():
         network = _network(job)

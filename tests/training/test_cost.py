@@ -106,7 +106,7 @@ def test_parameters_are_those_of_the_built_model(label):
 @pytest.mark.slow
 @pytest.mark.parametrize(("label", "micro_batch", "precision"), [("S", 4, "bfloat16"), ("G-cg-q-12o", 2, "float32")])
 def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_batch, precision):
-    job = text_job(label, replace(MODEL, n_layer=5), replace(TRAINING, precision=precision))
+    job = text_job(label, replace(MODEL, n_layer=6), replace(TRAINING, precision=precision))
     model, tokens = LANGUAGE.Trial.build(job), torch.zeros(micro_batch, 24, dtype=torch.long)
     with PeakMemory() as memory:
         for _ in range(4 // micro_batch):
@@ -115,6 +115,24 @@ def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_ba
             loss.backward()
     parameters = 4 * sum(p.numel() for p in model.parameters())
     assert peak_memory_bytes(job, micro_batch) == pytest.approx(3 * parameters + memory.peak, rel=0.01)
+
+
+def test_jobs_of_one_shape_are_run_without_data_once(monkeypatch):
+    made = []
+    random_batch = LANGUAGE.Trial.random_batch
+
+    def counted(*inputs):
+        made.append(inputs)
+        return random_batch(*inputs)
+
+    monkeypatch.setattr(LANGUAGE.Trial, "random_batch", counted)
+    job = text_job(model=replace(MODEL, d_model=16, n_layer=1))
+    others = [replace(job, seed=seed, training=replace(job.training, learning_rate=seed / 1e4)) for seed in (1, 2)]
+    assert len({peak_memory_bytes(each, 3) for each in (job, *others)}) == 1 == len(made)
+    assert peak_memory_bytes(job, 2) < peak_memory_bytes(job, 3)
+    deeper = replace(job, model=replace(job.model, n_layer=2))
+    assert peak_memory_bytes(deeper, 3) > peak_memory_bytes(job, 3)
+    assert len(made) == 3
 
 
 @pytest.mark.slow
