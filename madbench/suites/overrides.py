@@ -17,6 +17,8 @@ from madbench.suites.planning import check_count, stored_code, unique
 from madbench.suites.profile import Profile
 
 MOST_NAMED = 4  # most labels in a message
+TOKEN_COUNTS = ("window",)
+"""Settings of mixers that count tokens. A value above the number of tokens has the effect of that number."""
 
 
 @dataclass(frozen=True)
@@ -129,17 +131,21 @@ def _why_unread(profile: Profile, word: str, label: str) -> str:
 
 
 def _canonical_overrides(words: Sequence[str], jobs: Iterable[Job], canonical: Callable[[Job], Job]) -> dict[str, str]:
-    """The overrides of training settings whose value is canonical in no job, each with its canonical form.
+    """The overrides of numbers whose value is canonical in no job, each with its canonical form.
 
-    A canonical value of 0 stands for a value that depends on other settings. Both forms are then accepted.
+    These are training settings, and the settings of mixers that count tokens. A canonical value of 0 stands for a value
+    that depends on other settings. Both forms are then accepted.
     """
-    trainings = [(vars(job.training), vars(canonical(job).training)) for job in jobs] if words else []
+    forms = [(job, canonical(job)) for job in jobs] if words else []
+    trainings = [(vars(job.training), vars(form.training)) for job, form in forms]
+    mixers = [(job.mixer, form.mixer) for job, form in forms]
     others = {}
     for word in words:
         key, value = parse_override(word)
         section, _, name = key.rpartition(".")
-        if section.endswith("training") and (number := _number(value)) is not None:
-            values = [own[name] for settings, own in trainings if settings[name] == number]
+        pairs = trainings if section.endswith("training") else mixers if name in TOKEN_COUNTS else []
+        if (number := _number(value)) is not None:
+            values = [own[name] for settings, own in pairs if settings.get(name) == number and name in own]
             if values and number not in values and max(values):
                 others[word] = f"{key}={max(values):g}"
     return others
@@ -184,4 +190,5 @@ def _canonical_mixer(
     read: dict[str, Any] = {}
     for mixer, _ in mixers.kinds:
         read |= effective_settings(mixer, values)
+    read |= {name: min(read[name], max_len) for name in TOKEN_COUNTS if name in read}
     return {"ranks": mixers.ranks, **{name: read[name] for name in read if name not in unused}}

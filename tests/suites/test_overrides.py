@@ -278,6 +278,24 @@ def test_values_up_to_the_last_one_that_decides_something_are_other_jobs(tiny):
     assert len({job.id for job in jobs}) == len(jobs) == len({repr(what_is_trained(job)) for job in jobs})
 
 
+def test_a_window_beyond_every_input_is_refused(tiny):
+    length = MAD.Profile.load(tiny).settings("memorization")[0]["seq_len"]
+    longest = f"model.window={length}"
+    for labels in (["S-pw"], ["S", "R-w-q-12"], ["S/S-w"]):
+        with pytest.raises(ConfigError, match=SAME) as caught:
+            plan(tiny, labels, f"model.window={length + 1}")
+        assert str(caught.value).endswith(longest)
+        assert plan(tiny, labels, longest)[-1].mixer["window"] == length
+    with pytest.raises(ConfigError, match="model.window has no effect on 'S-p'"):
+        plan(tiny, ["S-p"], f"model.window={length + 1}")
+
+
+def test_a_window_beyond_the_inputs_of_one_task_alone_is_not_refused(tiny):
+    short, window = "tasks.memorization.setting.seq_len=12", "model.window=16"
+    profile = MAD.Profile.load(tiny, [short, "tasks.compression.setting.seq_len=24", window])
+    assert {job.mixer["window"] for job in MAD.jobs(["S-w"], profile, tasks=["memorization", "compression"])} == {16}
+
+
 def test_a_batch_that_holds_all_examples_of_one_task_alone_is_not_refused(tiny):
     larger = "tasks.compression.setting.num_train_examples=100"
     profile = MAD.Profile.load(tiny, [larger, "training.batch_size=64"])
