@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from madbench.analysis.inference import LEVEL, Terms, terms_of_mean
+from madbench.analysis.inference import LEVEL, Terms, step_down, terms_of_mean
 from madbench.analysis.samples import samples_of
 from madbench.analysis.stored import Selection
 from madbench.suites import main_suite
@@ -95,21 +95,15 @@ def _added(first: Terms, second: Terms) -> Terms:
     return Terms.joined(every)
 
 
-def holm(p: np.ndarray) -> np.ndarray:
-    """Holm's adjustment over the last two axes of (tables, rivals, columns)."""
-    flat = p.reshape(len(p), -1)
-    order = np.argsort(flat, axis=-1)
-    counts = np.arange(flat.shape[-1], 0, -1)
-    adjusted = np.empty_like(flat)
-    ranked = np.maximum.accumulate(np.take_along_axis(flat, order, -1) * counts, axis=-1)
-    np.put_along_axis(adjusted, order, np.minimum(ranked, 1.0), -1)
-    return adjusted.reshape(p.shape)
+def adjusted(p: np.ndarray) -> np.ndarray:
+    """p-values (tables, rivals, columns) with Holm's adjustment over all tests of each table."""
+    return step_down(p.reshape(len(p), -1)).reshape(p.shape)
 
 
 def false_tables(first: np.ndarray, rivals: np.ndarray, method: str) -> float:
     """The share of tables of equal labels with a significant difference."""
     _, p = p_values(first, rivals, method)
-    return float((holm(p) <= LEVEL).any(axis=(1, 2)).mean())
+    return float((adjusted(p) <= LEVEL).any(axis=(1, 2)).mean())
 
 
 # Real seeds
@@ -161,7 +155,7 @@ def power(labels: np.ndarray, n: int, count: int, tables: int, method: str, seed
         gaps = means[others] - means[i]
         is_true = np.abs(gaps) > CLEAR * np.sqrt(errors[others] + errors[i])
         estimate, p = p_values(mixed[:, i], mixed[:, others], method)
-        each = holm(p) if count > 1 else np.stack([holm(p[:, [k]])[:, 0] for k in range(len(others))], axis=1)
+        each = adjusted(p) if count > 1 else np.stack([adjusted(p[:, [k]])[:, 0] for k in range(len(others))], axis=1)
         is_found = (each <= LEVEL) & (np.sign(estimate) == np.sign(gaps))
         found.append(is_found[:, is_true])
     return float(np.mean(np.concatenate([x.ravel() for x in found])))

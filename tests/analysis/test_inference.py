@@ -25,6 +25,7 @@ from madbench.analysis.inference import (
     difference,
     holm,
     not_best,
+    step_down,
     terms_of_mean,
 )
 from madbench.analysis.power import power_at, seeds_needed
@@ -162,6 +163,8 @@ def test_holm_multiplies_the_k_th_smallest_by_what_is_left_and_never_falls():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.02, math.nan, 0.03])[::2] == pytest.approx([0.04, 0.04])
     assert holm([]) == []
+    families = np.array([[0.01, 0.04, 0.03], [0.02, math.nan, 0.03], [0.9, 0.9, 0.2]])
+    assert np.array_equal(step_down(families), [holm(family) for family in families.tolist()], equal_nan=True)
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))

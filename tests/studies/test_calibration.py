@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from madbench.analysis.inference import Sample, Scale, difference
-from madbench.analysis.inference import holm as holm_of_madbench
+from madbench.analysis.inference import Sample, Scale, difference, holm
 from madbench.store.archive import unpack
 from madbench.store.runs import Store
 
@@ -39,8 +38,8 @@ def test_many_tables_at_once_have_the_p_values_of_samples(study):
             found = difference(sample(values[table, 1 + rival], column), sample(values[table, 0], column))
             at = table, rival, column
             assert (estimates[at], p_values[at]) == (pytest.approx(found.estimate), pytest.approx(found.p))
-    adjusted = study.holm(p_values)
-    assert adjusted[0].ravel() == pytest.approx(holm_of_madbench(p_values[0].ravel().tolist()))
+    adjusted = study.adjusted(p_values)
+    assert adjusted[0].ravel() == pytest.approx(holm(p_values[0].ravel().tolist()))
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from madbench.analysis.inference.differences import (
     difference,
     equivalence,
 )
-from madbench.analysis.inference.many import Rank, holm, not_best, ranks
+from madbench.analysis.inference.many import Rank, holm, not_best, ranks, step_down
 from madbench.analysis.inference.sample import LEAST_SEEDS, SETTLING_SEEDS, UNLEARNED_SHARE, Sample, Scale
 from madbench.analysis.inference.variance import (
     LEVEL,
@@ -62,5 +62,6 @@ __all__ = [
     "not_best",
     "planned_terms",
     "ranks",
+    "step_down",
     "terms_of_mean",
 ]

@@ -28,17 +28,35 @@ def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashabl
     >>> holm([0.01, 0.04, 0.03], groups=["a", "a", "b"])
     [0.02, 0.06, 0.06]
     """
-    adjusted = np.array(p_values, dtype=float)
-    order = np.argsort(adjusted)[: np.count_nonzero(~np.isnan(adjusted))]  # NaN sorts last
-    names = range(len(adjusted)) if groups is None else groups
-    left = Counter(names[i] for i in order)
-    factors = []
-    for i in order:
-        factors.append(len(left))
-        left -= Counter([names[i]])
-    multiplied = adjusted[order] * np.array(factors) / share
-    adjusted[order] = np.minimum(np.maximum.accumulate(multiplied), 1.0)
-    return adjusted.tolist()
+    values = np.array(p_values, dtype=float)
+    return step_down(values, share, None if groups is None else _groups_left(values, groups)).tolist()
+
+
+def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | None = None) -> np.ndarray:
+    """:func:`holm` of each family along the last axis of an array.
+
+    ``factors`` are those of the p-values in ascending order, by default Holm's m, m - 1, and so on down to 1.
+    """
+    order = np.argsort(p_values, axis=-1)  # NaN sorts last
+    if factors is None:
+        tested = np.count_nonzero(~np.isnan(p_values), axis=-1, keepdims=True)
+        factors = tested - np.arange(p_values.shape[-1])
+    multiplied = np.take_along_axis(p_values, order, axis=-1) * factors / share
+    adjusted = np.empty_like(p_values)
+    np.put_along_axis(adjusted, order, np.minimum(np.maximum.accumulate(multiplied, axis=-1), 1.0), axis=-1)
+    return adjusted
+
+
+def _groups_left(p_values: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
+    """The number of groups with an unrejected hypothesis, before each p-value in ascending order is rejected."""
+    order = np.argsort(p_values)
+    tested = [groups[i] for i in order if not np.isnan(p_values[i])]
+    left = Counter(tested)
+    factors = np.zeros(len(order))
+    for place, group in enumerate(tested):
+        factors[place] = len(left)
+        left -= Counter([group])
+    return factors
 
 
 @dataclass(frozen=True)
