@@ -1,4 +1,4 @@
-"""The cost of a change: a copy of madbench gets a letter, a task, a family, a suite, a paper and a module.
+"""The cost of a change: a copy of madbench gets a letter, an operator, a task, a family, a suite and more.
 
 The files that are edited and added are counted, and the copy is used in a process of its own.
 """
@@ -16,6 +16,7 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+OPERATORS = "madbench/mixers/named/operators"
 PARTS = ("madbench", "tasks", "variants", "tests", "pyproject.toml")
 LETTER = {
     "grammar.py": {
@@ -153,6 +154,22 @@ def test_a_family_costs_a_folder(clone):
     assert not clone.edited and {Path(name).parent.name for name in clone.added} == {"lin"}
     assert "lin" in clone.run("-m", "madbench", "ls", "families")
     assert "2 labels" in clone.run("-m", "madbench", "verify", "lin:elu-g", "lin:id")
+
+
+def test_a_named_operator_costs_its_file_and_a_line_of_the_list(clone):
+    """The line is an import and an entry. The tests of all operators check it, too."""
+    clone.add(ROOT / "tests/added_operator.py", f"{OPERATORS}/added.py")
+    listed = clone.root / OPERATORS / "__init__.py"
+    text = listed.read_text(encoding="utf-8")
+    where = "from madbench.mixers.named.operators"
+    for before, line in {f"{where}.comba": f"{where}.added import Added\n", "    Comba,\n": "    Added,\n"}.items():
+        assert text.count(before) == 1
+        text = text.replace(before, line + before)
+    listed.write_text(text, encoding="utf-8")
+    assert clone.edited == {f"{OPERATORS}/__init__.py"} and clone.added == {f"{OPERATORS}/added.py"}
+    assert "2 labels" in clone.run("-m", "madbench", "verify", "Added", "Added!")
+    assert "S_t = S_(t-1) + k_t v_t^T" in clone.run("-m", "madbench", "explain", "Added")
+    clone.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/mixers/named/test_named.py", "-k", "Added")
 
 
 def test_a_suite_costs_a_folder_beside_its_tasks(clone):
