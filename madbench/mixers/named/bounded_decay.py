@@ -27,6 +27,10 @@ class BoundedDecay(Operator):
 
     bound: bool = False
 
+    differs: ClassVar = (
+        "Without an argument the decay has no lower bound, as in the library's layer by itself. The library's language "
+        "model has bounds that are those of (bound) before training, and learns them as parameters of the model."
+    )
     meanings: ClassVar = {"bound": "the decay of layer l = 0, 1, ... of L is at least l / L"}
     takes_layer = property(lambda self: self.bound)
 

@@ -32,9 +32,8 @@ class HGRN(bounded_decay.BoundedDecay, SelfContained):
     source: ClassVar = "Qin et al. 2023, arXiv 2311.04823"
     library: ClassVar = "HGRNAttention"
     differs: ClassVar = (
-        "As in the library, h is real, and in the paper it is complex with a learned phase. Without an argument the "
-        "decay has no lower bound, as in the library's layer by itself. The library's language model has bounds that "
-        "are those of (bound) before training, and learns them as parameters of the model."
+        "As in the library, h is real, and in the paper it is complex with a learned phase. "
+        + bounded_decay.BoundedDecay.differs
     )
     parameters: ClassVar = "4*d*V + V"
     state: ClassVar = "V"

@@ -31,9 +31,8 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
     source: ClassVar = "Qin et al. 2024, arXiv 2404.07904"
     library: ClassVar = "HGRN2Attention"
     differs: ClassVar = (
-        "Without an argument the decay has no lower bound, as in the library's layer by itself. The library's language "
-        "model has bounds that are those of (bound) before training, and learns them as parameters of the model. Its "
-        "layer has d // K heads, so it has none with K below d / H at some sizes, as at d 1024 with 32 heads."
+        f"{bounded_decay.BoundedDecay.differs} Its layer has d // K heads, so it has none with K below d / H at some "
+        "sizes, as at d 1024 with 32 heads."
     )
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + H*V"
     state: ClassVar = "H*K*V"
