@@ -23,6 +23,7 @@ from madbench.mixers.decoding import decode_rest
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.parts import Projected, rotary_angles
+from madbench.mixers.srg.step_weights import Ahead, StepWeights, step_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,17 +55,16 @@ class Decodable(Protocol):
         self,
         x: Tensor,
         position: int,
-        before: Tensor | None = None,
-        angles: tuple[Tensor, Tensor] | None = None,
+        ahead: Ahead | None = None,
     ) -> Projected: ...
 
     def for_each_head(self, p: Projected) -> Projected: ...
 
-    def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor: ...
+    def attend(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor: ...
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor: ...
 
-    def read_out(self, o: Tensor, x: Tensor) -> Tensor: ...
+    def read_out(self, o: Tensor, x: Tensor, ahead: Ahead | None = None) -> Tensor: ...
 
 
 @dataclass
@@ -86,6 +86,7 @@ class Cache:
     position: int  # number of tokens decoded so far; exceeds the number of rows with w, or if the cache slides
     left: int = 0  # number of tokens that have left the window of w; in the position layout they keep slots
     angles: tuple[Tensor, Tensor] | None = None  # cosines and sines of RoPE for ANGLES positions around the newest
+    weights: StepWeights | None = None  # of the mixer
 
     @property
     def k(self) -> Tensor:
@@ -99,7 +100,7 @@ class Cache:
 
     @property
     def numbers(self) -> int:
-        """The number of elements in the cache, without free rows of the storage and without angles."""
+        """The number of elements in the cache, without free rows of the storage, angles and weights."""
         return self.k.numel() + self.v.numel() + (0 if self.inputs is None else self.inputs.numel())
 
 
@@ -111,7 +112,9 @@ def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, C
     whole = x[:, : mixer.max_len] if slide else x  # every later row sees another window, and takes a step
     projected = mixer.project(whole, 0)
     rows = mixer(whole, projected)
-    cache = _extend(_empty_cache(mixer, whole), mixer, whole, projected, slide)
+    cache = _with_weights(_empty_cache(mixer, whole), mixer)
+    inputs = whole if cache.inputs is None else torch.cat((cache.inputs, whole), dim=1)
+    cache = _extend(cache, mixer, inputs, projected, slide)
     return decode_rest(functools.partial(step, mixer), rows, cache, x[:, whole.shape[1] :], slide)
 
 
@@ -122,11 +125,13 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
         raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
     if cache and len(x) != len(cache.storage.k):
         raise TrainingError(f"{mixer.variant}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
-    row, cache = x[:, None], _with_angles(cache or _empty_cache(mixer, x[:, None]), mixer)
+    row = x[:, None]
+    cache = _with_weights(_with_angles(cache or _empty_cache(mixer, row), mixer), mixer)
     at = cache.position % ANGLES
     angles = cache.angles and tuple(each[at : at + 1] for each in cache.angles)
-    projected = mixer.project(row, cache.position, cache.inputs, angles)
-    cache = _extend(cache, mixer, row, projected, slide)
+    ahead = cache.weights.of_token(row, cache.inputs, angles)
+    projected = mixer.project(row, cache.position, ahead)
+    cache = _extend(cache, mixer, ahead.rows, projected, slide)
     k, v = cache.k, cache.v
     if cache.left and mixer.variant.has_mixing and not mixer.has_slots_of_window:
         k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # tokens that have left keep their slots
@@ -134,8 +139,8 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
     if mixer.uses_sdpa and not (mixer.variant.base == "D" or mixer.variant.sink):
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
     else:
-        o = mixer.attend(seen, seen.k.shape[2] - 1, is_step=True)
-    return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row)[:, 0], cache
+        o = mixer.attend(seen, seen.k.shape[2] - 1, step=cache.weights)
+    return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row, ahead)[:, 0], cache
 
 
 def _check_causal(mixer: Decodable) -> None:
@@ -159,13 +164,20 @@ def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 
-def _extend(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bool) -> Cache:
-    """Adds the tokens x (B, M, D), projected to ``new``, to the cache.
+def _with_weights(cache: Cache, mixer: Decodable) -> Cache:
+    """Adds the weights of steps to the cache. With gradients every step computes them, since they are in its graph."""
+    if cache.weights and not torch.is_grad_enabled():
+        return cache
+    return replace(cache, weights=step_weights(mixer))
+
+
+def _extend(cache: Cache, mixer: Decodable, inputs: Tensor, new: Projected, slide: bool) -> Cache:
+    """Adds M tokens, projected to ``new``, to the cache. ``inputs`` (B, at least M, D) ends with the tokens.
 
     With ``slide`` only the newest ``max_len`` tokens are kept, and with w only the newest w tokens.
     """
-    storage, end = cache.storage, cache.rows.stop
-    kept, total = end - cache.rows.start, cache.left + end - cache.rows.start + x.shape[1]
+    storage, end, added = cache.storage, cache.rows.stop, new.k.shape[2]
+    kept, total = end - cache.rows.start, cache.left + end - cache.rows.start + added
     total = min(total, mixer.max_len) if slide else total
     mixer.check_length(total)
     if mixer.window:
@@ -184,8 +196,6 @@ def _extend(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bo
         storage, end = Storage(k, v, kept), kept
     storage.used = end + count
     storage.k[:, :, end : storage.used], storage.v[:, :, end : storage.used] = new.k, new.v
-    inputs = cache.inputs
-    if inputs is not None:
-        inputs = torch.cat((inputs, x), dim=1)[:, -inputs.shape[1] :]
-    rows, position = slice(end - kept, storage.used), cache.position + x.shape[1]
-    return Cache(storage, rows, inputs, position, total - kept - count, cache.angles)
+    before = None if cache.inputs is None else inputs[:, -cache.inputs.shape[1] :]
+    rows, position = slice(end - kept, storage.used), cache.position + added
+    return Cache(storage, rows, before, position, total - kept - count, cache.angles, cache.weights)

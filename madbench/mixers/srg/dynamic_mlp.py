@@ -41,6 +41,7 @@ from madbench.mixers.srg.parts import (
 )
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
+from madbench.mixers.srg.step_weights import Ahead, StepWeights
 from madbench.mixers.start import redraw_parts
 from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
 
@@ -289,8 +290,9 @@ class DynamicMLP(nn.Module):
         Theorem 2.3). Exceptions are labels with c, whose convolution reads inputs before the window, and labels whose
         scores depend on absolute positions, because a gate follows RoPE or ``rope`` is ``mispaired``.
 
-        Without gradients (``torch.inference_mode()``) the memory of the cache is extended in place. With gradients
-        every step copies it.
+        Without gradients (``torch.inference_mode()``) the memory of the cache is extended in place, and the weights of
+        gates and mixings are those at the start of the text. With gradients every step copies the memory and reads the
+        weights.
         """
         return decoding.step(self, x, cache, slide)
 
@@ -394,20 +396,19 @@ class DynamicMLP(nn.Module):
         self,
         x: Tensor,
         position: int,
-        before: Tensor | None = None,
-        angles: tuple[Tensor, Tensor] | None = None,
+        ahead: Ahead | None = None,
     ) -> Projected:
         """Projects x (B, T, D) to queries, keys, values and mixing strengths. The first token is at ``position``.
 
-        With m there is one key and value per group of heads (:meth:`for_each_head` repeats them). ``before`` are the
-        preceding inputs (B, taps - 1, D), for a convolution. ``angles`` are the RoPE angles of the positions, if they
-        are already computed.
+        With m there is one key and value per group of heads (:meth:`for_each_head` repeats them). ``ahead`` are the
+        values of x that a decoding step has already computed.
         """
         k_in = v_in = x
+        known = ahead.outputs if ahead else {}
         if self.k_conv:
-            k_in, v_in = self.k_conv(x, before), self.v_conv(x, before)
+            k_in, v_in = ahead.inputs if ahead else (self.k_conv(x), self.v_conv(x))
         if self.k_conv or x.shape[1] == 1:  # for one row, reading the weights dominates, so they are not concatenated
-            q, k, v = self.q(x), self.k(k_in), self.v(v_in)
+            q, k, v = known["q"] if known else self.q(x), self.k(k_in), self.v(v_in)
         else:
             q, k, v = project(x, self.q, self.k, self.v)
         if self.v_down:
@@ -415,7 +416,9 @@ class DynamicMLP(nn.Module):
         q, k = _split_heads(q, self.query_heads), _split_heads(k, self.allocation.key_heads)
         v = _split_heads(v, self.allocation.value_heads)
         q, k = _normalized(self.q_norm, q), _normalized(self.k_norm, k)
-        gate = torch.sigmoid(_split_heads(self.qk_gate(x), self.query_heads)) if self.qk_gate else None
+        gate = None
+        if self.qk_gate:
+            gate = _split_heads(_sigmoid(self.qk_gate, x, known.get("qk_gate")), self.query_heads)
         unturned = q if gate is None else q * gate
         to_registers = None
         if self.registers is not None:
@@ -425,15 +428,16 @@ class DynamicMLP(nn.Module):
         if not self.variant.rope:
             q = unturned
         else:
-            where = (position, self.rope, angles or rotary_angles(k[..., : self.rotated], position))
+            angles = ahead.angles if ahead else rotary_angles(k[..., : self.rotated], position)
+            where = (position, self.rope, angles)
             is_before_gate = gate is not None and self.rope_order == "before_gate"
             q = rotate(q, *where) * gate if is_before_gate else rotate(unturned, *where)
             k = rotate(k, *where)
-        s1 = self.mix1.strengths(x) if self.mix1 else None
-        s2 = self.mix2.strengths(x) if self.mix2 else None
+        s1 = self.mix1.strengths(x, known.get("mix1.gate")) if self.mix1 else None
+        s2 = self.mix2.strengths(x, known.get("mix2.gate")) if self.mix2 else None
         contrast = None
         if self.contrast_gate:
-            contrast = torch.sigmoid(self.contrast_gate(x)).transpose(1, 2)[..., None]
+            contrast = _sigmoid(self.contrast_gate, x, known.get("contrast_gate")).transpose(1, 2)[..., None]
         return Projected(q, k, v, s1, s2, to_registers, contrast)
 
     def for_each_head(self, p: Projected) -> Projected:
@@ -481,14 +485,14 @@ class DynamicMLP(nn.Module):
         last = self._last_token(first_row, p)
         return append_slots(visible, registers, last).tril(last + self.register_slots)
 
-    def _scores(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+    def _scores(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
         """Scores (B, H_q, M, W + registers). Undefined in slots that a row cannot see. With w and o, W is at most w."""
         q = p.q * self.scale if self.variant.has_softmax else p.q
-        if self.by_lag and self.causal and not is_step:
+        if self.by_lag and self.causal and not step:
             z = lag_scores(q, p.k)
             z = z[..., : self.window] if self.window else z
         else:
-            z = self._by_slot(q @ p.k.transpose(-1, -2), first_row, is_step)
+            z = self._by_slot(q @ p.k.transpose(-1, -2), first_row, step)
         if p.to_registers is None:
             return z
         to_registers = p.to_registers * self.scale
@@ -496,11 +500,11 @@ class DynamicMLP(nn.Module):
             return torch.cat((to_registers, z), dim=-1)
         return append_slots(z, to_registers, self._last_token(first_row, p))
 
-    def _by_slot(self, z: Tensor, first_row: int, is_step: bool) -> Tensor:
+    def _by_slot(self, z: Tensor, first_row: int, step: StepWeights | None) -> Tensor:
         """Converts z (B, heads, M, W) between positions and slots, for a step or for rows that see all tokens."""
-        if not self.by_lag:
+        if not self.by_lag or (step and step.is_reversed):
             return z
-        return z.flip(-1) if is_step else swap_position_and_lag(z, first_row)
+        return z.flip(-1) if step else swap_position_and_lag(z, first_row)
 
     def _split(self, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
         """Splits slots into those of tokens and of registers. ``last`` is the last token that the first row sees."""
@@ -508,31 +512,38 @@ class DynamicMLP(nn.Module):
             return w[..., self.register_slots :], w[..., : self.register_slots]
         return split_slots(w, self.register_slots, last)
 
-    def _weights(self, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def _weights(
+        self, z: Tensor, p: Projected, seen: Seen, step: StepWeights | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Computes h, a and w of :class:`Maps` from the scores z, and the norm by which a and w must be divided."""
-        h = self.mix1.right(mask_slots(z, seen), p.s1) if self.mix1 else z
+        if step:
+            mix1, mix2 = step.mix1, step.mix2
+        else:
+            mix1, mix2 = self.mix1 and self.mix1.right, self.mix2 and self.mix2.right_transposed
+        h = mix1(mask_slots(z, seen), p.s1) if mix1 else z
         a, norm = activate(self.variant.base, h, seen, self._contrast(p), self.sink)
-        return h, a, mask_slots(self.mix2.right_transposed(a, p.s2), seen) if self.mix2 else a, norm
+        return h, a, mask_slots(mix2(a, p.s2), seen) if mix2 else a, norm
 
-    def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+    def attend(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
         """Attends from rows ``first_row, ...`` to all keys up to the last of them: (B, H, M, V).
 
-        For a step, which has one row, the keys are by position in both layouts. In float16, R, G and L are computed in
-        float32: their scores and activations are divided by the norm only at the end, and may be too small for float16.
+        For a ``step``, which has one row, the keys are by position in both layouts. In float16, R, G and L are computed
+        in float32: their scores and activations are divided by the norm only at the end, and may be too small for
+        float16.
         """
         if self._exceeds_float16(p):
             with without_autocast(p.q):
-                return self.attend(p.in_float32(), first_row, is_step).to(p.q.dtype)
-        seen = self._seen(first_row, p, is_step)
-        *_, w, norm = self._weights(self._scores(p, first_row, is_step), p, seen)
+                return self.attend(p.in_float32(), first_row, step).to(p.q.dtype)
+        seen = self._seen(first_row, p, step is not None)
+        *_, w, norm = self._weights(self._scores(p, first_row, step), p, seen, step)
         last = self._last_token(first_row, p)
         of_tokens, of_registers = self._split(w, last) if self.register_slots else (w, None)
-        if self.by_lag and self.causal and not is_step:
+        if self.by_lag and self.causal and not step:
             slots = p.v.shape[2] - 1
             of_tokens = F.pad(of_tokens, (0, slots - of_tokens.shape[-1])) if self.window else of_tokens
             o = lag_readout(of_tokens, p.v)
         else:
-            o = self._by_slot(of_tokens, first_row, is_step) @ p.v
+            o = self._by_slot(of_tokens, first_row, step) @ p.v
         if of_registers is not None:
             o = o + of_registers @ self._register_values().to(of_registers.dtype)
         return o if norm is None else (o / norm).to(o.dtype)
@@ -581,16 +592,22 @@ class DynamicMLP(nn.Module):
         """With e, removes the component along each token's own value from the readout of the heads, o (B, H, T, V)."""
         return exclude(o, p.v) if self.variant.exclusive else o
 
-    def read_out(self, o: Tensor, x: Tensor) -> Tensor:
+    def read_out(self, o: Tensor, x: Tensor, ahead: Ahead | None = None) -> Tensor:
         """Rows (B, T, D) from the readout of the heads, o (B, H, T, V), gated by the tokens x (B, T, D)."""
+        known = ahead.outputs if ahead else {}
         if self.head_norm:
             o = _normalized(self.head_norm, o, 1 - self.lambda_init)
         if self.head_gate:
-            o = o * torch.sigmoid(self.head_gate(x)).transpose(1, 2)[..., None]
+            o = o * _sigmoid(self.head_gate, x, known.get("head_gate")).transpose(1, 2)[..., None]
         o = o.transpose(1, 2).flatten(-2)
         if self.vo_gate:
-            o = o * torch.sigmoid(self.vo_gate(x))
+            o = o * _sigmoid(self.vo_gate, x, known.get("vo_gate"))
         return self.o(o) + self.o_up(self.o_down(o)) if self.o_down else self.o(o)
+
+
+def _sigmoid(gate: nn.Module, x: Tensor, known: Tensor | None) -> Tensor:
+    """The value of a gate for x, unless it is ``known``."""
+    return torch.sigmoid(gate(x)) if known is None else known
 
 
 def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:
@@ -603,6 +620,8 @@ def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:
     """Splits channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
+    if x.shape[1] == 1:
+        return x.view(len(x), heads, 1, -1)
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 

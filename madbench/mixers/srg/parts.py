@@ -251,9 +251,6 @@ def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Ten
 
     y is (B, heads, M, W), s (B, heads, M, R), ``into`` and ``out_of`` (heads, W, R), and ``gain`` (heads, 1, W).
     """
-    if y.shape[-2] == 1:  # the rows of all sequences form one block, so that the tables are read once
-        y, s = y[:, :, 0].transpose(0, 1), s[:, :, 0].transpose(0, 1)
-        return (y * gain + torch.bmm(torch.bmm(y, into) * s, out_of.mT)).transpose(0, 1)[:, :, None]
     return y * gain + ((y @ into) * s) @ out_of.transpose(-1, -2)
 
 
@@ -282,9 +279,10 @@ class SequenceMixing(nn.Module):
         tables = (self.A, self.B, self.p)
         return tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
 
-    def strengths(self, x: Tensor) -> Tensor:
-        """The strengths s (B, heads, T, R) of the tokens x (B, T, D)."""
-        return torch.sigmoid(self.gate(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+    def strengths(self, x: Tensor, gates: Tensor | None = None) -> Tensor:
+        """The strengths s (B, heads, T, R) of the tokens x (B, T, D). ``gates`` is sigmoid(gate(x)), if it is known."""
+        gates = torch.sigmoid(self.gate(x)) if gates is None else gates
+        return gates.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def right(self, y: Tensor, s: Tensor) -> Tensor:
         """Returns y R, (B, heads, M, W), for y (B, heads, M, W) and s (B, heads, M, R)."""

@@ -176,7 +176,7 @@ def count_short(monkeypatch):
 
 def read_out_past_the_rank(monkeypatch):
     sound = DynamicMLP.read_out
-    monkeypatch.setattr(DynamicMLP, "read_out", lambda self, o, x: sound(self, o, x) + 0.1 * x)
+    monkeypatch.setattr(DynamicMLP, "read_out", lambda self, o, x, *given: sound(self, o, x, *given) + 0.1 * x)
 
 
 def gate_before_rope(monkeypatch):
@@ -190,13 +190,18 @@ def freeze_strengths(monkeypatch):
     monkeypatch.setattr(  # as wide as the rank, which kernels rely on
         SequenceMixing,
         "strengths",
-        lambda self, x: x.new_full((len(x), self.heads, x.shape[1], self.A.shape[-1]), 0.5),
+        lambda self, x, *_: x.new_full((len(x), self.heads, x.shape[1], self.A.shape[-1]), 0.5),
     )
 
 
 def decode_without_position(monkeypatch):
     sound = DynamicMLP.project
-    monkeypatch.setattr(DynamicMLP, "project", lambda self, x, position, before=None, _=None: sound(self, x, 0, before))
+
+    def project(self, x, position, ahead=None):
+        start = self.rotated and ahead and parts.rotary_angles(x[..., : self.rotated], 0)
+        return sound(self, x, 0, ahead and replace(ahead, angles=start))
+
+    monkeypatch.setattr(DynamicMLP, "project", project)
 
 
 def rotate_registers(monkeypatch):
@@ -219,7 +224,7 @@ def adapt_the_input(monkeypatch):
     monkeypatch.setattr(
         DynamicMLP,
         "read_out",
-        lambda self, o, x: self.o(o.transpose(1, 2).flatten(-2)) + self.o_down(x).sum(-1)[..., None],
+        lambda self, o, x, *_: self.o(o.transpose(1, 2).flatten(-2)) + self.o_down(x).sum(-1)[..., None],
     )
 
 
@@ -314,7 +319,7 @@ def keep_the_wrong_inputs(monkeypatch):
 
     def extended(cache, mixer, x, new, slide):
         found = sound(cache, mixer, x, new, slide)
-        return replace(found, inputs=found.inputs.roll(1, 1)) if x.shape[1] > 2 else found
+        return replace(found, inputs=found.inputs.roll(1, 1)) if new.k.shape[2] > 2 else found
 
     monkeypatch.setattr(decoding, "_extend", extended)
 
@@ -324,7 +329,8 @@ def lose_an_odd_prompt(monkeypatch):
 
     def extended(cache, mixer, x, new, slide):
         found = sound(cache, mixer, x, new, slide)
-        return replace(found, position=found.position - (x.shape[1] > 1) * (x.shape[1] % 2))
+        count = new.k.shape[2]
+        return replace(found, position=found.position - (count > 1) * (count % 2))
 
     monkeypatch.setattr(decoding, "_extend", extended)
 
