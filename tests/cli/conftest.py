@@ -7,14 +7,17 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import madbench
 from command_line import Ended, invoke, main, refuse, store
+from madbench.execute import local
 from madbench.jobs import Record
 from madbench.store.runs import Run
 from madbench.suites.mad.suite import MAD
+from madbench.training import cost
 from small_profiles import counts, profile_text, with_setting
 
 __all__ = ["invoke", "main", "refuse", "store"]
@@ -32,6 +35,24 @@ def tiny(tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("profiles") / "tiny.yaml"
     path.write_text(PROFILE)
     return str(path)
+
+
+@pytest.fixture
+def executor(monkeypatch) -> SimpleNamespace:
+    """Stands in for the executor of this machine: the command exits with code 7 in place of training.
+
+    Has the jobs and settings that reached it last. The speed of the machine is not measured either.
+    """
+    reached = SimpleNamespace(jobs=[])
+
+    def run_jobs(groups, store, train, *, on_event, policy, **how):
+        jobs = [job for group in groups for job in group]
+        vars(reached).update(jobs=jobs, store=store, train=train.keywords, policy=policy, **how)
+        sys.exit(7)
+
+    monkeypatch.setattr(local, "run_jobs", run_jobs)
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: 1e-12 for job in jobs})
+    return reached
 
 
 @pytest.fixture

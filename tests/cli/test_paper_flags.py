@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from madbench.cli.paper import paper
-from madbench.execute import local
 from madbench.text.prepare import prepare
-from madbench.training import cost
 
 EITHER = {
     "results": (("--results", "elsewhere"), lambda given: given.store.root == Path("elsewhere")),
@@ -26,10 +23,9 @@ GRID = EITHER | {
     "seeds": (("--seeds", "7-8"), lambda given: {job.seed for job in given.jobs} == {7, 8}),
     "tasks": (("-t", "compression"), lambda given: {job.task for job in given.jobs} == {"compression"}),
     "budget": (("--budget", "paper"), lambda given: {job.budget for job in given.jobs} == {"paper"}),
-    "device": (("--device", "cpu"), lambda given: given.train["device"] == "cpu"),
     "words": (
         ("training.epochs=3", "S"),
-        lambda given: {(job.training.epochs, job.label) for job in given.jobs} == {(3, "S")},
+        lambda given: {(job.training.epochs, job.label) for job in given.jobs} == {(3, "R"), (3, "S")},
     ),
 }
 """By parameter of the verb its words on the command line, and whether what is trained has them."""
@@ -39,34 +35,19 @@ JOBS = EITHER | {
     "words": (("training.steps=3",), lambda given: {job.training.steps for job in given.jobs} == {3}),
 }
 """The same of an item whose runs are no grid."""
-ELSEWHERE = {"context", "yes", "figures", "output", "shape", "printed", "corpus"}
-"""Parameters that other tests are about: of the terminal, of figures, and of language models."""
+ELSEWHERE = {"context", "device", "yes", "figures", "output", "shape", "printed", "corpus"}
+"""Parameters that other tests are about: of the device, of the terminal, of figures, and of language models."""
 
 
 @pytest.fixture
-def given(main, monkeypatch, tmp_path):
-    """The jobs and settings that reach the executor of this machine. Nothing is trained."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})  # takes half a minute
-    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: 1e-10 for job in jobs})
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)  # of which auto makes use
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    found = SimpleNamespace()
-
-    def run_jobs(groups, store, train, *, on_event, policy, **how):
-        jobs = [job for group in groups for job in group]
-        vars(found).update(jobs=jobs, store=store, train=train.keywords, policy=policy, **how)
-        sys.exit(7)
-
-    monkeypatch.setattr(local, "run_jobs", run_jobs)
+def given(main, executor):
+    """``given(*words)``: the jobs and settings that reach the executor of this machine. Nothing is trained."""
 
     def call(*words: str) -> SimpleNamespace:
-        vars(found).clear()
-        found.jobs = []
+        executor.jobs = []
         ended = main("paper", *words, "--yes")
         assert ended.code == (0 if "--dry-run" in words else 7), ended.stderr
-        found.stdout = ended.stdout
-        return found
+        return SimpleNamespace(**vars(executor), stdout=ended.stdout)
 
     return call
 
@@ -79,8 +60,18 @@ def test_every_parameter_has_a_test():
 @pytest.mark.parametrize("name", GRID)
 def test_a_grid_is_trained_as_it_was_asked_for(given, name):
     words, has_them = GRID[name]
-    item = ("hypermlp", "quick", *(("--device", "cpu") if name != "device" else ()))
+    item = ("hypermlp", "quick", "R", "--device", "cpu")
     assert not has_them(given(*item)) and has_them(given(*item, *words))
+
+
+@pytest.mark.slow
+def test_a_grid_is_trained_on_the_device_that_was_asked_for(given, monkeypatch):
+    """On a machine with a GPU, which auto makes use of."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})  # computes on the GPU too
+    item = ("hypermlp", "quick", "R")
+    assert [given(*item, *words).train["device"] for words in ((), ("--device", "cpu"))] == ["cuda", "cpu"]
 
 
 @pytest.mark.slow
@@ -98,7 +89,7 @@ def test_a_corpus_is_that_of_the_language_models(given, monkeypatch, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text(f"# The brown {name} sat by the mill.\n" * 4000)
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "python"))
-    words = ("hypermlp", "table1_language", "--device", "cpu")
+    words = ("hypermlp", "table1_language", "S", "--device", "cpu")
     folders = []
     for more in (("--corpus", str(prepare([str(tmp_path / "hens")], tmp_path / "corpus").folder)), ()):
         (corpus,) = given(*words, *more).train["corpora"].values()

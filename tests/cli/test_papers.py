@@ -24,12 +24,10 @@ from madbench.cli.paper import call_verb
 from madbench.cli.plan import LONG
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, StoreError
-from madbench.execute import local
 from madbench.experiment import prepare
 from madbench.jobs import Record
 from madbench.papers import Paper, built_in, load_paper, loaded_papers
 from madbench.papers.claimed_rows import claims
-from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.papers.making import (
     Made,
     Request,
@@ -400,42 +398,35 @@ def test_a_verb_that_reads_runs_reads_those_of_the_folder(main, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [LONG - 1, LONG + 1])
-def test_a_long_training_is_asked_for_where_somebody_can_answer(main, monkeypatch, seconds):
+def test_a_long_training_is_asked_for_where_somebody_can_answer(main, executor, monkeypatch, seconds):
     rate = [1e-12]
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: rate[0] for job in jobs})
-    monkeypatch.setattr(local, "run_jobs", lambda *_, **__: sys.exit(7))
-    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})  # takes half a minute
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    words = ("paper", "hypermlp", "quick", "--seeds", "7", "--device", "cpu")
+    words = ("paper", "hypermlp", "quick", "S", "--seeds", "7", "--device", "cpu")
     rate[0] *= seconds / json.loads(main(*words, "--dry-run", "-f", "json").stdout)["estimated_seconds"]
     ended = main(*words)
     if seconds > LONG:
-        assert ended.code == 2 and "48 jobs to train, about 10.0 min: give --yes" in ended.stderr
+        assert ended.code == 2 and "6 jobs to train, about 10.0 min: give --yes" in ended.stderr
         assert main(*words, "--yes").code == 7
     else:
         assert ended.code == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "tasks, read",
+    ("item", "tasks", "planned"),
     [
-        ("mad", main_suite().usual_tasks()),
-        ("mad/compression", ("compression",)),
-        ("interactions,compression", ("compression", *INTERACTIONS.tasks())),
-        ("interactions/hunters", ("hunters",)),
+        ("coefficients principle3", "mad", main_suite().usual_tasks()),
+        ("coefficients principle3", "mad/compression", ("compression",)),
+        ("coefficients principle3", "memorization,mad/compression", ("memorization", "compression")),
+        ("interactions worlds", "interactions/hunters", ("hunters",)),
     ],
 )
-def test_an_item_is_asked_for_the_tasks_of_a_suite_by_their_names(main, monkeypatch, tasks, read):
-    asked = []
-
-    class Measure:
-        def plan(self, request):
-            asked.append(request.tasks)
-            raise ConfigError("that is enough")
-
-    monkeypatch.setattr("madbench.cli.paper.measure_of", lambda item: Measure())
-    assert main("paper", "coefficients", "principle3", "-t", tasks).stderr == "that is enough\n"
-    assert asked == [tuple(read)]
+def test_an_item_is_asked_for_the_tasks_of_a_suite_by_their_names(main, executor, item, tasks, planned):
+    ended = main("paper", *item.split(), "-t", tasks, "--dry-run", "-f", "json")
+    plan = json.loads(ended.stdout)
+    rows = plan["cells"] if isinstance(plan, dict) else plan
+    assert {row["task"] for row in rows} == {*planned}
 
 
 def test_the_worlds_of_an_item_may_be_named_by_their_suite(main):

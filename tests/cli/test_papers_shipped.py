@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
+import tarfile
+from pathlib import Path, PurePosixPath
 
 import pytest
 
-from madbench.papers import built_in, load_paper
+from madbench.papers import built_in, load_paper, shipped
 from madbench.papers.making import Request, jobs_of, remembered
 from madbench.papers.shipped import complete_seeds, has_archives, shipped_ids, shipped_state
+from madbench.store.archive import SUFFIX
 
 
 @pytest.fixture
@@ -23,8 +24,25 @@ def fresh(monkeypatch, tmp_path) -> Path:
 @pytest.fixture
 def without_archives(monkeypatch, fresh) -> Path:
     """The same, with an installed wheel in place of a clone."""
-    monkeypatch.setattr("madbench.papers.shipped.MEASURED", fresh / "nowhere")
+    monkeypatch.setattr(shipped, "MEASURED", fresh / "nowhere")
     return fresh
+
+
+@pytest.fixture
+def ship(monkeypatch, fresh):
+    """``ship(name, keeps)``: one archive alone is shipped, with the files for whose paths ``keeps`` is true."""
+
+    def call(name, keeps):
+        archive = shipped.MEASURED / f"{name}{SUFFIX}"
+        monkeypatch.setattr(shipped, "MEASURED", fresh / "measured")
+        part = shipped.MEASURED / f"{name}{SUFFIX}"
+        part.parent.mkdir(parents=True)
+        with tarfile.open(archive) as source, tarfile.open(part, "w:xz", preset=0) as target:
+            for member in source:
+                if keeps(PurePosixPath(member.name)):
+                    target.addfile(member, source.extractfile(member))
+
+    return call
 
 
 @pytest.mark.slow
@@ -56,8 +74,7 @@ def test_the_list_of_a_fresh_clone_has_the_shipped_verdicts(main, fresh):
 
 
 @pytest.mark.slow
-def test_an_item_is_decided_by_the_shipped_runs_and_trains_nothing(main, fresh, monkeypatch):
-    monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
+def test_an_item_is_decided_by_the_shipped_runs_and_trains_nothing(main, fresh, executor):
     ended = main("paper", "interactions", "plane", "-f", "json")
     assert ended.code == 0 and set(json.loads(ended.stdout)["verdicts"].values()) == {"reproduced"}
     assert "interactions.tar.xz" in ended.stderr and "--yes trains" in ended.stderr
@@ -69,10 +86,7 @@ def test_an_item_is_decided_by_the_shipped_runs_and_trains_nothing(main, fresh, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--seeds", "7"), ("--yes",), ("--force",)])
-def test_what_is_not_shipped_and_what_is_asked_for_is_trained(main, fresh, monkeypatch, words):
-    monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
-    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
-    monkeypatch.setattr("madbench.cli.paper.ask_before_long", lambda *_, **__: None)
+def test_what_is_not_shipped_and_what_is_asked_for_is_trained(main, fresh, executor, words):
     assert main("paper", "talk", "design_study", *words).code == 7
 
 
@@ -84,38 +98,33 @@ def test_an_item_of_trained_models_is_decided_by_what_was_measured_of_the_shippe
 
 
 @pytest.mark.slow
-def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not(main, fresh, monkeypatch):
-    monkeypatch.setattr("madbench.store.runs.Store.measurements", lambda *_: [])
+def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not(main, ship):
+    ship("papers/coefficients", lambda path: "measurements" not in path.parts)
     ended = main("paper", "coefficients", "figure9")
     assert ended.code == 0 and "not at this size (quick): the shipped verdict" in ended.stdout
     assert "weights" in ended.stderr and "coefficients.tar.xz" in ended.stderr
 
 
 @pytest.mark.slow
-def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, fresh, monkeypatch):
+def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, ship):
     paper = load_paper("coefficients")
     item = paper.item("principle4")
     jobs = jobs_of(Request(paper, item))
-    few = shipped_ids(item) & {job.id for job in jobs if job.seed < 3}
-    monkeypatch.setattr(
-        "madbench.papers.shipped.complete_seeds", lambda request, jobs, ids: complete_seeds(request, jobs, ids & few)
-    )
-    assert len({job.seed for job in jobs}) > 3 == len(complete_seeds(Request(paper, item), jobs, few))
+    few = {job.id for job in jobs if job.seed < 3}
+    ship("papers/coefficients", lambda path: path.parts[2] in few)
+    assert len({job.seed for job in jobs}) > 3 == len(complete_seeds(Request(paper, item), jobs, shipped_ids(item)))
     ended = main("paper", "coefficients", "principle4", "-f", "json")
     assert ended.code == 0 and json.loads(ended.stdout)["verdicts"] and "seeds 0-2. Nothing" in ended.stderr
     assert remembered(Request(paper, item))["quick"]["seeds"] == "0-2"
     asked = Request(paper, item, seeds="0-4")
-    assert complete_seeds(asked, jobs_of(asked), few) == []
+    assert complete_seeds(asked, jobs_of(asked), shipped_ids(item)) == []
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_has_the_verdicts_alone(main, without_archives, monkeypatch):
-    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
-    shown = json.loads(main("paper", "hypermlp", "table1", "-f", "json").stdout)
+def test_an_installed_wheel_has_the_verdicts_alone(main, without_archives, executor):
+    shown = json.loads(main("paper", "hypermlp", "quick", "-f", "json").stdout)
     assert shown["state"] == "not decided (quick)" and shown["runs"][0] == "results/measured/evening.tar.xz"
-    monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
-    monkeypatch.setattr("madbench.cli.paper.ask_before_long", lambda *_, **__: None)
-    assert main("paper", "hypermlp", "table1", "--seeds", "0").code == 7
+    assert main("paper", "hypermlp", "quick", "--seeds", "0").code == 7
 
 
 @pytest.mark.slow

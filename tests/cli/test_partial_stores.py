@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 from matplotlib.text import Text
@@ -13,6 +12,8 @@ from matplotlib.text import Text
 from madbench.analysis.figures import files
 from madbench.analysis.figures.accuracy import SCORE_COLUMNS
 from madbench.analysis.figures.files import read_frame
+from madbench.execute import local
+from madbench.execute.base import Summary
 from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import MAD
 from partial_stores import Partial, fill, interaction_record, mad_record, partial_store
@@ -158,7 +159,7 @@ def test_power_without_a_whole_pair_of_labels_says_so(store, tmp_path, read):
 @pytest.mark.parametrize("seed", range(3))
 def test_worlds_of_agents_are_tabulated_and_drawn_however_few_of_them_are_done(seed, store, monkeypatch, read):
     """Another process is at work on the rest."""
-    monkeypatch.setattr("madbench.cli.paper.train_on_screen", lambda *_, **__: (SimpleNamespace(failed=0), {}))
+    monkeypatch.setattr(local, "run_jobs", lambda groups, *_, **__: Summary(busy=sum(map(len, groups))))
     jobs = INTERACTIONS.jobs((), InteractionProfile.load("quick"), seeds=(0, 1))
     chance = random.Random(seed)
     fill(store, jobs, lambda job, *_: interaction_record(job, "diverged", chance), chance)

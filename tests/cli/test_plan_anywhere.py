@@ -27,7 +27,6 @@ def no_gpu(monkeypatch):
 @pytest.mark.slow
 def test_a_label_that_needs_a_gpu_is_counted_without_one(no_gpu, main, monkeypatch):
     monkeypatch.setattr("madbench.training.cost.seconds_per_flop", lambda jobs, **_: {job.task: 1e-12 for job in jobs})
-    monkeypatch.setattr("madbench.cli.plan._details", lambda job, micro_batch: {})
     words = ("lm", "GLA", "S-p", "--profile", "fineweb-1.3b", "--dry-run", "--device", "cpu")
     ended = main(*words, "-f", "json")
     assert ended.code == 0, ended.stderr

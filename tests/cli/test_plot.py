@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from madbench.analysis.figures import files, registry
+from madbench.analysis.figures import files
 from madbench.analysis.figures.accuracy import DIFFICULTY_COLUMNS
 from madbench.analysis.figures.files import read_frame
-from madbench.analysis.figures.panels import Layout
 from madbench.cli.plot import plot
 
 TWO = ("compression", "in_context_recall")
@@ -24,12 +22,13 @@ def tiny(tiny, tmp_path_factory) -> str:
 
 @pytest.fixture
 def drawn(invoke, tiny, monkeypatch, tmp_path):
-    """``drawn(*words)``: the frames of the figures that the verb draws, by name; no picture is written."""
+    """``drawn(*words)``: the stems of the figures that the verb draws, by name; no picture is written."""
 
     def call(*words):
-        found = {}
+        found, call.figures = {}, []
 
         def remember(figure, stem):
+            call.figures.append(figure)
             found[str(figure.get_label())] = stem
             return []
 
@@ -113,22 +112,16 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
 
 
 @pytest.mark.slow
-def test_choices_reach_their_figure(fill, drawn, monkeypatch):
+def test_choices_reach_their_figure(fill, drawn):
     fill("S", 0.5)
-    asked, drawings = {}, {name: registry.drawing_of(name) for name in ("learning", "budget")}
-    for name in drawings:
-
-        def draw(frame, name=name, **choices):
-            asked[name] = choices
-            return registry.Figure()
-
-        drawings[name] = replace(drawings[name], draw=draw)
-    monkeypatch.setattr(registry, "drawing_of", drawings.get)
     drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
-    plain = {"layout": Layout()}
-    assert asked == {"learning": {"y": "loss"} | plain, "budget": {"x": "mixer_parameters"} | plain}
-    drawn("budget", "--width", "single", "--no-title", "--no-caption")
-    assert asked["budget"] == {"layout": Layout("single", has_title=False, has_caption=False)}
+    learning, budget = drawn.figures
+    assert "loss" in learning.axes[0].get_ylabel() and budget.axes[0].get_xlabel() == "mixer parameters"
+    drawn("learning", "budget", "--width", "single", "--no-title", "--no-caption")
+    accuracy, single = drawn.figures
+    assert "accuracy" in accuracy.axes[0].get_ylabel() and "softmax attention = 1" in single.axes[0].get_xlabel()
+    assert single.get_figwidth() == 3.3 < budget.get_figwidth()
+    assert budget.get_suptitle() and budget.get_supxlabel() and not single.get_suptitle() + single.get_supxlabel()
 
 
 @pytest.mark.parametrize(

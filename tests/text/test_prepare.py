@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -178,21 +179,18 @@ def test_a_wrong_option_touches_nothing(words, tmp_path, options, message):
     assert not (tmp_path / "corpus").exists()
 
 
-def test_the_default_corpus_is_prepared_once(words, tmp_path, monkeypatch):
-    find, asked = module.find_sources, []
-
-    def find_words(given, *how):
-        asked.append(given)
-        return find(words, *how)
-
-    monkeypatch.setattr(module, "find_sources", find_words)
+def test_the_default_corpus_is_prepared_once(tmp_path, monkeypatch):
+    library = tmp_path / "python"
+    library.mkdir()
+    (library / "words.py").write_text("# The hen sat by the mill.\n" * 4000)
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(library))
     first = default_corpus(tmp_path / "results")
-    assert asked == [["stdlib"]]
     assert first.name.startswith("stdlib-3.")
     assert first.folder == tmp_path / "results" / "corpora" / first.name
-    os.utime(words[0], ns=(1, 1))
+    (library / "words.py").write_text("# The hen flew.\n" * 4000)
     assert default_corpus(tmp_path / "results") == first
-    assert asked == [["stdlib"]]
+    shutil.rmtree(library)
+    assert default_corpus(tmp_path / "results") == first
 
 
 @pytest.mark.parametrize(

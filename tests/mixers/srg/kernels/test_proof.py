@@ -62,15 +62,25 @@ def test_kernels_that_cannot_be_compiled_are_a_problem_with_its_reason(monkeypat
     assert proof.problem(program(), DEVICE) == reason
 
 
-def test_a_program_is_compared_once_and_in_few_sizes(fast, monkeypatch):
-    seen = []
-    monkeypatch.setattr(proof, "largest_error", lambda program, device: seen.append(program) or 0.0)
-    for label, n_head, lengths in (("R-q-2", 2, (1024, 1024, 512, 1000, 300, 48, 17, 16, 3, 1)), ("R-q-2o", 16, (65,))):
-        mixer = build(label, 64, 1024, n_head=n_head, budget="paper")
-        assert {mixer.resolve_path(3, length) for length in lengths} == {"fused"}
-    assert [one.length for one in seen] == [272, 259, 64, 29, 16, 13, 259]
-    assert [(one.by_lag, one.heads) for one in seen[-2:]] == [(False, 2), (True, 16)]
-    assert seen[0].has_mixing == (False, True) and seen[0].dtype == torch.float32
+@pytest.mark.slow
+def test_a_program_is_compared_once(fast):
+    mixer = build("R-q-2", 64, 1024, n_head=2, budget="paper")
+    assert {mixer.resolve_path(3, length) for length in (1, 3, 13, 3)} == {"fused"}
+    assert (proof.problem.cache_info().misses, proof.problem.cache_info().hits) == (1, 3)
+
+
+def test_a_program_is_compared_in_few_sizes():
+    def programs(label, n_head, lengths):
+        allocation = build(label, 64, 1024, n_head=n_head, budget="paper").allocation
+        made = [proof.Program.from_allocation(allocation, torch.float32, length) for length in lengths]
+        return [*dict.fromkeys(made)]
+
+    few = programs("R-q-2", 4, (1024, 512, 1000, 300, 48, 17, 16, 3, 1))
+    assert [one.length for one in few] == [272, 259, 64, 29, 16, 13]
+    assert few[0].has_mixing == (False, True) and few[0].dtype == torch.float32
+    assert not few[0].by_lag and few[0].heads == 2
+    (by_lag,) = programs("R-q-2o", 32, (65,))
+    assert (by_lag.length, by_lag.by_lag, by_lag.heads) == (259, True, 16)
 
 
 @pytest.mark.slow
