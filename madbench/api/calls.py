@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
 import pandas as pd
 
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.config import override_of, plain_values
+from madbench.errors import MadbenchError
 from madbench.labels import trust
 from madbench.labels.names import DisplayNames, shown, with_display_names
 from madbench.labels.sets import names_of
@@ -51,7 +53,8 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
         names = names_of(labels, DisplayNames().with_names(rename or {}))
         with shown(names), kept_random_state():
-            result = verb(*plain, **plain_settings)
+            with named_as_arguments(signature.parameters):
+                result = verb(*plain, **plain_settings)
             if rename and isinstance(result, pd.DataFrame):
                 labelled = {name: result[name] for name in _LABELLED if name in result}
                 columns = {name: of.map(with_display_names, na_action="ignore") for name, of in labelled.items()}
@@ -59,6 +62,32 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             return result
 
     return called
+
+
+@contextmanager
+def named_as_arguments(parameters: Container[str]) -> Iterator[None]:
+    """Errors about options, such as ``--baseline S-p: ...``, name the arguments of a function: ``baseline=S-p: ...``.
+
+    Only the part before the first colon is changed: what follows may have commands to type.
+    """
+    try:
+        yield
+    except MadbenchError as error:
+        text, colon, rest = str(error).partition(": ")
+        changed = _OPTION.sub(lambda option: _argument(option, parameters), text)
+        if changed != text and len(error.args) == 1:
+            error.args = (f"{changed}{colon}{rest}",)
+        raise
+
+
+_OPTION = re.compile(r"--([a-z][a-z-]*)(?: (?!and\b|has\b|needs\b)(\S+))?")
+
+
+def _argument(option: re.Match[str], parameters: Container[str]) -> str:
+    name = option[1].replace("-", "_")
+    if name not in parameters:
+        return option[0]
+    return f"{name}={option[2]}" if option[2] else name
 
 
 def changes_of(overrides: Changes) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def ls(
         str | None,
         argument(
             "KIND",
-            "labels, variants (sets), suites, tasks, profiles, families, modules, papers, runs or sweeps.",
+            "labels, variants (sets), operators, suites, tasks, profiles, families, modules, papers, runs or sweeps.",
         ),
     ] = None,
     specs: Annotated[
@@ -45,7 +45,7 @@ def ls(
     watch: Annotated[bool, option("For sweeps: refresh every second until all finish.", "--watch")] = False,
     format: FormatOption = "terminal",
 ) -> None:
-    """List labels, sets, tasks, profiles, families, runs and sweeps.
+    """List labels, operators, tasks, profiles, runs and sweeps.
 
     Sets of labels are also looked up in the folder variants of the current
     folder; tasks and families also in installed packages.
@@ -60,6 +60,7 @@ def ls(
       madbench ls                           an overview
       madbench ls labels                    the 33 labels of the paper
       madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbors
+      madbench ls operators                 published layers, such as KDA
       madbench ls profiles                  sizes and schedules, suite by suite
       madbench ls profiles mad              and what KEY=VALUE changes in MAD
       madbench ls runs R-c training.epochs=20

@@ -64,16 +64,16 @@ def make_plan(
     sizes = {job.id: size_of(job) for job in experiment.jobs}
     untimed: dict[str, str] = {}
     states = job_states(experiment.jobs, experiment.results, policy)
-    cells, shifts = [], []
+    cells, batches = [], []
     with console.status("counting, and timing a few steps") as status:
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
         samples = {job.label: job for job in sorted(todo, key=lambda job: sizes[job.id].parameters)}  # the largest
         untimed = {name: why for name, job in samples.items() if (why := why_untimed(job, experiment.device))}
         chosen = choose_threads(todo, threads)
-        for shift in plan_batches(experiment.jobs, experiment.device, slots, devices, micro_batch, todo, chosen):
-            together = {job.suite for job in shift.jobs}
+        for batch in plan_batches(experiment.jobs, experiment.device, slots, devices, micro_batch, todo, chosen):
+            together = {job.suite for job in batch.jobs}
             suites = [suite for suite in experiment.suites if suite.name in together]
-            rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
+            rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=batch.threads)
             seconds: dict[str, float] = {}  # by id, for every job that is left to train
             for suite in suites:
                 part = experiment.for_suite(suite)
@@ -90,19 +90,19 @@ def make_plan(
                     cell = _cell(row, jobs, states, sizes, rate)
                     cells.append(cell | (_details(jobs[0], micro_batch) if details else {}))
                     seconds |= {job.id: rate * sizes[job.id].flops for job in left}
-            at_once = min(shift.slots, max(1, len(seconds)))
+            at_once = min(batch.slots, max(1, len(seconds)))
             apart = at_once  # slots that share no core and no GPU
             if experiment.device != "cpu" and any(suite.uses_all_cores for suite in suites):
                 apart = min(at_once, len(devices or [""]))
-            needed = makespan([seconds[job.id] for job in shift.jobs if job.id in seconds], apart)
-            taken = {"slots": at_once, "threads": shift.threads, "text": shift.text(at_once)}
-            shifts.append({"suites": [suite.name for suite in suites], **taken, "estimated_seconds": needed})
+            needed = makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], apart)
+            taken = {"slots": at_once, "threads": batch.threads, "text": batch.text(at_once)}
+            batches.append({"suites": [suite.name for suite in suites], **taken, "estimated_seconds": needed})
     counts = {state: list(states.values()).count(state) for state in STATES}
-    needed = sum(shift["estimated_seconds"] for shift in shifts)
+    needed = sum(batch["estimated_seconds"] for batch in batches)
     totals = {"jobs": len(states), **counts, "estimated_seconds": needed, "notes": experiment.notes}
     totals |= {"untimed": untimed}
     totals |= {"node": _node(sum(sizes[job.id].flops for job in todo))} if _has_large(todo) else {}
-    return {"cells": cells, "shifts": shifts} | totals
+    return {"cells": cells, "batches": batches} | totals
 
 
 def _has_large(jobs: Sequence[Job]) -> bool:
@@ -184,8 +184,8 @@ def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
 def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = False) -> None:
     """Print the plan of :func:`make_plan`: one line per row, or with ``by_task`` per row and task."""
     console = Console(highlight=False)
-    for shift in plan["shifts"]:
-        for suite in shift["suites"]:
+    for batch in plan["batches"]:
+        for suite in batch["suites"]:
             cells = [cell for cell in plan["cells"] if cell["suite"] == suite]
             lines = [_line(cell, plan["failed"] > 0) for cell in (cells if by_task else _rows(cells))]
             text = table_lines(lines, right=lines[0].keys() - {"row", "task"})
@@ -193,9 +193,9 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
             console.print()
             if detailed := [cell for cell in cells if "parameter_groups" in cell]:
                 _print_groups(console, detailed)
-        if shift["estimated_seconds"] or not plan["untimed"]:
-            seconds = duration(shift["estimated_seconds"])
-            console.print(f"about {seconds} on {experiment.device} with {shift['text']}\n", **PLAIN)
+        if batch["estimated_seconds"] or not plan["untimed"]:
+            seconds = duration(batch["estimated_seconds"])
+            console.print(f"about {seconds} on {experiment.device} with {batch['text']}\n", **PLAIN)
     for label, reason in plan["untimed"].items():
         console.print(f"not timed here: {label}: {reason}\n", **PLAIN)
     if node := plan.get("node"):

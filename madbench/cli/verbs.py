@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import keyword
 import math
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -17,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from madbench.cli.completion import completion_of
 from madbench.cli.moved import MOVED_OPTIONS
 from madbench.cli.parameters import with_groups
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, did_you_mean
 
 
 class Verb(TyperCommand):
@@ -58,12 +59,29 @@ class Verb(TyperCommand):
                 raise ConfigError(f"{name}: given twice; give it once")
             if "" in (value if option.multiple else [value]) and option.default != "":
                 raise ConfigError(f"{name} '': expected a value; leave the option out for its default")
+            choices = _choices(self.callback, option.name)
+            for each in map(str, value if option.multiple else [value]):
+                if choices and each not in choices:
+                    raise ConfigError(f"{name} {each!r}: there is no such choice{did_you_mean(each, choices)}")
         rest = super().parse_args(ctx, args)
         for option in options:
             value = ctx.params[option.name]
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
         return rest
+
+
+def _choices(callback: Callable[..., Any] | None, name: str | None) -> tuple[str, ...]:
+    """The values that the annotation of a parameter allows. Empty if it has no ``Literal``."""
+    parameter = inspect.signature(callback).parameters.get(name or "") if callback else None
+    waiting, found = [parameter.annotation] if parameter else [], []
+    while waiting:
+        hint = waiting.pop(0)
+        if get_origin(hint) is Literal:
+            found += get_args(hint)
+        else:
+            waiting += get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
+    return tuple(found)
 
 
 class VerbGroup(TyperGroup):

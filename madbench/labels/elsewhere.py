@@ -46,7 +46,7 @@ def problem_elsewhere(text: str) -> str | None:
         suggested = [label for key in near if key not in own for label in named[key]]
     if not suggested:
         return None
-    suggested.sort(key=lambda label: bool(_needs(label)))  # first those that train on any device
+    suggested.sort(key=lambda label: (bool(_needs(label)), ":" in label))  # first those that train on any device
     operator = next((label for label in named.get(name_key(name), ()) if name_key(label) == name_key(name)), "")
     if is_family:
         where = f"{prefix}: has no {show(name)!r}"
@@ -55,7 +55,7 @@ def problem_elsewhere(text: str) -> str | None:
     else:
         where = f"a label begins with its family; no {show(name)!r}"
     options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggested]
-    what = f"{where}; did you mean {' or '.join(options)}? Named mixers: {_list_of_mixers()}"
+    what = f"{where}; did you mean {' or '.join(options)}? madbench ls operators has all names"
     return point_at(text, len(prefix) + len(colon), what)
 
 
@@ -143,13 +143,3 @@ def _by_family() -> dict[str, dict[str, str]]:
         except MadbenchError:  # the package cannot be loaded
             continue
     return mixers
-
-
-def _list_of_mixers() -> str:
-    texts = []
-    for name, mixers in _by_family().items():
-        if name and mixers:
-            needs = _needs(f"{name}:")
-            labels = ", ".join(dict.fromkeys(mixers.values()))
-            texts.append(f"{labels} ({'they need' if len(mixers) > 1 else 'it needs'} {needs})" if needs else labels)
-    return "; ".join(texts)

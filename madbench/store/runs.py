@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,7 +113,8 @@ class Store:
         elif not store.root.exists():
             raise StoreError(f"{store.root}: there is no such results folder")
         elif not store._runs.is_dir():
-            raise StoreError(f"{store.root}: not a results folder: it holds no folder 'runs'")
+            where = "" if store.root == Path("results") else f" --results {shlex.quote(str(store.root))}"
+            raise StoreError(f"{store.root}: no runs yet (no folder 'runs'); madbench run LABEL{where} makes some")
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
         runs = [store._try(name) for name in first]

@@ -12,6 +12,7 @@ from madbench.cli.ls import ls
 from madbench.config import read_yaml
 from madbench.jobs import Record
 from madbench.labels import every_label
+from madbench.mixers.named.operators import OPERATORS
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from tests.sample_jobs import mad_job
@@ -76,6 +77,13 @@ def test_variants_tasks_profiles_and_families(listed):
     }
     assert next(row["runs"] for row in listed("profiles") if row["profile"] == "full") == 66 * 3 * 2
     assert listed("families")[0]["labels"] == len(every_label()) and "mix_rank" in listed("families")[0]["settings"]
+
+
+def test_operators_are_listed_with_their_equation_and_source(listed):
+    rows = {row["label"]: row for row in listed("operators")}
+    assert rows.keys() == OPERATORS.keys()
+    assert rows["KDA"]["source"] == "Kimi Linear, arXiv 2510.26692"
+    assert all(row["layer"] and row["equation"] for row in rows.values())
 
 
 @pytest.mark.slow

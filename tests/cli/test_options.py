@@ -65,3 +65,15 @@ def test_output_that_cannot_be_written_is_one_message(words):
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert ended.returncode == 2
     assert ended.stderr == "the output cannot be written: no space left where it goes\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "S-p", "--budget", "flop"), "--budget 'flop': there is no such choice; did you mean 'flops'?"),
+        (("table", "-f", "xml"), "--format 'xml': there is no such choice; expected one of: terminal, markdown, latex"),
+    ],
+)
+def test_a_value_that_is_no_choice_is_answered_by_the_choices(main, words, said):
+    ended = main(*words)
+    assert ended.code == 2 and said in ended.stderr

@@ -129,8 +129,8 @@ def test_threads_are_those_of_the_environment_or_the_option_and_the_plan_and_the
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", *words)
     text = f"1 at a time, {threads} threads each ({said})"
     assert f"on cpu with {text}" in main(*words, "--dry-run").stdout
-    [shift] = json.loads(main(*words, "--dry-run", "-f", "json").stdout)["shifts"]
-    assert (shift["slots"], shift["threads"], shift["text"]) == (1, threads, text)
+    [batch] = json.loads(main(*words, "--dry-run", "-f", "json").stdout)["batches"]
+    assert (batch["slots"], batch["threads"], batch["text"]) == (1, threads, text)
     if is_trained:
         assert text in main(*words).stderr
         [run] = Store.open(tmp_path / "results", create=False).runs()

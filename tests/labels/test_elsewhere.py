@@ -6,7 +6,6 @@ import pytest
 
 from madbench.errors import LabelError
 from madbench.labels import families, family_of, former, parse
-from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.named.family import NamedFamily
 from madbench.mixers.named.operators import OPERATORS
 
@@ -39,7 +38,7 @@ def test_a_name_of_another_family_suggests_its_label(text):
     with pytest.raises(LabelError) as caught:
         parse(text)
     first, second = str(caught.value).splitlines()
-    assert repr(NAMED[text]) in second.partition("Named mixers")[0]
+    assert repr(NAMED[text]) in second
     assert first.index(text.partition(":")[2] or text) == second.index("^")
 
 
@@ -72,19 +71,11 @@ def test_a_text_with_one_label_and_a_module_are_no_hybrids(monkeypatch):
 
 def test_a_suggestion_says_what_its_mixer_needs_of_the_machine(monkeypatch):
     monkeypatch.setattr(NamedFamily, "needs", "a CUDA GPU", raising=False)
-    last = [*OPERATORS][-1]
     for text in ("cd:kda", "cd:rwkv7", "cd:mamba3"):
-        with pytest.raises(LabelError, match=rf"which needs a CUDA GPU.*, {last} \(they need a CUDA GPU\)"):
+        with pytest.raises(LabelError, match="which needs a CUDA GPU"):
             parse(text)
     with pytest.raises(LabelError, match="did you mean 'cd:gateddeltanet'"):
         parse("fla:gdn")
-
-
-def test_the_message_lists_named_mixers_of_every_family():
-    with pytest.raises(LabelError) as caught:
-        parse("cd:kda")
-    assert all(f"cd:{name}" in str(caught.value) for name in PRESETS)
-    assert all(name in str(caught.value) for name in OPERATORS)
 
 
 @pytest.mark.parametrize("name", former.NAMES)
@@ -114,7 +105,7 @@ def test_the_prefix_of_a_former_version_is_answered_by_an_example(text, hint):
 def test_a_slip_within_a_family_is_answered_by_that_family(text):
     with pytest.raises(LabelError) as caught:
         parse(text)
-    assert "Named mixers" not in str(caught.value)
+    assert "madbench ls operators" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +117,7 @@ def test_a_family_says_itself_which_letters_its_labels_begin_with(name, answer, 
     monkeypatch.setattr(family_of("cd:exp"), name, answer, raising=False)
     with pytest.raises(LabelError) as caught:
         parse("cd:S-p")
-    assert "Named mixers" not in str(caught.value)
+    assert "madbench ls operators" not in str(caught.value)
 
 
 def test_every_named_mixer_of_every_family_is_a_label():

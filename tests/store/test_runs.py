@@ -170,7 +170,7 @@ def test_opening_drops_the_work_of_a_stored_run_and_keeps_all_other(store):
 def test_opening_for_reading_needs_a_results_folder_and_writes_nothing(tmp_path):
     with pytest.raises(StoreError, match="there is no such results folder"):
         Store.open(tmp_path / "absent", create=False)
-    with pytest.raises(StoreError, match="holds no folder 'runs'"):
+    with pytest.raises(StoreError, match="no folder 'runs'.; madbench run LABEL --results"):
         Store.open(tmp_path, create=False)
     assert list(tmp_path.iterdir()) == []
     Store.open(tmp_path).finish(make_job(), RECORD)
