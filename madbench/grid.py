@@ -1,4 +1,4 @@
-"""Grids: the combinations of labels and settings, as rows of a table, from a YAML file or the words of a command.
+"""Grids from YAML files or the words of a command: combinations of labels and settings become rows of a table.
 
 This module does not know the settings. :mod:`madbench.experiment` checks that each key exists and that each label fits
 its budget.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +19,8 @@ from madbench.config import check_seeds, from_mapping, key_of, override_of, pars
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand, parse, trust
-from madbench.labels.names import DisplayNames
 from madbench.labels.sets import names_of
-from madbench.suites.addressing import leading_suite, suite_of_override
-from madbench.suites.base import Suite
+from madbench.rows import Grid, Row
 
 Mode = Literal["product", "one_at_a_time", "list"]
 
@@ -65,50 +63,6 @@ class GridFile:
     claims_from: str = ""
     """Source of these claims: a YAML file, relative to the folder of the grid, or a paper.
     Default: the paper that has these claims."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the table: a label with changed settings."""
-
-    label: str  # canonical label
-    changes: tuple[str, ...] = ()  # overrides KEY=VALUE that not all rows share
-    named_changes: tuple[str, ...] = ()  # the changes that appear in the row's name
-
-    @property
-    def name(self) -> str:
-        """The label and its changes, such as ``R-cg-q-12o  model.mix_rank=16``."""
-        return "  ".join([self.label, " ".join(self.named_changes)]) if self.named_changes else self.label
-
-    def keep_changes(self, is_wanted: Callable[[str], bool]) -> Row:
-        """Returns the row without the changes for which ``is_wanted`` is false."""
-        return Row(self.label, tuple(filter(is_wanted, self.changes)), tuple(filter(is_wanted, self.named_changes)))
-
-    def for_suite(self, suite: Suite, leading: Suite) -> Row:
-        """Returns the row without the changes for other suites. ``leading`` is the suite of keys without a prefix."""
-        return self.keep_changes(lambda change: suite_of_override(change, leading) is suite)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The rows of a table, the baseline first, and the settings that they share."""
-
-    rows: tuple[Row, ...]
-    tasks: tuple[str, ...] | None = None  # tasks of all suites, in the order of the file; None for all
-    seeds: tuple[int, ...] = (0,)
-    profile: str = ""  # profile of the leading suite; empty for its usual profile
-    fidelity: Fidelity = "corrected"
-    budget: Budget = "strict"
-    overrides: tuple[str, ...] = ()  # overrides KEY=VALUE that all rows share
-    axes: tuple[str, ...] = ()  # keys in which rows differ
-    description: str = ""
-    where: str = ""  # the file, with which error messages begin
-    names: DisplayNames = field(default_factory=DisplayNames, compare=False)  # display names of its labels
-
-    @property
-    def leading(self) -> Suite:
-        """The suite whose profile and overrides are written without a suite's name."""
-        return leading_suite(self.tasks)
 
 
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:

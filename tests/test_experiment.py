@@ -15,10 +15,11 @@ from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError
 from madbench.execute import local
 from madbench.execute.base import Listener, Policy, Summary, ignore_event
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row, load_grid
+from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.mixers import build as build_mixer
 from madbench.mixers import solve
+from madbench.rows import Grid, Row
 from madbench.store.runs import Store
 from madbench.suites.addressing import tasks_in_order
 from madbench.suites.language.suite import LANGUAGE

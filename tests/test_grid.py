@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from madbench.config import from_mapping, settings_of
 from madbench.errors import ConfigError, LabelError
-from madbench.grid import Grid, GridFile, Row, expand_grid, load_grid
+from madbench.grid import GridFile, expand_grid, load_grid
+from madbench.rows import Grid, Row
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD
 

@@ -27,6 +27,7 @@ ROOMS = [
     {"training"},
     {"store"},
     {"execute", "huggingface", "lm_eval", "trackers"},
+    {"rows"},
     {"grid"},
     {"experiment"},
     {"analysis"},

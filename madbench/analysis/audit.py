@@ -204,7 +204,7 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
 def published_columns(results: Results) -> dict[str, dict[str, float]]:
     """The published numbers of the rows by column and label, even if the profile has other sizes than the paper."""
     numbers: dict[str, dict[str, float]] = {}
-    for row in results.experiment.rows:
+    for row in results.rows:
         for name, number in published_numbers(row.protocol, row.row.label, shows_always=True).items():
             numbers.setdefault(name, {})[row.name] = number
     return numbers
@@ -221,14 +221,14 @@ def outcome_column(name: str) -> str:
 
 def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
     """The labels on which the settings of each suite's profile were chosen, by suite."""
-    return {suite: results.rows(suite)[0].protocol.profile.chosen_labels() for suite in results.suites}
+    return {suite: results.rows_of(suite)[0].protocol.profile.chosen_labels() for suite in results.suites_with_result}
 
 
 def _seconds(results: Results) -> dict[str, float]:
     """The seconds that one seed of one label takes, by task: the sum over all settings and learning rates."""
     totals: dict[str, float] = defaultdict(float)
     pairs: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    for suite in results.suites:
+    for suite in results.suites_with_result:
         for run in results.runs(suite):
             totals[run.job.task] += run.details.get("seconds", math.nan)
             pairs[run.job.task].add((run.row, run.job.seed))

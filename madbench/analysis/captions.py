@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from madbench.grid import Row
+from madbench.rows import Row
 from madbench.suites.addressing import without_prefix
 
 TEST_NOTE = (

@@ -65,7 +65,7 @@ class RowCosts:
 
 def cost_tables(results: Results, all_pairs: bool = False, rows: Sequence[str] = ()) -> dict[str, Listing]:
     """The table of costs of every suite with a result, by the name of the suite. ``rows`` gives the order of rows."""
-    return {suite.name: cost_table(results, suite, all_pairs, rows) for suite in results.suites}
+    return {suite.name: cost_table(results, suite, all_pairs, rows) for suite in results.suites_with_result}
 
 
 def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Sequence[str] = ()) -> Listing:

@@ -13,8 +13,8 @@ from madbench.analysis.claims import Claim
 from madbench.analysis.lines import line_of
 from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.analysis.scores import columns_of
-from madbench.experiment import Experiment
 from madbench.jobs import Job, mapping_text
+from madbench.rows import TableRows
 from madbench.suites import columns as suite_columns
 from madbench.suites import suite_of
 from madbench.suites.base import Suite
@@ -24,7 +24,7 @@ TEST = {"name": inference.TEST, "version": inference.VERSION}
 """The test behind the verdicts. A registration names it."""
 
 
-def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]:
+def deciding_values(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
     """The values on which the verdicts of the claims ``frozen`` depend. Values in the jobs of ``made`` are left out.
 
     Among others:

@@ -29,6 +29,7 @@ from madbench.experiment.earlier import earlier_runs
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
+from madbench.rows import TableRows
 from madbench.store.runs import Snapshot
 from madbench.suites.code import names_outside_code
 from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
@@ -160,7 +161,7 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
         made = _prepared(registration.grid, results, str(path))
     if [job.id for job in made.jobs] != list(registration.jobs):
         raise ConfigError(f"{path}: {_why_other_runs(registration, made, store)}")
-    return registration, Results(made, store)
+    return registration, Results.from_rows(made, store)
 
 
 def _beside(path: Path, claims_from: str) -> str:
@@ -213,7 +214,7 @@ def registered_findings(registration: Registration, results: Results) -> list[Fi
 def _marks(registration: Registration, results: Results) -> tuple[str, ...]:
     total, later = len(registration.jobs), len(registration.jobs) - len(early_runs(registration, results))
     marks = {
-        PROVISIONAL: lacking_runs(results) or changed_values(registration, results.experiment),
+        PROVISIONAL: lacking_runs(results) or changed_values(registration, results),
         f"registered before {later} of {total} runs": later < total,
         OTHER_TEST: has_other_test(registration),
     }
@@ -253,14 +254,14 @@ def registered_lines(registration: Registration) -> findings.Lines:
 
 
 def _confirmed(registration: Registration, results: Results, lines: findings.Lines) -> list[Finding]:
-    columns = columns_of(results.experiment)
+    columns = columns_of(results)
     claims, chosen_on = registration.claims, results.chosen_on
     return findings.findings(results.scores, columns, claims=claims, lines=lines, chosen_on=chosen_on)
 
 
 def lacking_runs(results: Results) -> dict[str, str]:
     """The incomplete jobs by id, with their states: ``not stored``, ``failed`` or ``damaged``."""
-    jobs = [job.id for job in results.experiment.jobs]
+    jobs = [job.id for job in results.jobs]
     listed, records = set(results.store.job_ids()), results.store.records(set(jobs))
     lacking = {}
     for name in jobs:
@@ -271,7 +272,7 @@ def lacking_runs(results: Results) -> dict[str, str]:
     return lacking
 
 
-def changed_values(registration: Registration, made: Experiment) -> list[str]:
+def changed_values(registration: Registration, made: TableRows) -> list[str]:
     """The present values that a verdict depends on and that differ from the registered values, as texts."""
     then, now = registration.thresholds, deciding_values(registration.claims, made)
     if has_other_test(registration):  # the file has the values of its own test, so only shared names are compared
@@ -318,7 +319,7 @@ def changed_sentence(changed: Sequence[str]) -> str:
 def sentences(registration: Registration, path: Path, results: Results) -> list[str]:
     """Sentences on the registration for readers of the findings."""
     text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
-    jobs = {job.id: job for job in results.experiment.jobs}
+    jobs = {job.id: job for job in results.jobs}
 
     def named(job_ids: Sequence[str]) -> str:
         labels = ", ".join(dict.fromkeys(jobs[name].label for name in job_ids))
@@ -331,7 +332,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
             text.append(
                 f"{len(names)} of {len(jobs)} runs {words}; verdicts that use them are exploratory: {named(names)}"
             )
-    changed = changed_values(registration, results.experiment)
+    changed = changed_values(registration, results)
     if has_other_test(registration):
         with_test = " ".join(map(str, registration.test.values())) or "an unnamed test"
         text.append(f"Registered with {with_test}; judged by {TEST['name']} {TEST['version']}.")

@@ -16,8 +16,8 @@ from madbench.analysis.marked_text import Origin, with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
 from madbench.errors import ConfigError, did_you_mean
-from madbench.grid import Row
 from madbench.labels.names import with_display_names
+from madbench.rows import Row
 from madbench.suites import Column, Suite
 from madbench.suites.code_marks import SIGN
 

@@ -1,11 +1,11 @@
-"""The stored results of an experiment and their scores, suite by suite (:mod:`madbench.suites.scoring`)."""
+"""The stored results of the rows of a table and their scores, suite by suite (:mod:`madbench.suites.scoring`)."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,9 +13,9 @@ import pandas as pd
 from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import is_over_budget
-from madbench.experiment import Experiment, PlannedRow
 from madbench.labels.budgets import BUDGETS
 from madbench.labels.names import display_name
+from madbench.rows import TableRows
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
@@ -26,34 +26,46 @@ from madbench.suites.scoring import JobOutcome, Scoring, no_scores, outcome_sent
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
+    from madbench.experiment import Experiment
     from madbench.jobs import Job, Record
 
 
-def columns_of(experiment: Experiment) -> list[str]:
-    """The columns of the scores of an experiment once all of its jobs are stored."""
+def columns_of(table: TableRows) -> list[str]:
+    """The columns of the scores of a table's rows once all of their jobs are stored."""
     names = []
-    for suite in experiment.suites:
-        rows = experiment.for_suite(suite).rows
+    for suite in table.suites:
+        rows = table.rows_of(suite)
         thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in rows])
         names += [column.name for column in suite.columns(rows[0].protocol.tasks)] + suite.threshold_columns(thresholds)
     return names
 
 
-@dataclass(frozen=True)
-class Results:
-    """The results of an experiment's jobs that are in ``store``. They are read once."""
+@dataclass(frozen=True, repr=False)
+class Results(TableRows):
+    """The results of those jobs of a table's rows that are in ``store``. They are read once."""
 
-    experiment: Experiment
     store: Store
     stored_labels: Container[str] | None = None
     """The labels with a stored run. Jobs of other labels are not looked up. None if the labels are unknown."""
+
+    @classmethod
+    def from_rows(cls, table: TableRows, store: Store) -> Results:
+        """The results of a table's rows, such as those of an experiment."""
+        return cls(table.grid, table.rows, store)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The rows as an experiment, for packages of papers that use it in place of :attr:`rows` and :attr:`jobs`."""
+        from madbench.experiment import Experiment
+
+        return Experiment(self.grid, self.rows, self.rows[0].protocol.device, self.store.root)
 
     @functools.cached_property
     def _outcomes(self) -> dict[str, list[JobOutcome]]:
         """The outcomes of all rows by suite."""
         by_suite: dict[str, list[JobOutcome]] = {}
-        for suite in self.experiment.suites:
-            rows = self.rows(suite)
+        for suite in self.suites:
+            rows = self.rows_of(suite)
             records = self._records(suite, {job.id for row in rows for job in row.jobs if self._may_have_run(job)})
             by_suite[suite.name] = [
                 JobOutcome(row.name, job, records.get(job.id) if self._may_have_run(job) else None)
@@ -86,58 +98,45 @@ class Results:
     def scores(self) -> pd.DataFrame:
         """The scores of all rows, suite by suite (:mod:`madbench.suites.scoring`). ``label`` names the row."""
         frames = []
-        for suite in self.experiment.suites:
-            thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows(suite)])
+        for suite in self.suites:
+            thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows_of(suite)])
             if outcomes := self.outcomes(suite):
                 frames.append(scores_of_rows(scoring_of(suite), outcomes, thresholds))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
-
-    def rows(self, suite: Suite) -> list[PlannedRow]:
-        """The rows of one suite."""
-        return self.experiment.for_suite(suite).rows
-
-    def of(self, suite: Suite) -> Results:
-        """The results of one suite."""
-        return replace(self, experiment=self.experiment.for_suite(suite))
 
     def has(self, suite: Suite) -> bool:
         """True if a run of the suite has a result."""
         return any(outcome.record for outcome in self.outcomes(suite))
 
     @property
-    def suites(self) -> list[Suite]:
+    def suites_with_result(self) -> list[Suite]:
         """The suites with a result."""
-        return [suite for suite in self.experiment.suites if self.has(suite)]
+        return [suite for suite in self.suites if self.has(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
         """The protocol of the suite's rows: its profile, the changes that all rows share, and the recorded corpus."""
         runs = self.runs(suite)
         if runs and suite.corpus_of(runs[0].job):
             return recognise_protocol(suite, [(run.job, run.details) for run in runs])
-        return self.rows(suite)[0].shared_protocol
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels of all rows, each once, in their order."""
-        return self.experiment.labels
+        return self.rows_of(suite)[0].shared_protocol
 
     @property
     def chosen_on(self) -> dict[str, str]:
         """The set of labels on which the settings of each suite were chosen, by suite. Empty text without a set."""
-        return {each.name: self.rows(each)[0].protocol.profile.chosen_on for each in self.suites}
+        return {each.name: self.rows_of(each)[0].protocol.profile.chosen_on for each in self.suites_with_result}
 
     def origin(self, suite: Suite | None = None) -> Origin:
         """Sentences on the origin of the results of one suite, by default of all suites. Empty without a result.
 
         They name the seeds that chose learning rates, the labels on which settings were chosen, and runs of other code.
         """
-        chosen: Sequence[Suite] = self.suites if suite is None else [suite]
+        chosen: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         if not any(map(self.has, chosen)):
             return Origin()
         counts = [scoring_of(each).choosing_seeds(without_alike_rows(self.outcomes(each))[0]) for each in chosen]
         seeds = list(filter(None, counts))
         texts = [choosing_note(min(seeds))] if seeds else []
-        profiles = [self.rows(each)[0].protocol.profile for each in chosen]
+        profiles = [self.rows_of(each)[0].protocol.profile for each in chosen]
         profiles = [profile for profile in profiles if profile.chosen_on]
         notes = [advice] if seeds and (advice := choosing_advice(min(seeds))) else []
         for profile in profiles:
@@ -158,7 +157,7 @@ class Results:
     def _code_marks(self) -> dict[str, CodeMarks]:
         return {
             suite.name: CodeMarks.from_runs([(each.row, each.job, each.details) for each in self.runs(suite)])
-            for suite in self.experiment.suites
+            for suite in self.suites
         }
 
     def _unequal_shares(self, suite: Suite) -> list[str]:
@@ -171,7 +170,7 @@ class Results:
 
         They give the protocol, the machines, the number of diverged runs, and the labels over budget.
         """
-        chosen: Sequence[Suite] = self.suites if suite is None else [suite]
+        chosen: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         texts = []
         for each in chosen:
             if self.has(each):
@@ -189,7 +188,7 @@ class Results:
     @property
     def matched(self) -> str:
         """The quantity in which the budget matches mixers, such as ``parameters``."""
-        return BUDGETS[self.experiment.protocol.budget].name
+        return BUDGETS[self.rows[0].protocol.budget].name
 
 
 def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:

@@ -15,9 +15,8 @@ from madbench.analysis.scores import Results
 from madbench.analysis.stored_rows import SeveralProtocols, stored_rows
 from madbench.config import convert
 from madbench.errors import ConfigError, StoreError, did_you_mean
-from madbench.experiment import Experiment, PlannedRow
-from madbench.grid import Grid, Row
 from madbench.labels import reading_problem
+from madbench.rows import Grid, Row, SuiteRow
 from madbench.suites import Suite, suites
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class Selection(Query):
             others = against.select()
         except NothingStored as error:
             raise StoreError(f"--against {against.profile}: {error.reason}") from None
-        if {job.id for job in results.experiment.jobs} == {job.id for job in others.experiment.jobs}:
+        if {job.id for job in results.jobs} == {job.id for job in others.jobs}:
             raise ConfigError(f"--against {against.profile}: its runs are those that are shown; name another profile")
         return transfer_table(results, others, str(against.profile))
 
@@ -184,14 +183,14 @@ class Selection(Query):
 
     def available(
         self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool
-    ) -> tuple[list[PlannedRow], dict[str, StoreError]]:
+    ) -> tuple[list[SuiteRow], dict[str, StoreError]]:
         """Returns the rows of every stored suite, and the error of each suite that is left out, by its name.
 
         Raises ``ConfigError`` for an ambiguous or impossible query, and ``StoreError`` if no run follows the requested
         protocol.
         """
         self.check_corpus()
-        rows: list[PlannedRow] = []
+        rows: list[SuiteRow] = []
         missing = {}
         for suite in suites().values():
             if suite.name in self.named and self._is_shown(suite):
@@ -220,11 +219,11 @@ class Selection(Query):
         profile = self.leading.Profile.load(self.profile or self.leading.default)
         return suite.address in profile.beside or self.is_changed(suite)
 
-    def results_of(self, rows: Sequence[PlannedRow]) -> Results:
+    def results_of(self, rows: Sequence[SuiteRow]) -> Results:
         """The results of these rows. Labels are in the requested order, or else in the order of the grammar."""
         with_rows = {row.row.label for row in rows}
         labels = [label for label in self.labels or in_grammar_order(with_rows) if label in with_rows]
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
         asked = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
         grid = Grid(tuple(map(Row, labels)), None if self.tasks is None else tuple(self.tasks), seeds, *asked)
-        return Results(Experiment(grid, list(rows), "cpu", self.results), self.store, self.stored_labels)
+        return Results(grid, list(rows), self.store, self.stored_labels)

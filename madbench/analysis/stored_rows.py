@@ -20,15 +20,14 @@ from madbench.analysis.protocols import nothing_stored, protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.config import key_of
 from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
-from madbench.experiment import PlannedRow, Protocol
-from madbench.grid import Row
 from madbench.jobs import Job
+from madbench.rows import Row, SuiteRow
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named, tasks_in_order
 from madbench.suites.overrides import Plan, check_effect
 from madbench.suites.profile import Profile
-from madbench.suites.protocol import by_protocol, recognise_protocol
+from madbench.suites.protocol import Protocol, by_protocol, recognise_protocol
 
 _UNREAD_WITHOUT_CODE = ("model.n_head",)
 """Keys of the profile that some mixers do not use. It takes the code of a mixer to know if it uses them."""
@@ -40,7 +39,7 @@ class SeveralProtocols(StoreError, ConfigError):
     listed = ""
 
 
-def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[PlannedRow]:
+def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[SuiteRow]:
     """The rows of one suite under the requested protocol.
 
     If a profile is known, a row has the jobs that the profile trains, for the seeds with a stored run. Otherwise a row
@@ -77,7 +76,7 @@ def _table_of(query: Query, suite: Suite) -> str:
     return shlex.join(["madbench", "table", "-t", task, *where])
 
 
-def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[PlannedRow]:
+def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[SuiteRow]:
     """The rows of a profile.
 
     If it has no stored run and the user requested no profile: the rows of the only profile that has stored runs.
@@ -126,7 +125,7 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
     return profile.trains_job(job)
 
 
-def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[list[PlannedRow]]:
+def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[list[SuiteRow]]:
     """The rows of a profile: one list per precision of its stored runs."""
     own, stored = query.own_overrides(suite), query.stored(suite)
     tasks = tasks_in_order(suite, own, query.tasks_of(suite))
@@ -142,7 +141,7 @@ def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[lis
     return list(filter(None, by_precision))
 
 
-def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Sequence[Job]) -> list[PlannedRow]:
+def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Sequence[Job]) -> list[SuiteRow]:
     """The row of each label: the jobs that the profile trains, stored or not.
 
     A label that was not requested has a row if the profile trains one of its stored runs. It is left out if it does not
@@ -151,7 +150,7 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
     jobs_of = _jobs_by_label(query, protocol.profile, stored)
     seeds = sorted({job.seed for job in query.stored(protocol.suite)})
     changes = protocol.profile.overrides
-    rows: list[PlannedRow] = []
+    rows: list[SuiteRow] = []
     plans: list[Plan] = []
     for label in labels:
         if jobs := jobs_of.get(label):
@@ -172,7 +171,7 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
                 query.warn(f"{label} is left out; {error}")
             continue
         if query.labels or not plans[-1].without_effect:
-            rows.append(query.versions.of_row(PlannedRow(Row(label), protocol, plans[-1].jobs)))
+            rows.append(query.versions.of_row(SuiteRow(Row(label), protocol, plans[-1].jobs)))
     for word in changes if not jobs_of else ():
         check_effect(key_of(word), plans)
     return rows
@@ -193,7 +192,7 @@ def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dic
     return by_label
 
 
-def _row_of_runs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> PlannedRow:
+def _row_of_runs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> SuiteRow:
     """The row of a label with stored ``jobs``: for each of their seeds, all jobs that the profile trains."""
     own = query.versions.shown_first(jobs)
     by_task = {job.task: job for job in own}
@@ -203,10 +202,10 @@ def _row_of_runs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
         cells = protocol.profile.jobs_like(like)
         same_seed = [replace(cell, seed=seed) for cell in cells for seed in sorted({job.seed for job in jobs})]
         expected |= {job.id: job for job in same_seed or jobs if job.task == task}
-    return query.versions.of_row(PlannedRow(Row(label), protocol, list(expected.values())))
+    return query.versions.of_row(SuiteRow(Row(label), protocol, list(expected.values())))
 
 
-def _rows_begun(query: Query, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+def _rows_begun(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
     """The rows with a stored job, with only the seeds that have one. Empty if no job is stored.
 
     A requested label without a stored job keeps its row, with the seeds of the other rows.
@@ -225,7 +224,7 @@ def _rows_begun(query: Query, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
 
 def _rows_of_protocol(
     query: Query, suite: Suite, profile: Profile | None, nothing: str, is_enough: Callable[[set[str]], bool]
-) -> list[PlannedRow]:
+) -> list[SuiteRow]:
     """The rows of the only matching protocol. If ``profile`` is not None, the protocol must belong to it."""
     runs = [run for run in query.details(query.stored(suite)) if run.record.status != "failed"]
     asked = [run for run in runs if _is_asked_for(query, suite, run, profile)]
@@ -262,7 +261,7 @@ def _rows_of_protocol(
             query.warn(f"no run of {label} is as asked")
     protocol = recognise_protocol(suite, [(run.job, run.record.details) for run in chosen])
     labels = query.labels or in_grammar_order(jobs)
-    return [PlannedRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
+    return [SuiteRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 
 
 def _is_asked_for(query: Query, suite: Suite, run: Run, profile: Profile | None) -> bool:

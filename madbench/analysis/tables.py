@@ -95,7 +95,7 @@ def result_table(
 
     Raises ``ConfigError`` for invalid thresholds and for thresholds that no suite has.
     """
-    chosen = results.suites
+    chosen = results.suites_with_result
     is_brief = len(chosen) > 1 if is_brief is None else is_brief
     asked = {"shows_published": shows_published, "shows": shows, "shows_baselines": shows_baselines}
     tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, **asked) for suite in chosen]
@@ -108,16 +108,16 @@ def result_table(
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
     """One table per suite with a result (:func:`result_table`)."""
-    tables = (result_table(results.of(suite), has_baseline=has_baseline) for suite in results.suites)
+    tables = (result_table(results.for_suite(suite), has_baseline=has_baseline) for suite in results.suites_with_result)
     return [table for table in tables if table is not None]
 
 
 def _ordered(results: Results) -> list[str]:
     """The names of the rows in the order of the grid. For a row of one suite the name omits settings of others."""
-    grid, every = results.experiment.grid, suites().values()
+    grid, every = results.grid, suites().values()
     of_suites = ((row, *(row.for_suite(suite, grid.leading) for suite in every)) for row in grid.rows)
     names = [row.name for rows in of_suites for row in rows]
-    rows = [row.name for row in results.experiment.rows]
+    rows = [row.name for row in results.rows]
     return [name for name in dict.fromkeys([*names, *rows]) if name in rows]
 
 
@@ -133,7 +133,7 @@ def _suite_results(
     by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):
         by_row.setdefault(outcome.row, []).append(outcome)
-    rows = [row for row in results.rows(suite) if any(outcome.record for outcome in by_row[row.name])]
+    rows = [row for row in results.rows_of(suite) if any(outcome.record for outcome in by_row[row.name])]
     groups: dict[Hashable, list[JobOutcome]] = {}
     protocols: dict[Hashable, Protocol] = {}
     names: dict[Hashable, str] = {}
@@ -141,7 +141,7 @@ def _suite_results(
         groups.setdefault(key, []).extend(by_row[row.name])
         protocols.setdefault(key, row.protocol)
         names.setdefault(key, row.name)
-    if len(groups) == 1 and len(rows) < len(results.rows(suite)):  # jobs without a result are counted, too
+    if len(groups) == 1 and len(rows) < len(results.rows_of(suite)):  # jobs without a result are counted, too
         groups = dict.fromkeys(groups, results.outcomes(suite))
     if len(groups) > 1 and not has_baseline:
         listed = ", ".join(f"{protocols[key].name} ({names[key]})" for key in groups)
@@ -202,7 +202,7 @@ def suite_table(
     Rows of different protocols do not compete, so no cell is marked as the best. Published numbers stand below rows of
     profiles that are comparable with the paper. With ``shows_published`` they stand below all rows.
     """
-    planned = {row.name: row for row in results.rows(suite)}
+    planned = {row.name: row for row in results.rows_of(suite)}
     scores = pd.concat(frames, ignore_index=True)
     averages = {name for name in scores.column.unique() if is_average(name)}
     jobs = scores[~scores.column.isin(averages)]
@@ -256,7 +256,7 @@ def suite_table(
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:
     """The table of one suite with differences from its first row in the headline, or in the mean over all tasks."""
     (suite,) = table.suites
-    rows = results.rows(suite)
+    rows = results.rows_of(suite)
     names, scores = suite.headline(rows[0].protocol.tasks), results.scores[results.scores.suite == suite.name]
     if len(names) > 1:
         compared, of_what = replace(column(names[0]), name=TASK_MEAN), "the mean over the tasks"

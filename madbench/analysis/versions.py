@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from madbench.experiment import PlannedRow
 from madbench.experiment.earlier import counts_by_file, without_code
 from madbench.identity.listing import code_state
 from madbench.jobs import Job
+from madbench.rows import SuiteRow
 from madbench.store.runs import Store
 from madbench.suites.code import listed_code, names_outside_code
 from madbench.suites.planning import mixer_identity
@@ -76,7 +76,7 @@ class Versions:
         is_readable = not self.is_shown_as_stored(job.label)
         return is_readable and mixer_identity(job.label, job.task, job.fidelity) == job.family
 
-    def of_row(self, row: PlannedRow) -> PlannedRow:
+    def of_row(self, row: SuiteRow) -> SuiteRow:
         """The row with one version of the label's code and one version of each task's code.
 
         Its planned jobs are replaced by stored jobs of these versions, if there are any.

@@ -18,10 +18,11 @@ from madbench.errors import TrainingError
 from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.experiment import Experiment, prepare
-from madbench.grid import Grid, Mode, Row, is_grid_file, load_grid, parse_axes
+from madbench.grid import Mode, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of
 from madbench.labels.names import show, shown_names
+from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot
 from madbench.suites import main_suite, suite_of_task
 from madbench.suites.scoring import scoring_of
@@ -297,7 +298,7 @@ def _trained(experiment: Experiment, policy: Policy, **options: Any) -> Results:
         hint = "" if policy.retry else "; retry=True trains them again"
         hint += f"; one failed with: {reason(stored[0])}" if stored else ""
         raise TrainingError(f"{failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs{hint}")
-    return Results(experiment, store)
+    return Results.from_rows(experiment, store)
 
 
 def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:

@@ -83,7 +83,7 @@ def _chosen(words: list[str] | None, stored: StoredOptions) -> tuple[Store, list
     """The store, and the ids of the chosen runs with a result. Raises ``StoreError`` if there are none."""
     if words or vars(stored) != vars(StoredOptions(results=stored.results)):
         results = stored.selection(words).select()
-        store, ids = results.store, {job.id for row in results.experiment.rows for job in row.jobs}
+        store, ids = results.store, {job.id for row in results.rows for job in row.jobs}
     else:
         store = options.open_stored(stored.results)
         ids = store.jobs().keys()

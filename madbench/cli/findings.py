@@ -144,7 +144,7 @@ def findings(
     if results:
         left_out = count_left_out(results.scores)
         sentences = [*results.sentences(), *sentences]
-        profiles = {row.protocol.suite.name: row.protocol.profile for row in results.experiment.rows}
+        profiles = {row.protocol.suite.name: row.protocol.profile for row in results.rows}
         sentences += dict.fromkeys(
             f"The {profile.noun} is not comparable with the paper: verdicts hold for this {profile.noun} only."
             for profile in profiles.values()
@@ -209,8 +209,8 @@ def _command_options(selection: Selection, results: Results | None) -> dict[str,
     values = {"--profile": selection.profile, "--fidelity": selection.fidelity}
     values |= {"--budget": selection.budget, "--results": str(selection.results)}
     words = {suite.name: [*overrides, *option_words(values)] for suite in [selection.leading]}
-    for suite in results.suites if results else ():
-        words[suite.name] = protocol_words(results.rows(suite)[0], selection.results)
+    for suite in results.suites_with_result if results else ():
+        words[suite.name] = protocol_words(results.rows_of(suite)[0], selection.results)
     return {name: shlex.join(of_suite) for name, of_suite in words.items()}
 
 

@@ -36,7 +36,6 @@ from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
-from madbench.grid import Grid
 from madbench.jobs import Budget
 from madbench.papers import QUICK, built_in, load_paper
 from madbench.papers.making import (
@@ -54,6 +53,7 @@ from madbench.papers.making import (
 )
 from madbench.papers.operators import failing_operators, fails_here, operators_of
 from madbench.papers.shipped import archive_names
+from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
 from madbench.suites import size_of
 from madbench.suites.addressing import task_names
@@ -275,7 +275,7 @@ def _train(
         console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)
     if failed:
         raise typer.Exit(1)
-    return Results(experiment, Snapshot.open(experiment.results, create=False))
+    return Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
 
 
 def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -> None:

@@ -17,10 +17,11 @@ from madbench.cli.printing import PLAIN, counted, duration, first_of, print_line
 from madbench.errors import ConfigError, TrainingError
 from madbench.execute.base import Policy
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
-from madbench.experiment import Experiment, PlannedRow
+from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.labels.budgets import budget_words
 from madbench.labels.names import with_typed_labels
+from madbench.rows import SuiteRow
 from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import Size
@@ -136,7 +137,7 @@ def _training_words(words: Sequence[str]) -> list[str]:
     return left
 
 
-def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]:
+def _by_row_and_task(part: Experiment) -> Iterator[tuple[SuiteRow, list[Job]]]:
     """Yields every row with the jobs of each of its tasks."""
     for row in part.rows:
         for task in dict.fromkeys(job.task for job in row.jobs):
@@ -144,7 +145,7 @@ def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]
 
 
 def _cell(
-    row: PlannedRow,
+    row: SuiteRow,
     jobs: Sequence[Job],
     states: Mapping[str, str],
     sizes: Mapping[str, Size],

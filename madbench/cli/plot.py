@@ -155,7 +155,7 @@ def plot(
     if lacking or not rows:
         raise (lacking or list(missing.values()))[0]
     results = selection.results_of(rows)
-    names = asked or figure_names(results.experiment.suites)
+    names = asked or figure_names(results.suites)
     why = {name: str(error).removeprefix(f"{stored.results}: ") for name, error in missing.items()}
     reasons = {}
     for name in names:
@@ -217,7 +217,11 @@ def _check_times(results: Results) -> None:
     """Raise ``ConfigError`` for runs whose times cannot be compared."""
     from madbench.suites.scoring import scoring_of  # pandas
 
-    differing = [name for suite in results.suites for name in scoring_of(suite).timing_differences(results.runs(suite))]
+    differing = [
+        name
+        for suite in results.suites_with_result
+        for name in scoring_of(suite).timing_differences(results.runs(suite))
+    ]
     if differing:
         named = ", ".join(differing).replace("_", " ")
         problem = f"the runs differ in {named}, so their times cannot be compared; use --x tokens"

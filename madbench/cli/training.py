@@ -22,10 +22,10 @@ from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, labels_of_tasks, prepare
-from madbench.grid import Grid, Row
 from madbench.labels import expand
 from madbench.labels.names import show, shown_names
 from madbench.report.commands import option_words
+from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot, Store
 from madbench.trackers import RUN_NAME, Naming, parse_names
 
@@ -112,7 +112,7 @@ def train_grid(
     from madbench.analysis.scores import Results
     from madbench.analysis.tables import result_tables
 
-    results = Results(experiment, Snapshot.open(experiment.results, create=False))
+    results = Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
     tables = result_tables(results, has_baseline) if has_tables else []
     below = costs.tables(results) if tables else {}
     failures = _failures(results, failed_now)
@@ -169,12 +169,12 @@ def _print_rest(
 
 def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
     """The jobs that failed in this command or are stored as failed, with reasons, in the order of the rows."""
-    stored = results.store.records({job.id for job in results.experiment.jobs})
+    stored = results.store.records({job.id for job in results.jobs})
     reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | failed_now
     failures: dict[str, dict[str, Any]] = {}
-    row_names = {job.id: row.name for row in results.experiment.rows for job in row.jobs}
-    details = distinctions(results.experiment.jobs, row_names)
-    for row in results.experiment.rows:
+    row_names = {job.id: row.name for row in results.rows for job in row.jobs}
+    details = distinctions(results.jobs, row_names)
+    for row in results.rows:
         for job in row.jobs:
             if job.id in reasons:
                 names = {"row": row.name, "label": job.label, "task": job.task, "seed": job.seed}

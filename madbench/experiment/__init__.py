@@ -23,9 +23,10 @@ from madbench.experiment.notes import (
     notes_on_rates,
     notes_on_schedules,
 )
-from madbench.experiment.plan import Experiment, PlannedRow
-from madbench.grid import Grid, prefix_errors
+from madbench.experiment.plan import Experiment
+from madbench.grid import prefix_errors
 from madbench.jobs import Budget, Fidelity, Precision
+from madbench.rows import Grid, SuiteRow
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
     names_profile,
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
 __all__ = ["Experiment", "PlannedRow", "Protocol", "labels_of_tasks", "prepare"]
+
+PlannedRow = SuiteRow
+"""The earlier name of :class:`madbench.rows.SuiteRow`, for packages of papers that use it."""
 
 
 def prepare(
@@ -155,7 +159,7 @@ class _Planner:
         }
         """For each row's changes: the names of the trained profiles, by suite."""
 
-    def rows(self, suite: Suite) -> list[PlannedRow]:
+    def rows(self, suite: Suite) -> list[SuiteRow]:
         """The rows of one suite without duplicates.
 
         Raises ``ConfigError`` for an override without effect on all of them.
@@ -172,7 +176,7 @@ class _Planner:
             if of_protocol not in protocols:
                 protocols[of_protocol] = self._protocol(suite, (*self.grid.overrides, *row.changes), profile)
             plans.append(protocols[of_protocol].plan([row.label], self.grid.seeds))
-            planned.append(PlannedRow(row, protocols[of_protocol], plans[-1].jobs))
+            planned.append(SuiteRow(row, protocols[of_protocol], plans[-1].jobs))
             count += len(plans[-1].jobs)
             if count > MOST_JOBS:
                 raise ConfigError(f"more than {MOST_JOBS:,} jobs; make a grid of fewer rows or seeds")

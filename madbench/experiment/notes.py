@@ -7,12 +7,12 @@ from typing import Any
 
 from madbench.config import key_of
 from madbench.errors import ConfigError
-from madbench.experiment.plan import PlannedRow
 from madbench.jobs import LEAST_MATCHED, MOST_MATCHED, Job
 from madbench.labels import Label, family_of
 from madbench.labels.patterns import part_texts
 from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels
+from madbench.rows import SuiteRow
 from madbench.suites import Suite, size_of
 from madbench.suites.addressing import without_prefix
 from madbench.suites.compute import compute_details
@@ -21,12 +21,12 @@ from madbench.suites.planning import choosing_advice, choosing_note, run_key, so
 from madbench.suites.profile import field_names
 
 
-def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> list[str]:
+def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list[str]:
     """A sentence on rows that train the same model, because their changes have no effect for the label or its budget.
 
     Raises ``ConfigError`` for other rows with the same jobs, and for a change without effect on all rows.
     """
-    by_jobs: dict[frozenset[str], PlannedRow] = {}
+    by_jobs: dict[frozenset[str], SuiteRow] = {}
     without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
     for row in rows:
         other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
@@ -61,7 +61,7 @@ def note_without_effect(word: str, plans: Sequence[Plan]) -> str:
     return f"{word} has no effect on {', '.join(labels)} and is ignored there" if labels else ""
 
 
-def notes_on_schedules(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
+def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
     """A sentence per warning about the schedule of some tasks."""
     tasks: dict[str, dict[str, None]] = {}
     for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
@@ -70,7 +70,7 @@ def notes_on_schedules(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
     return [f"{', '.join(of_clause)}: {clause}" for clause, of_clause in tasks.items() if clause]
 
 
-def notes_on_rates(rows: Sequence[PlannedRow]) -> list[str]:
+def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
     """A sentence if a label's first seed chooses among several rates or decays for its other seeds."""
     seeds = {job.seed for row in rows for job in row.jobs}
     tried: dict[str, set[tuple[float, float]]] = {}
@@ -84,7 +84,7 @@ def notes_on_rates(rows: Sequence[PlannedRow]) -> list[str]:
     return [f"{choosing_note(len(seeds))} {choosing_advice(len(seeds))}".strip()]
 
 
-def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:
+def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
     """Sentences on widths that the number of heads does not divide, and on labels with another number of heads."""
     notes: dict[str, None] = {}
     for row in rows:
@@ -113,7 +113,7 @@ def _notes_on_heads_of(label: Label, job: Job) -> Iterator[str]:
         yield f"{why}: {_uneven('S-p', job, 2 * n_head)}"
 
 
-def notes_on_budget(rows: Sequence[PlannedRow]) -> list[str]:
+def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
     """A sentence for each label of a user's module that does not match its budget, and how to match it."""
     notes: dict[str, None] = {}
     for row in rows:
@@ -134,7 +134,7 @@ def notes_on_budget(rows: Sequence[PlannedRow]) -> list[str]:
     return list(notes)
 
 
-def notes_on_compute(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
+def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
     """A sentence per row whose budget chose the steps, unless the training FLOPs are those of softmax attention."""
     notes: dict[str, None] = {}
     for row in rows:
@@ -163,7 +163,7 @@ def _uneven(label: str, job: Job, step: int) -> str:
     )
 
 
-def _canonical_ids(row: PlannedRow) -> Hashable:
+def _canonical_ids(row: SuiteRow) -> Hashable:
     """The ids of the canonical forms of the row's jobs. They are equal for rows that train the same models.
 
     For a row without changes, the result is its label.

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Listener, OnEvent, Policy, Summary, ignore_event
-from madbench.grid import Grid, Row
 from madbench.jobs import Job
+from madbench.rows import TableRows
 from madbench.store.html import html_table
 from madbench.store.runs import Store
-from madbench.suites import Suite, size_of, suite_of, suites
-from madbench.suites.addressing import without_prefix
-from madbench.suites.planning import unique
+from madbench.suites import size_of, suite_of
 from madbench.suites.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -25,58 +23,18 @@ if TYPE_CHECKING:
 SPEEDS = "speed"  # folder in the results for measurements of this machine
 
 
-@dataclass(frozen=True)
-class PlannedRow:
-    """A row of one suite's table: its name, its protocol, and its jobs."""
-
-    row: Row
-    protocol: Protocol
-    jobs: list[Job]
-
-    @property
-    def name(self) -> str:
-        return self.row.name
-
-    @property
-    def shared_protocol(self) -> Protocol:
-        """The protocol without the row's own changes."""
-        own = set(map(without_prefix, self.row.changes))
-        return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in own))
-
-
 @dataclass(frozen=True, repr=False)
-class Experiment:
+class Experiment(TableRows):
     """A checked plan: nothing has been trained or written yet."""
 
-    grid: Grid
-    rows: list[PlannedRow]  # of every suite in turn, the baseline first
     device: str
     results: Path
     notes: list[str] = field(default_factory=list)  # notes for the user before training
-
-    def for_suite(self, suite: Suite) -> Experiment:
-        """The part of the experiment that belongs to one suite."""
-        return replace(self, rows=[row for row in self.rows if row.protocol.suite is suite])
-
-    @property
-    def suites(self) -> list[Suite]:
-        """The suites that have rows."""
-        return [suite for suite in suites().values() if any(row.protocol.suite is suite for row in self.rows)]
-
-    @functools.cached_property
-    def jobs(self) -> list[Job]:
-        """All jobs, each once, in the order of the rows."""
-        return unique(job for row in self.rows for job in row.jobs)
 
     @property
     def protocol(self) -> Protocol:
         """The protocol of the first row, the baseline."""
         return self.rows[0].protocol
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels of the rows, each once."""
-        return list(dict.fromkeys(row.row.label for row in self.rows))
 
     @property
     def title(self) -> str:

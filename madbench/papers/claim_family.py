@@ -73,7 +73,7 @@ def _selections(request: Request, results: Results) -> Iterator[tuple[list[str],
     """
     from madbench.analysis.stored import Selection
 
-    grid = results.experiment.grid
+    grid = results.grid
     yield [], Selection(results=request.results)
     chosen = {"profile": grid.profile, "tasks": grid.tasks, "overrides": grid.overrides, "budget": grid.budget}
     words = [*(["-t", ",".join(grid.tasks)] if grid.tasks else []), "-p", grid.profile, *grid.overrides]
@@ -83,13 +83,13 @@ def _selections(request: Request, results: Results) -> Iterator[tuple[list[str],
 
 def _job_ids(results: Results) -> set[str]:
     """The ids of the jobs that have a result."""
-    return {run.job.id for suite in results.suites for run in results.runs(suite)}
+    return {run.job.id for suite in results.suites_with_result for run in results.runs(suite)}
 
 
 def _quantities(results: Results) -> set[str]:
     """The columns of the results, including averages."""
     scores = results.scores
     names = set(scores.column)
-    for suite in results.suites:
+    for suite in results.suites_with_result:
         names |= {column.name for column in suite.columns(scores.column[scores.suite == suite.name].unique())}
     return names

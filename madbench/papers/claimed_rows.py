@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from madbench.analysis.claims import ClaimsFile
 from madbench.config import from_mapping, key_of, read_yaml
 from madbench.errors import ConfigError
-from madbench.grid import Grid
 from madbench.papers.claim_family import judge
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of, row_of
 from madbench.papers.table_measure import beside_published
+from madbench.rows import Grid
 from madbench.tasks import task_names
 
 if TYPE_CHECKING:

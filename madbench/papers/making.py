@@ -14,11 +14,11 @@ from madbench.config import parse_seeds
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, prepare
 from madbench.files import parse_json, read_file, write_atomically
-from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
 from madbench.labels.plugins import resolve, wrap_load_errors
 from madbench.papers import QUICK, Item, Paper
+from madbench.rows import Grid, Row
 from madbench.suites.corpora import NoCorpusError
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def chosen_settings(results: Results | None) -> str:
     """A note that settings of these runs were chosen by the published order of labels. Empty if none were."""
     from madbench.analysis.findings import choice_note
 
-    return choice_note(row.protocol.profile.chosen_on for row in (results.experiment.rows if results else ()))
+    return choice_note(row.protocol.profile.chosen_on for row in (results.rows if results else ()))
 
 
 def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str = "") -> None:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from madbench.experiment import Experiment
-from madbench.grid import Grid
 from madbench.labels import expand
 from madbench.labels.names import typed_label
 from madbench.mixers import Check
 from madbench.mixers.checks import CheckResult, run_check, run_checks
 from madbench.papers.making import FAILS, Made, Measure, Request
+from madbench.rows import Grid
 from madbench.suites import checks_of
 
 

@@ -26,9 +26,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from madbench.experiment import prepare
-from madbench.grid import Grid
 from madbench.labels.plugins import resolve
 from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, Made, PlainMeasure, Request, jobs_of, row_of
+from madbench.rows import Grid
 from madbench.suites import find_suite
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from madbench.config import seed_list
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, prepare
 from madbench.files import parse_json
-from madbench.grid import Grid
 from madbench.papers import Item, Paper
 from madbench.papers.making import Measure, Request, jobs_of
+from madbench.rows import Grid
 from madbench.store.archive import SUFFIX, unpack
 from madbench.store.runs import Snapshot, Store
 
@@ -96,7 +96,7 @@ def results_in(request: Request, measure: Measure) -> Results | None:
     from madbench.analysis.scores import Results
 
     planned = _prepared(request, measure)
-    return None if planned.missing else Results(planned, Snapshot.open(request.results, create=False))
+    return None if planned.missing else Results.from_rows(planned, Snapshot.open(request.results, create=False))
 
 
 def _prepared(request: Request, measure: Measure) -> Experiment:

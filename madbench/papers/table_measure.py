@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from madbench.config import key_of
 from madbench.errors import BudgetError
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
 from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.budgets import COUNTINGS
 from madbench.papers.claim_family import judge_item
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of, plots, row_of
+from madbench.rows import Grid, Row
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -43,24 +43,23 @@ class TableMeasure(PlainMeasure):
 
 def stored_under_other_budgets(results: Results) -> list[Results]:
     """The stored results of the same rows under other budgets in parameters. Empty if nothing is stored."""
-    others = (_stored_under(results, budget) for budget in COUNTINGS if budget != results.experiment.grid.budget)
+    others = (_stored_under(results, budget) for budget in COUNTINGS if budget != results.grid.budget)
     return [stored for stored in others if stored]
 
 
 def _stored_under(results: Results, budget: Budget) -> Results | None:
     from madbench.analysis.scores import Results
 
-    experiment = results.experiment
-    if any(budget not in suite.budgets for suite in experiment.suites):
+    if any(budget not in suite.budgets for suite in results.suites):
         return None
-    corpora = [row.protocol.corpus.folder for row in experiment.rows if row.protocol.corpus]
-    grid, where = replace(experiment.grid, budget=budget), {"device": experiment.device, "results": experiment.results}
+    corpora = [row.protocol.corpus.folder for row in results.rows if row.protocol.corpus]
+    grid, device = replace(results.grid, budget=budget), results.rows[0].protocol.device
     try:
-        planned = prepare(grid, corpus=corpora[0] if corpora else None, **where)
+        planned = prepare(grid, device=device, results=results.store.root, corpus=corpora[0] if corpora else None)
     except BudgetError:  # a label has no ranks under this budget
         return None
-    stored = Results(planned, results.store)
-    return stored if stored.suites else None
+    stored = Results.from_rows(planned, results.store)
+    return stored if stored.suites_with_result else None
 
 
 def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
@@ -80,10 +79,8 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
     names = list(request.item.columns) or in_order(first.scores.column.unique())
     columns, lines, records = [column(name) for name in names], [], []
     nothing = Cell(Sample(np.array([])), 0)
-    cells_by_budget = {
-        part.experiment.grid.budget: cells_of(part.scores, columns) if len(part.scores) else {} for part in parts
-    }
-    for row in {row.name: row.row for row in first.experiment.rows}.values():
+    cells_by_budget = {part.grid.budget: cells_of(part.scores, columns) if len(part.scores) else {} for part in parts}
+    for row in {row.name: row.row for row in first.rows}.values():
         theirs = published.get(row.name, {})
         for budget, cells in cells_by_budget.items():
             ours = [cells.get(row.name, {}).get(name, nothing) for name in names]
@@ -106,8 +103,7 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
     )
     if len(parts) > 1:
         caption += (
-            f" Ranks are those of the budget in the row's name; claims are tested under "
-            f"{first.experiment.grid.budget} alone."
+            f" Ranks are those of the budget in the row's name; claims are tested under {first.grid.budget} alone."
         )
     return Listing(records, headings, lines, records, caption, notes, f"tab:{request.item.id}")
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from madbench.config import seed_list
-from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job, Record
 from madbench.labels import is_shown_as_stored
 from madbench.labels.budgets import budget_words
 from madbench.labels.names import display_name, with_typed_labels
-from madbench.suites.protocol import OWN_PROFILE
+from madbench.rows import SuiteRow
+from madbench.suites.protocol import OWN_PROFILE, Protocol
 
 _USUAL = {
     "--fidelity": "corrected",
@@ -27,7 +27,7 @@ _MOST_NAMED = 8  # the most labels in one sentence
 
 
 def train_words(
-    row: PlannedRow, results: Path, labels: Sequence[str], seeds: Collection[int], tasks: Sequence[str] | None = None
+    row: SuiteRow, results: Path, labels: Sequence[str], seeds: Collection[int], tasks: Sequence[str] | None = None
 ) -> list[str]:
     """The command that trains labels and seeds under the protocol of ``row``, on all of its tasks or on ``tasks``."""
     protocol = row.protocol
@@ -48,7 +48,7 @@ def _words_without_effect(protocol: Protocol, labels: Sequence[str]) -> set[str]
     return {word for word, of_labels in without_effect.items() if set(labels) <= of_labels.keys()}
 
 
-def protocol_words(row: PlannedRow, results: Path) -> list[str]:
+def protocol_words(row: SuiteRow, results: Path) -> list[str]:
     """The words for ``madbench run`` that select the protocol of ``row``, without its tasks."""
     protocol = row.protocol
     name, overrides = protocol.profile_name, protocol.overrides
@@ -58,7 +58,7 @@ def protocol_words(row: PlannedRow, results: Path) -> list[str]:
     return _words(protocol, name, overrides, results)
 
 
-def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
+def job_words(row: SuiteRow, job: Job, results: Path) -> list[str]:
     """The verb and the options that train only ``job`` of ``row``, without its label and seed."""
     protocol = row.protocol
     name = protocol.profile_name
@@ -100,7 +100,7 @@ class Missing:
 
 
 def missing_runs(
-    rows: Sequence[PlannedRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
+    rows: Sequence[SuiteRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
 ) -> list[Missing]:
     """The missing parts of the rows of one suite.
 

@@ -14,7 +14,6 @@ from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import result_table
 from madbench.errors import ConfigError, MadbenchError, StoreError
-from madbench.experiment import Protocol
 from madbench.files import file_digest
 from madbench.jobs import Job
 from madbench.report.rendering import render
@@ -22,7 +21,7 @@ from madbench.report.tables import Cell, Group, Heading, PageTable, result_page_
 from madbench.store.archive import SUFFIX, unpack
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, suites
-from madbench.suites.protocol import by_protocol, protocol_id, rate_changes
+from madbench.suites.protocol import Protocol, by_protocol, protocol_id, rate_changes
 
 
 class Board(NamedTuple):
@@ -119,7 +118,7 @@ def _results(
     results = Selection(
         profile=profile, overrides=changes, fidelity=jobs[0].fidelity, budget=jobs[0].budget, **asked
     ).select()
-    planned = {job.id for row in results.experiment.rows for job in row.jobs}
+    planned = {job.id for row in results.rows for job in row.jobs}
     if not planned & {job.id for job in jobs}:
         raise StoreError(f"its {len(jobs):,} runs do not follow {Path(profile).name}")
     return results
@@ -136,7 +135,7 @@ def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]]
         Group([[*map(_plain, group.rows[0]), Cell(sources.get(group.label, ""))], *group.rows[1:]], group.label)
         for group in shown.groups
     ]
-    terms = results.experiment.rows[0].protocol
+    terms = results.rows[0].protocol
     name = f"board-{hashlib.sha256(protocol.encode()).hexdigest()[:12]}"
     headings = [*shown.headings, Heading("From")]
     return [Board(_heading(terms), PageTable(name, f"Protocol {protocol}", shown.note, headings, groups))]
@@ -149,7 +148,7 @@ def _plain(cell: Cell) -> Cell:
 
 def _sources(results: Results, owners: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The archives of each row, by the name of the row."""
-    return {row.name: ", ".join(_in_order(owners, (job.id for job in row.jobs))) for row in results.experiment.rows}
+    return {row.name: ", ".join(_in_order(owners, (job.id for job in row.jobs))) for row in results.rows}
 
 
 def _in_order(owners: Mapping[str, Sequence[str]], ids: Iterable[str]) -> list[str]:

@@ -34,7 +34,6 @@ from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
 from madbench.errors import StoreError
-from madbench.experiment import PlannedRow, Protocol
 from madbench.files import explain_os_errors, read_file, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, is_shown_as_stored, parse
@@ -50,9 +49,10 @@ from madbench.report.tables import (
     page_claims,
     result_page_table,
 )
+from madbench.rows import SuiteRow
 from madbench.store.runs import Store
 from madbench.suites import suites
-from madbench.suites.protocol import protocol_id
+from madbench.suites.protocol import Protocol, protocol_id
 from madbench.suites.scoring import scoring_of
 from madbench.tasks import broken_tasks
 
@@ -94,7 +94,7 @@ def report_page(
     ``shows`` and ``shows_baselines`` are those of :func:`madbench.analysis.tables.result_table`.
     """
     store = results.store
-    rows = [row for suite in results.experiment.suites for row in _with_failed(results.rows(suite), store)]
+    rows = [row for suite in results.suites for row in _with_failed(results.rows_of(suite), store)]
     first = {row.protocol.suite.name: row for row in reversed(rows)}
     protocols = [row.protocol for row in reversed(first.values())]
     records = store.records({job.id for row in rows for job in row.jobs})
@@ -136,7 +136,7 @@ def report_page(
     return Page(len(runs), missing, content)
 
 
-def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
+def _with_failed(rows: Sequence[SuiteRow], store: Store) -> list[SuiteRow]:
     """``rows`` with their labels' failed jobs, if the suite has a corpus: then they came from runs with a result."""
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)
@@ -147,8 +147,10 @@ def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
     return [replace(row, jobs=[*row.jobs, *(job for job in failed if job.label == row.name)]) for row in rows]
 
 
-def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mapping[str, Record]) -> list[ReportedRun]:
-    counting = {name for suite in results.suites for name in scoring_of(suite).counted_jobs(results.outcomes(suite))}
+def _reported_runs(results: Results, rows: Sequence[SuiteRow], records: Mapping[str, Record]) -> list[ReportedRun]:
+    counting = {
+        name for suite in results.suites_with_result for name in scoring_of(suite).counted_jobs(results.outcomes(suite))
+    }
     changes = setting_changes([job for row in rows for job in row.jobs])
     words: dict[tuple, list[str]] = {}
     runs = []
@@ -255,7 +257,7 @@ def _dates(runs: Iterable[ReportedRun]) -> str:
 
 
 def _missing(
-    results: Results, rows: Sequence[PlannedRow], labels: Sequence[str], records: Mapping[str, Record]
+    results: Results, rows: Sequence[SuiteRow], labels: Sequence[str], records: Mapping[str, Record]
 ) -> list[Missing]:
     """The missing results of each suite, and the stored runs that are left out.
 
@@ -263,7 +265,7 @@ def _missing(
     requested. Otherwise the user did not train or did not ask for it, and nothing is missing.
     """
     missing: list[Missing] = []
-    stored = {job.suite for job in results.store.jobs().values()} if results.experiment.grid.tasks is None else set()
+    stored = {job.suite for job in results.store.jobs().values()} if results.grid.tasks is None else set()
     for suite in suites().values():
         own = [row for row in rows if row.protocol.suite is suite]
         if own:
@@ -281,7 +283,7 @@ def _missing(
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
     """Returns name, caption and SVG of each figure, and the reasons why other figures have nothing to draw."""
     figures, missing = [], []
-    for name in figure_names(results.experiment.suites):
+    for name in figure_names(results.suites):
         caption = drawing_of(name).caption
         try:
             drawn = _svg(name, figure_frame(name, results), results.store.root / "index" / "figures")

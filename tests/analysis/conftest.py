@@ -57,4 +57,4 @@ def fill_grid(folder: Path, labels=("S", "R"), accuracy=lambda job: 0.5, **keys)
             status = "diverged" if math.isnan(value) else "finished"
             details = {"budget_ratio": 1.0, "seconds": 10.0}
             store.finish(job, Record(status, {} if status == "diverged" else metrics, details=details))
-    return Results(made, store)
+    return Results.from_rows(made, store)

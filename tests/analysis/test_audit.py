@@ -183,7 +183,7 @@ def test_every_quantity_counted_again_from_the_frame_of_scores(results, rows):
 
 def heuristic_of(scores, results) -> float:
     task = scores.column.iloc[0]
-    job = next(job for row in results.experiment.rows for job in row.jobs if job.task == task)
+    job = next(job for row in results.rows for job in row.jobs if job.task == task)
     return heuristic(task, make_setting(task, job.setting, task))
 
 

@@ -10,8 +10,7 @@ from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table, result_tables
 from madbench.errors import ConfigError
-from madbench.experiment import Experiment, PlannedRow
-from madbench.grid import Grid, Row
+from madbench.rows import Grid, Row, SuiteRow
 from madbench.store.runs import Store
 from protocols import language_protocol
 from references import interval_of, loss_terms, terms
@@ -123,8 +122,8 @@ def test_language_models_of_several_protocols_share_a_table(tmp_path, language_r
         runs = [language_run(train=train, seed=seed, **training) for seed, train in enumerate(of_row)]
         for run in runs:
             store.finish(run.job, run.record)
-        rows.append(PlannedRow(row, language_protocol(runs[0]), [run.job for run in runs]))
-    results = Results(Experiment(Grid(tuple(losses)), rows, "cpu", tmp_path), store)
+        rows.append(SuiteRow(row, language_protocol(runs[0]), [run.job for run in runs]))
+    results = Results(Grid(tuple(losses)), rows, store)
     table = result_table(results, has_baseline=True)
     headings, lines = table.text_rows()
     assert headings[:2] == ["Label", "L5"] and headings[-2:] == ["n", "vs baseline"]

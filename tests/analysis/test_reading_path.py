@@ -18,7 +18,7 @@ from madbench.store.runs import Store
 
 PACKAGE = Path(madbench.__file__).parent
 MEASURED = PACKAGE.parent / "results" / "measured"
-MOST_FILES = 57
+MOST_FILES = 56
 """Files of which a function runs. A number to lower: nothing may be planned in order to read."""
 MOST_CLIMBS = 14
 """Pairs of files with a call back up (:func:`climbs`). A number to lower."""
@@ -99,6 +99,7 @@ def test_a_table_passes_through_few_files(calls):
         "suites/overrides.py",
         "suites/protocol.py",
         "experiment/__init__.py",
+        "experiment/plan.py",
     }
     assert not planning & {*below}, "planned in order to read"
 

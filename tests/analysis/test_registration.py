@@ -101,7 +101,7 @@ def judged(whole):
 def loaded(whole):
     """The registration in ``whole``, and its experiment."""
     found, results = load_registration(whole / "lag.registered.json", whole / "results")
-    return found, results.experiment
+    return found, results
 
 
 @pytest.fixture
@@ -603,6 +603,6 @@ def test_a_claim_on_steps_that_the_profile_does_not_give_cannot_be_registered(pa
 @pytest.mark.slow
 def test_results_of_an_experiment_have_the_registered_columns(grid_results):
     made = grid_results(("S", "R"), tasks=[*MAD_TASKS])
-    assert set(scores.columns_of(made.experiment)) == set(made.scores.column)
+    assert set(scores.columns_of(made)) == set(made.scores.column)
     some = grid_results(("S",), tasks=["compression", "memorization"], seeds=[9])
-    assert isinstance(some, Results) and set(scores.columns_of(some.experiment)) == set(some.scores.column)
+    assert isinstance(some, Results) and set(scores.columns_of(some)) == set(some.scores.column)

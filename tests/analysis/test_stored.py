@@ -67,10 +67,10 @@ def test_a_protocol_has_the_jobs_of_labels_and_seeds_that_have_begun(fill, selec
     fill("S", seeds=(2,), overrides=["training.epochs=7"])
     results, warnings = selected(tasks=["compression"])
     assert (results.labels, warnings) == (["S", "R-c"], [])
-    assert [(job.label, job.seed) for job in results.experiment.jobs] == [("S", 0), ("R-c", 0)]
+    assert [(job.label, job.seed) for job in results.jobs] == [("S", 0), ("R-c", 0)]
     assert results.collected(MAD).status.tolist() == ["finished"] * 2
     whole, _ = selected()
-    assert whole.experiment.protocol.tasks == list(MAD_TASKS) and len(whole.collected(MAD)) == 2 * 6
+    assert whole.rows[0].protocol.tasks == list(MAD_TASKS) and len(whole.collected(MAD)) == 2 * 6
 
 
 def test_named_labels_stay_without_a_run_in_the_order_given(fill, selected):
@@ -87,7 +87,7 @@ def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_lan
     assert set(results.scores.suite) == {"mad", "language"} and [run.row for run in results.runs(LANGUAGE)] == ["S"]
     assert results.runs(LANGUAGE)[0].record.curve
     assert [word in " ".join(results.sentences()) for word in ("Profile evening", "Corpus shelf")] == [True, True]
-    assert [row.name for row in results.of(LANGUAGE).experiment.rows] == ["S"]
+    assert [row.name for row in results.for_suite(LANGUAGE).rows] == ["S"]
 
 
 def test_without_tasks_a_suite_that_is_not_stored_is_left_out(fill, fill_language, selected, store):
@@ -154,20 +154,20 @@ def test_each_command_of_the_list_shows_the_labels_it_names_at_all_their_rates(s
 def test_where_no_profile_is_named_the_only_one_stored_is_shown(fill, selected):
     fill("S", "R-c", profile="quick")
     results, warnings = selected(tasks=["compression"])
-    assert (results.experiment.protocol.profile_name, results.labels) == ("quick", ["S", "R-c"])
+    assert (results.rows[0].protocol.profile_name, results.labels) == ("quick", ["S", "R-c"])
     assert warnings == ["no run is of the profile evening, which is the usual one; shown are those of quick"]
-    assert selected(labels=["R-c"])[0].experiment.protocol.profile_name == "quick"
+    assert selected(labels=["R-c"])[0].rows[0].protocol.profile_name == "quick"
     with pytest.raises(StoreError, match="belongs to profile evening"):
         selected(profile="evening")
     fill("S")
     results, warnings = selected()
-    assert (results.experiment.protocol.profile_name, results.labels, warnings) == ("evening", ["S"], [])
+    assert (results.rows[0].protocol.profile_name, results.labels, warnings) == ("evening", ["S"], [])
 
 
 def test_the_only_profile_stored_is_shown_with_the_changes_that_are_asked_for(fill, selected):
     fill("S", profile="quick", overrides=["training.epochs=7"])
     results, _ = selected(overrides=["training.epochs=7"])
-    assert results.experiment.protocol.name == "quick training.epochs=7"
+    assert results.rows[0].protocol.name == "quick training.epochs=7"
     with pytest.raises(StoreError, match="each of these commands shows one protocol:\n.*epochs=7 .*--profile quick"):
         selected()
 
@@ -234,13 +234,13 @@ def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):
 def test_runs_in_two_precisions_have_to_be_chosen_from(fill, selected):
     auto = ["precision=auto"]
     fill("S", precision="float32", overrides=auto)
-    assert selected(overrides=auto)[0].experiment.protocol.precision == "float32"
+    assert selected(overrides=auto)[0].rows[0].protocol.precision == "float32"
     fill("S", precision="bfloat16", overrides=auto)
     with pytest.raises(ConfigError, match="add precision=bfloat16 or precision=float32"):
         selected(overrides=auto)
     for precision in ("float32", "bfloat16"):
         results, _ = selected(overrides=[f"precision={precision}"])
-        assert results.experiment.protocol.precision == precision
+        assert results.rows[0].protocol.precision == precision
 
 
 def test_a_stored_label_that_does_not_fit_is_left_out_and_a_named_one_is_an_error(fill, selected):
@@ -303,7 +303,7 @@ def test_language_models_are_chosen_by_what_tells_them_apart(fill_language, sele
         results, _ = selected(tasks=[TASK], **choices)
         assert results.runs(LANGUAGE)[0].job == runs[name].job
     results, warnings = selected(tasks=None, overrides=[steps], labels=["S"])
-    assert results.experiment.protocol.overrides == ("training.steps=600",) and warnings == []
+    assert results.rows[0].protocol.overrides == ("training.steps=600",) and warnings == []
 
 
 def test_several_protocols_of_language_models_are_left_out_unless_asked_for(fill, fill_language, selected):

@@ -56,7 +56,7 @@ def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, pro
     store = fill(tmp_path / "results", planned if overrides else [planned[0], planned[-1]])
     with no_plan():
         selection = Selection(profile=profile, tasks=tasks, overrides=overrides, results=store.root)
-        assert [job.id for job in selection.select().experiment.jobs] == [job.id for job in planned]
+        assert [job.id for job in selection.select().jobs] == [job.id for job in planned]
 
 
 def test_reading_makes_no_plan_with_or_without_changes(tmp_path, no_plan):
@@ -80,7 +80,7 @@ def test_runs_of_an_installed_family_are_read_without_its_budget(tmp_path, no_pl
     store = fill(tmp_path / "results", jobs[:-1])
     with no_plan():
         results = Selection(tasks=["compression", "memorization"], profile="quick", results=store.root).select()
-    assert sorted(job.id for job in results.experiment.jobs) == sorted(job.id for job in jobs)
+    assert sorted(job.id for job in results.jobs) == sorted(job.id for job in jobs)
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,12 +21,12 @@ from madbench.analysis.result_table import ResultTable
 from madbench.analysis.scores import Results
 from madbench.analysis.tables import suite_table
 from madbench.errors import ConfigError
-from madbench.experiment import Experiment, PlannedRow, Protocol
-from madbench.grid import Grid, Row
 from madbench.report.tables import result_page_table
+from madbench.rows import Grid, Row, SuiteRow
 from madbench.suites import Column
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
+from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_scores
 from madbench.suites.scoring import COLUMNS, mean_over
 from references import interval_of, terms
@@ -57,8 +56,8 @@ def table(*changes: dict, tasks=("compression",), about: str = "Percent.", shows
     frame = pd.DataFrame([SCORE | change for change in changes])[list(COLUMNS)]
     frame = pd.concat([frame, mean_over(frame, MAD_TASKS, MAD_AVERAGE)])
     shared = (MAD.Profile.load("quick"), "quick", (), list(tasks), "corrected", "strict", "float32", "cpu")
-    rows = [PlannedRow(Row(label), Protocol(MAD, *shared), []) for label in frame.label.unique()]
-    results = Results(Experiment(Grid(tuple(row.row for row in rows)), rows, "cpu", Path()), None)
+    rows = [SuiteRow(Row(label), Protocol(MAD, *shared), []) for label in frame.label.unique()]
+    results = Results(Grid(tuple(row.row for row in rows)), rows, None)
     return suite_table(results, MAD, MAD.columns(tasks), [frame], lambda: about, shows_published)
 
 

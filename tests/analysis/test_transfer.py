@@ -56,9 +56,7 @@ def test_pairs_that_differ_here_hold_or_are_turned(both):
 
 def test_a_pair_differs_here_as_in_a_comparison_of_the_same_labels(both, grid_results):
     """Two labels have one test, so Holm's adjustment equals that of the comparison."""
-    here = dataclasses.replace(
-        both[0], experiment=dataclasses.replace(both[0].experiment, rows=both[0].experiment.rows[:2])
-    )
+    here = dataclasses.replace(both[0], rows=both[0].rows[:2])
     (row,) = transfer(here, both[1])
     (compared,) = comparison_table("S", ["S-p"], here.scores).rows
     assert len(row.pairs) == 1 and row.pairs[0].p_holm == compared.p_holm

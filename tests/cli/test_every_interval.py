@@ -54,7 +54,7 @@ def folder(tmp_path_factory, language_run) -> Path:
             run = language_run(label, losses, seed=seed, status=status)
             store.finish(run.job, run.record)
     selection = Selection(labels=["S-c", "R-c"], tasks=["compression"], profile="quick", results=store.root)
-    for job in (job for row in selection.select().rows(MAD) for job in row.jobs):
+    for job in (job for row in selection.select().rows_of(MAD) for job in row.jobs):
         for length in (24, 48):
             accuracy = 0.2 + job.seed / 40 if job.seed or length == 24 else math.nan
             metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}

@@ -52,7 +52,7 @@ def test_runs_of_both_budgets_are_rows_of_one_table_and_claims_are_of_one(tmp_pa
             value = accuracy[job.budget]
             metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
             store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
-        (made,) = measure_of(item).decide(asked, Results(planned, store)).tables
+        (made,) = measure_of(item).decide(asked, Results.from_rows(planned, store)).tables
         return made
 
     assert "R-cg-q-12o" in [line[0] for line in table(request).lines]

@@ -15,7 +15,6 @@ from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.experiment import prepare
-from madbench.grid import Grid
 from madbench.jobs import Record
 from madbench.papers import load_paper
 from madbench.papers.coefficients import FULL, QUICK, Study, coefficients
@@ -26,6 +25,7 @@ from madbench.papers.coefficients.shares import compare_shares
 from madbench.papers.coefficients.studies import FIGURES, PRINCIPLES, principle
 from madbench.papers.coefficients.sweeps import both_choices
 from madbench.papers.making import Request, jobs_of
+from madbench.rows import Grid
 from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.tokens import LARGEST_COEFFICIENT
@@ -53,7 +53,7 @@ def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda jo
         found = value + rng.gauss(0, 0.005)
         metrics = {"accuracy": found, "selection_accuracy": found, "ceiling": 1.0} | metrics_of(job)
         store.finish(job, Record("finished", metrics, curve, {"budget_ratio": 1.0}))
-    return Results(experiment, store)
+    return Results.from_rows(experiment, store)
 
 
 def decide_on(number, tmp_path, accuracy):
@@ -200,7 +200,8 @@ def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp
 def test_nothing_is_decided_before_a_seed_is_done(number, tmp_path):
     study = principle(number).study(QUICK)
     grid = Grid(rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, budget="paper")
-    results = Results(prepare(grid, device="cpu", results=tmp_path), Store.open(tmp_path))
+    planned = prepare(grid, device="cpu", results=tmp_path)
+    results = Results.from_rows(planned, Store.open(tmp_path))
     with pytest.raises(StoreError, match="nothing to decide"):
         decide(principle(number), study, results)
 

@@ -230,7 +230,7 @@ def test_a_figure_of_the_runs_of_an_item_is_drawn_of_them(main, tmp_path):
     for job in planned.jobs:
         metrics = {"accuracy": 0.4, "selection_accuracy": 0.4, "ceiling": 1.0}
         store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
-    (drawn,) = measure_of(item).decide(request, Results(planned, store)).figures
+    (drawn,) = measure_of(item).decide(request, Results.from_rows(planned, store)).figures
     assert drawn.stem == "hypermlp_quick" and {"S", "R"} <= set(drawn.frame.label)
     assert drawn.draw(layout=Layout()).axes
 

@@ -8,8 +8,8 @@ import pytest
 
 from madbench.errors import TrainingError
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
 from madbench.mixers.named.family import NamedFamily
+from madbench.rows import Grid, Row
 from madbench.suites.language.suite import LanguageProfile
 
 

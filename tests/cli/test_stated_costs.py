@@ -9,10 +9,10 @@ import pytest
 
 from madbench.config import key_of
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
 from madbench.labels import expand
 from madbench.papers import built_in, load_paper
 from madbench.papers.making import Request, measure_of
+from madbench.rows import Grid, Row
 from madbench.suites import size_of
 from madbench.suites.language.suite import LanguageProfile
 from madbench.training.devices import peak_flops

@@ -9,7 +9,7 @@ import pytest
 
 from madbench.cli.words import labels_and_overrides
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
+from madbench.rows import Grid, Row
 from madbench.store.runs import Store
 
 pytestmark = pytest.mark.slow  # one browser for all, but the figures and Chromium take about ten seconds

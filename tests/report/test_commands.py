@@ -9,9 +9,9 @@ import pytest
 
 from madbench.cli.words import labels_and_overrides
 from madbench.config import parse_seeds
-from madbench.experiment import Experiment, PlannedRow, prepare
-from madbench.grid import Grid, Row
+from madbench.experiment import Experiment, prepare
 from madbench.report.commands import job_words, missing_runs, protocol_words, train_words
+from madbench.rows import Grid, Row, SuiteRow
 from madbench.suites.language.suite import LANGUAGE
 from madbench.text.manifest import AS_FOUND
 from protocols import language_protocol
@@ -86,7 +86,7 @@ def test_the_command_of_a_language_model_has_its_profile_and_changes(language_ru
     training = replace(profile.training_config("float32"), **changes)
     details = {"corpus": {"name": "x", "digest": "c0ffee0123456789", "folder": "/data/x y"}}
     run = language_run("S", [2.0], details=details, model=profile.model_config(), training=training)
-    words = protocol_words(PlannedRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
+    words = protocol_words(SuiteRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
     assert words[words.index("--corpus") + 1] == "/data/x y" and "--results" not in words
     again = loaded(words)
     assert (again.model_config(), again.training_config(again.precision)) == (run.job.model, run.job.training)
@@ -100,17 +100,17 @@ def test_the_command_of_token_files_of_another_program_says_what_their_ids_are(l
         ({"tokenizer": "bytes"}, ["--tokenizer", "bytes"]),  # of a run before types were recorded
     ):
         run = language_run("S", [2.0], details={"corpus": corpus | ids})
-        words = protocol_words(PlannedRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
+        words = protocol_words(SuiteRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
         place = words.index("--corpus")
         assert words[place : place + 6] == ["--corpus", "/data/x", *said]
     run = language_run("S", [2.0], details={"corpus": corpus | {"split_rule": "by hash", "tokenizer": "bpe:300"}})
-    words = protocol_words(PlannedRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
+    words = protocol_words(SuiteRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
     assert "--tokenizer" not in words and "--corpus" in words
 
 
 def test_a_protocol_far_from_every_profile_is_spelled_out(language_run):
     run = language_run("S", [2.0])
-    row = PlannedRow(Row("S"), language_protocol(run), [run.job])
+    row = SuiteRow(Row("S"), language_protocol(run), [run.job])
     words = train_words(row, Path("here"), ["S"], [0])
     assert words[:5] == ["madbench", "run", "S", "-t", "language_model"] and words[-2:] == ["--results", "here"]
     again = loaded(words)
@@ -119,6 +119,6 @@ def test_a_protocol_far_from_every_profile_is_spelled_out(language_run):
 
 def test_what_is_missing_of_a_profile_is_named_as_the_tables_name_it(language_run):
     run = language_run("cd:id-dg", [2.0])
-    row = PlannedRow(Row("cd:id-dg"), language_protocol(run), [run.job])
+    row = SuiteRow(Row("cd:id-dg"), language_protocol(run), [run.job])
     (single,) = missing_runs([row], ["cd:id-dg"], {run.job.id: run.record}, Path("results"))
     assert "cd:gla" in single.text and "cd:gla" in single.command and "cd:id-dg" not in single.text + single.command

@@ -9,9 +9,9 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
 from madbench.jobs import StopTraining, content_id
 from madbench.labels.budgets import BUDGETS
+from madbench.rows import Grid, Row
 from madbench.suites import job_from_dict, size_of, suite_of, suites
 from madbench.suites.compute import with_steps
 from madbench.suites.mad.suite import MAD

@@ -9,10 +9,10 @@ import torch
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
 from madbench.labels import families, family_of
 from madbench.mixers import build, solve
 from madbench.mixers.sequence import solve_blocks
+from madbench.rows import Grid, Row
 from madbench.suites import suites
 from madbench.suites.mad.suite import MAD
 from madbench.suites.protocol import by_protocol

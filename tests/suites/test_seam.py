@@ -98,7 +98,7 @@ def test_the_built_in_suites_are_searched_for():
         ("import madbench.papers.interactions.suite as s", {"madbench.papers.interactions.suite"}),
         ("import_module('madbench.suites.mad.suite')", {"madbench.suites.mad"}),
         ("find_suite('language')", {"'language'"}),
-        ("results.rows(MAD)", {"MAD"}),
+        ("results.rows_of(MAD)", {"MAD"}),
         ("suite.LANGUAGE.scores", {"LANGUAGE"}),
         ("from madbench.suites import suites, main_suite", set()),
         ("from madbench.models import mad", set()),

@@ -6,7 +6,7 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
+from madbench.rows import Grid, Row
 from madbench.training import measured as module
 from madbench.training.measured import is_compiled
 from madbench.training.member import GroupMember

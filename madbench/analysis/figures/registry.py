@@ -57,14 +57,14 @@ def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -
 
     Raises ``NothingToDrawError`` if there is nothing to draw.
     """
-    owners, stored_suites = suites_of_figure(name), results.experiment.suites
+    owners, stored_suites = suites_of_figure(name), results.suites
     own = [suite for suite in stored_suites if suite in owners]
     if owners and not own:
         why = (missing[suite.name] for suite in owners if suite.name in missing)
         raise NothingToDrawError(next(why, f"there are no runs: {owners[0].title}"))
     if not stored_suites:
         raise NothingToDrawError(next(iter(missing.values()), "there are no runs"))
-    return drawing_of(name).frame(results, next(iter(own), next(iter(results.suites), stored_suites[0])))
+    return drawing_of(name).frame(results, next(iter(own), next(iter(results.suites_with_result), stored_suites[0])))
 
 
 def _scores(results: Results, suite: Suite) -> pd.DataFrame:
@@ -116,8 +116,8 @@ def _effects(results: Results, _: Suite) -> pd.DataFrame:
 
 
 def _budget(results: Results, _: Suite) -> pd.DataFrame:
-    costs = pd.concat([_costs(results, suite) for suite in results.experiment.suites])
-    jobs = [job for row in results.experiment.rows for job in row.jobs]
+    costs = pd.concat([_costs(results, suite) for suite in results.suites])
+    jobs = [job for row in results.rows for job in row.jobs]
     heuristics = baseline_values(HEURISTIC, jobs)
     frame = budget.budget_frame(results.scores, costs, " ".join(_shared(results)), heuristics)
     if frame[frame.label != ""]["mean"].isna().all():
@@ -176,7 +176,7 @@ def _about(results: Results, suite: Suite) -> str:
 
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
     """Sentences on the properties that the runs of one suite, or of all suites, share, and on runs of other code."""
-    of_suites = results.suites if suite is None else [suite]
+    of_suites = results.suites_with_result if suite is None else [suite]
     return [*results.sentences(suite), *(text for each in of_suites for text in results.code_marks(each).sentences)]
 
 

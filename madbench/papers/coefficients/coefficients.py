@@ -76,8 +76,8 @@ def measured_runs(
     chosen = scoring_of(MAD).chosen_rows(results.collected(MAD)).sort_index()  # in the order of the jobs
     if chosen.empty:
         raise StoreError("no run has finished, so there is no model to measure")
-    store = Store(results.experiment.results)
-    jobs = {job.id: job for job in results.experiment.jobs}
+    store = Store(results.store.root)
+    jobs = {job.id: job for job in results.jobs}
     for row in chosen.itertuples():
         job = jobs[row.id]
         yield row, job, quantity.of_run(store, job, functools.partial(measure, job=job))

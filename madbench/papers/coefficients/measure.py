@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from madbench.config import key_of
 from madbench.errors import ConfigError
-from madbench.grid import Grid, Row
 from madbench.papers.coefficients import FULL, QUICK, Principle, Study
 from madbench.papers.coefficients.studies import COPY, FIGURES, principle
 from madbench.papers.making import Drawn, Made, PlainMeasure, Request, grid_of, refuse_choices, seeds_of
+from madbench.rows import Grid, Row
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:

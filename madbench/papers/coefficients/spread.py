@@ -34,7 +34,7 @@ def spreads(results: Results) -> pd.DataFrame:
     """
     scores = whole_seeds(results.scores)
     rows = []
-    for planned in results.experiment.rows:
+    for planned in results.rows:
         label, job = parse(planned.row.label), planned.jobs[0]
         for task, values in scores[scores.label == planned.name].groupby("column").value:
             if task in planned.protocol.tasks:

@@ -23,7 +23,7 @@ def both_choices(results: Results) -> Listing | None:
     chosen = {key: by_seed.value for key, by_seed in scores.set_index("seed").groupby(["label", "column"], sort=False)}
     count = 0
     lines, cells = [], []
-    for row in results.rows(MAD):
+    for row in results.rows_of(MAD):
         runs: dict[str, dict[tuple[int, str], list[float]]] = defaultdict(lambda: defaultdict(list))
         for job in row.jobs:
             if results.store.has(job):

@@ -75,9 +75,9 @@ def _contrast_table(decided: Sequence[Outcome]) -> Listing:
 
 def _growth(results: Results) -> Listing | None:
     """A table of each label's largest coefficient by seed. None if no run's curve has it."""
-    seeds = sorted({job.seed for row in results.rows(MAD) for job in row.jobs})
+    seeds = sorted({job.seed for row in results.rows_of(MAD) for job in row.jobs})
     largest: dict[str, list[float]] = {}
-    for row in results.rows(MAD):
+    for row in results.rows_of(MAD):
         of_seed: dict[int, list[float]] = {seed: [] for seed in seeds}
         for job in row.jobs:
             curve = results.store.read(job.id).record.curve if results.store.has(job) else []

@@ -22,11 +22,11 @@ from torch.nn.utils import parametrize
 from madbench.analysis.inference import Sample, Scale, difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.rendering import Listing
-from madbench.grid import Grid
 from madbench.labels import expand
 from madbench.mixers.traits import mixers_in
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of_one_task
 from madbench.papers.quantities import Quantity, Values
+from madbench.rows import Grid
 from madbench.store.runs import Store
 from madbench.suites.signals.suite import SIGNALS, setting_of
 from madbench.training.checkpoints import load_model
@@ -155,9 +155,9 @@ class AdaptationMeasure(PlainMeasure):
         return grid_of_one_task(request, TASK, expand(request.labels or request.item.labels))
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        store, threads = Store(results.experiment.results), torch.get_num_threads()
+        store, threads = Store(results.store.root), torch.get_num_threads()
         rows: list[Adapted] = []
-        jobs: list[Job] = [job for row in results.rows(SIGNALS) for job in row.jobs]
+        jobs: list[Job] = [job for row in results.rows_of(SIGNALS) for job in row.jobs]
         torch.set_num_threads(1)  # more threads are slower at these sizes
         try:
             for job in jobs:

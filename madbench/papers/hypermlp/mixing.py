@@ -48,7 +48,7 @@ class LearnedMixing(TableMeasure):
 
     def decide(self, request: Request, results: Results | None) -> Made:
         made = super().decide(replace(request, item=replace(request.item, columns={}, claims=())), results)
-        kernels, store = [], Store(results.experiment.results)
+        kernels, store = [], Store(results.store.root)
         first: dict[tuple[str, str], Job] = {}
         for label, job in chosen_runs(results):
             rows = KERNELS.of_run(store, job, functools.partial(_measured, job=job)).details["kernels"]
@@ -69,8 +69,8 @@ class LearnedMixing(TableMeasure):
 
 def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
     """Yields the label and the job of every finished run with the chosen learning rate."""
-    jobs = {job.id: job for job in results.experiment.jobs}
-    for suite in results.experiment.suites:
+    jobs = {job.id: job for job in results.jobs}
+    for suite in results.suites:
         for row in scoring_of(suite).chosen_rows(results.collected(suite)).sort_index().itertuples():
             yield row.label, jobs[row.id]
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.standings import standings
 from madbench.errors import MissingExtraError
-from madbench.grid import Grid
 from madbench.labels import expand
 from madbench.mixers import solve
 from madbench.papers import Item
 from madbench.papers.making import Made, Request, grid_of_one_task
+from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LANGUAGE, TASK, LanguageProfile
 
@@ -197,7 +197,7 @@ def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]
     from madbench.training.devices import resolve_device
 
     store, device = Store.open(request.results, create=False), resolve_device(request.device)
-    corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in results.rows(LANGUAGE)}
+    corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in results.rows_of(LANGUAGE)}
     answers: dict[str, dict[str, list[float]]] = {}
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if device == "cpu" else threads)

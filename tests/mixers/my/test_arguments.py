@@ -7,7 +7,6 @@ import torch
 
 from madbench.errors import BudgetError, LabelError, TrainingError
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
 from madbench.labels import diff, expand, explain, family_of, parse, trust
 from madbench.labels.parsing import label_identity
 from madbench.mixers import build, label_traits, solve
@@ -15,6 +14,7 @@ from madbench.mixers.checks import run_check
 from madbench.mixers.my.measures import stated
 from madbench.mixers.my.sources import importable
 from madbench.mixers.residuals import decode_tokens, difference
+from madbench.rows import Grid, Row
 
 MODULE = """
 import torch

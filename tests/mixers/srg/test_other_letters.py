@@ -7,11 +7,11 @@ import torch
 
 from madbench.errors import BudgetError, ConfigError, TrainingError
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
 from madbench.labels import every_label, parse
 from madbench.mixers import build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.listing import all_labels
+from madbench.rows import Grid, Row
 from madbench.suites.mad.suite import MAD
 from srg_rows import by_loops, decode, fast_paths
 

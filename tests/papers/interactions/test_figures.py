@@ -10,13 +10,13 @@ import pytest
 from matplotlib.text import Text
 
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
-from madbench.experiment import PlannedRow, Protocol
-from madbench.grid import Row
 from madbench.papers.interactions import measure
 from madbench.papers.interactions.figures import Matrices, devised, errors
 from madbench.papers.interactions.rows import interaction_rows
 from madbench.papers.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
 from madbench.papers.interactions.worlds import Colliding
+from madbench.rows import Row, SuiteRow
+from madbench.suites.protocol import Protocol
 from partial_stores import interaction_record
 
 
@@ -36,7 +36,7 @@ def drawn():
             for jobs in by_row.values()
             for job in jobs
         }
-        return interaction_rows([PlannedRow(Row(jobs[0].label), protocol, jobs) for jobs in by_row.values()], records)
+        return interaction_rows([SuiteRow(Row(jobs[0].label), protocol, jobs) for jobs in by_row.values()], records)
 
     return functools.cache(lambda status, width: errors(rows(status), Layout(width)))
 

@@ -1,0 +1,113 @@
+"""The rows of a table: labels with changed settings, and for each suite the protocol and the jobs of every row.
+
+The rows come from a grid that is trained (:mod:`madbench.grid`, :mod:`madbench.experiment`) or from stored runs
+(:mod:`madbench.analysis`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from madbench.jobs import Budget, Fidelity, Job
+from madbench.labels.names import DisplayNames
+from madbench.suites import Suite, suites
+from madbench.suites.addressing import leading_suite, suite_of_override, without_prefix
+from madbench.suites.protocol import Protocol
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: a label with changed settings."""
+
+    label: str  # canonical label
+    changes: tuple[str, ...] = ()  # overrides KEY=VALUE that not all rows share
+    named_changes: tuple[str, ...] = ()  # the changes that appear in the row's name
+
+    @property
+    def name(self) -> str:
+        """The label and its changes, such as ``R-cg-q-12o  model.mix_rank=16``."""
+        return "  ".join([self.label, " ".join(self.named_changes)]) if self.named_changes else self.label
+
+    def keep_changes(self, is_wanted: Callable[[str], bool]) -> Row:
+        """Returns the row without the changes for which ``is_wanted`` is false."""
+        return Row(self.label, tuple(filter(is_wanted, self.changes)), tuple(filter(is_wanted, self.named_changes)))
+
+    def for_suite(self, suite: Suite, leading: Suite) -> Row:
+        """Returns the row without the changes for other suites. ``leading`` is the suite of keys without a prefix."""
+        return self.keep_changes(lambda change: suite_of_override(change, leading) is suite)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The rows of a table, the baseline first, and the settings that they share."""
+
+    rows: tuple[Row, ...]
+    tasks: tuple[str, ...] | None = None  # tasks of all suites, in the order of the file; None for all
+    seeds: tuple[int, ...] = (0,)
+    profile: str = ""  # profile of the leading suite; empty for its usual profile
+    fidelity: Fidelity = "corrected"
+    budget: Budget = "strict"
+    overrides: tuple[str, ...] = ()  # overrides KEY=VALUE that all rows share
+    axes: tuple[str, ...] = ()  # keys in which rows differ
+    description: str = ""
+    where: str = ""  # the file, with which error messages begin
+    names: DisplayNames = field(default_factory=DisplayNames, compare=False)  # display names of its labels
+
+    @property
+    def leading(self) -> Suite:
+        """The suite whose profile and overrides are written without a suite's name."""
+        return leading_suite(self.tasks)
+
+
+@dataclass(frozen=True)
+class SuiteRow:
+    """A row in the table of one suite: the row, its protocol, and its jobs, stored or not."""
+
+    row: Row
+    protocol: Protocol
+    jobs: list[Job]
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def shared_protocol(self) -> Protocol:
+        """The protocol without the row's own changes."""
+        own = set(map(without_prefix, self.row.changes))
+        return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in own))
+
+
+@dataclass(frozen=True, repr=False)
+class TableRows:
+    """The rows of a table in every suite."""
+
+    grid: Grid
+    rows: list[SuiteRow]
+    """The rows suite by suite, the baseline first."""
+
+    def rows_of(self, suite: Suite) -> list[SuiteRow]:
+        """The rows of one suite."""
+        return [row for row in self.rows if row.protocol.suite is suite]
+
+    def for_suite(self, suite: Suite) -> Self:
+        """The part of the table that belongs to one suite."""
+        return replace(self, rows=self.rows_of(suite))
+
+    @property
+    def suites(self) -> list[Suite]:
+        """The suites that have rows."""
+        return [suite for suite in suites().values() if self.rows_of(suite)]
+
+    @functools.cached_property
+    def jobs(self) -> list[Job]:
+        """The jobs of all rows, without duplicates, in the order of the rows."""
+        return list({job.id: job for row in self.rows for job in row.jobs}.values())
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the rows, without duplicates."""
+        return list(dict.fromkeys(row.row.label for row in self.rows))
