@@ -23,7 +23,7 @@ from madbench.suites.addressing import (
     without_prefix,
 )
 from madbench.suites.changes import setting_change
-from madbench.suites.planning import mixer_identity
+from madbench.suites.identity import mixer_identity, names_outside_mixer
 from madbench.suites.protocol import by_protocol
 from madbench.tasks import is_built_in, task_problem
 
@@ -136,7 +136,7 @@ class Query:
         kept = {
             name: job
             for name, job in jobs.items()
-            if "+" in job.family
+            if names_outside_mixer(job)
             or self.is_shown_as_stored(job.label)
             or identity(job.label, job.task, job.fidelity) == job.family
         }

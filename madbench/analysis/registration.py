@@ -31,7 +31,7 @@ from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.rows import TableRows
 from madbench.store.runs import Snapshot
-from madbench.suites.code import names_outside_code
+from madbench.suites.identity import names_outside_code
 from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
 
 EXPLORATORY = "Exploratory, not registered"

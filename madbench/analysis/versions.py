@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from madbench.experiment.earlier import counts_by_file, without_code
+from madbench.experiment.earlier import counts_by_file
 from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store
-from madbench.suites.code import listed_code, names_outside_code
-from madbench.suites.planning import mixer_identity
+from madbench.suites.code import listed_code
+from madbench.suites.identity import mixer_identity, mixer_version, names_outside_code, without_code
 from madbench.tasks import task_source
 
 
@@ -51,7 +51,7 @@ class Versions:
         """
         by_version: dict[str, list[Job]] = defaultdict(list)
         for job in jobs:
-            by_version[version_of(job)].append(job)
+            by_version[mixer_version(job)].append(job)
         if len(by_version) < 2:
             return by_version
         names = sorted(by_version, key=lambda name: self._rank(by_version[name]), reverse=True)
@@ -85,14 +85,14 @@ class Versions:
             return row
         alike = {job.id: self._alike_to(job) for job in row.jobs}
         stored = [each for found in alike.values() for each in found]
-        planned = {version_of(job) for job in row.jobs}
+        planned = {mixer_version(job) for job in row.jobs}
         versions = self.ordered(stored)
         version = next((name for name in versions if name in planned), next(iter(versions), ""))
         sources = self._sources({job.task: job.task_source for job in row.jobs}, versions.get(version, ()))
         jobs = []
         for job in row.jobs:
             wanted = (version, sources.get(job.task, job.task_source))
-            found = (each for each in alike[job.id] if (version_of(each), each.task_source) == wanted)
+            found = (each for each in alike[job.id] if (mixer_version(each), each.task_source) == wanted)
             jobs.append(next(found, job))
         self.leave_out((each for each in stored if each not in jobs), jobs)
         return replace(row, jobs=jobs)
@@ -142,8 +142,3 @@ class Versions:
             if self.has_versions(job):
                 alike[without_code(job)].append(job)
         return alike
-
-
-def version_of(job: Job) -> str:
-    """The version of the code of a job's mixer, with the settings of the mixer."""
-    return f"{job.family.partition(',')[0]} {job.mixer}"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from madbench.errors import StoreError
 from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.store.runs import Snapshot, Store
-from madbench.suites.code import listed_code, names_outside_code
+from madbench.suites.code import listed_code
 from madbench.suites.code_marks import UNRECORDED, CodeMarks, of_other_version, runs_of
+from madbench.suites.identity import names_outside_code, without_code
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,3 @@ def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
             reasons = [each.reason for each in earlier_runs(by_id.values(), store)]
             return [*reasons, *CodeMarks.from_runs(stored).sentences]
     return []
-
-
-def without_code(job: Job) -> str:
-    """The id of a job without its code outside of this package."""
-    return replace(job, family="", task_source="").id

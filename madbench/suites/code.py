@@ -30,7 +30,7 @@ from madbench.jobs import Job
 from madbench.labels import family_name, family_of, label_code, label_now, missing_package, own_modules
 from madbench.labels.patterns import part_texts
 from madbench.suites import find_suite, suite_code
-from madbench.suites.planning import mixer_identity
+from madbench.suites.identity import mixer_identity, names_outside_code
 from madbench.tasks import settings_class, task_code, task_names, task_source
 
 PARTS = ("family", "task", "suite", "model", "training")
@@ -119,11 +119,6 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
 def _printable(place: str) -> str:
     """A location named in a record, made safe for a terminal: the record may come from a stranger."""
     return "".join(letter if letter.isprintable() else "?" for letter in place[:MOST_LETTERS])
-
-
-def names_outside_code(job: Job) -> bool:
-    """True if an identity of code outside of this package is part of the job's id."""
-    return "+" in job.family or bool(job.task_source)
 
 
 def listed_code(details: Mapping[str, Any], what: str) -> Any:

@@ -11,11 +11,10 @@ from typing import Any
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import LEAST_SEEDS, Budget, Fidelity, Job, mapping_text
-from madbench.labels import Label, label_identity, parse
-from madbench.mixers import label_traits
+from madbench.labels import Label, parse
 from madbench.mixers.sequence import MixerSequence, solve_blocks
+from madbench.suites.identity import mixer_identity, names_outside_mixer
 from madbench.suites.profile import Profile
-from madbench.tasks import settings_class
 
 MOST_JOBS = 100_000
 """The largest number of jobs of one experiment."""
@@ -53,7 +52,7 @@ def codes_of(jobs: Iterable[Job]) -> dict[str, StoredCode]:
     """The stored code of labels whose code is outside of this package, by label."""
     by_label: dict[str, list[Job]] = {}
     for job in jobs:
-        if "+" in job.family:
+        if names_outside_mixer(job):
             by_label.setdefault(job.label, []).append(job)
     return {label: StoredCode.from_jobs(own) for label, own in by_label.items()}
 
@@ -139,19 +138,6 @@ def check_count(count: int) -> None:
     """Raise ``ConfigError`` for more jobs than one experiment may have."""
     if count > MOST_JOBS:
         raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
-
-
-def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
-    """The field ``family`` of a job: the identity of the label's family.
-
-    In the published fidelity it also names the parameters that keep the initial values of their mixer. Runs that redrew
-    these parameters therefore have other ids.
-    """
-    identity = label_identity(label)
-    if fidelity == "published" and settings_class(task).model == "language_model":
-        if kept := label_traits(parse(label)).keeps_init:
-            return f"{identity}, {' and '.join(kept)} as the mixer draws them"
-    return identity
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:
