@@ -27,7 +27,7 @@ import numpy as np
 
 from madbench.analysis.inference import LEVEL, Terms, step_down, terms_of_mean
 from madbench.analysis.samples import samples_of
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.suites import main_suite
 
 TASKS = 6

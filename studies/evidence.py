@@ -35,7 +35,7 @@ from madbench.analysis.quantities import difference_text, heading, is_average, p
 from madbench.analysis.registration import EXPLORATORY, Registration, load_registration, registered_findings
 from madbench.analysis.samples import Samples, samples_of
 from madbench.analysis.scores import Results
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.config import seed_list
 from madbench.errors import MadbenchError
 from madbench.files import write_atomically

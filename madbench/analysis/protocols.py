@@ -32,20 +32,20 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
 
     Its message has the command that trains one, and commands that show other protocols.
     """
-    stored, overrides = query.stored(suite), query.own_overrides(suite)
+    stored, overrides = query.jobs_of(suite), query.own_overrides(suite)
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     has_fidelities = len(suite.fidelities) > 1
     changes = f" with {' '.join(overrides)}" if overrides else ""
-    terms = f", fidelity {fidelity}" if has_fidelities else ""
-    asked = f"{suite.Profile.noun} {name}{changes}{terms}, budget {budget}"
-    reason = f"none of its {len(stored)} runs belongs to {asked}; "
+    of_fidelity = f", fidelity {fidelity}" if has_fidelities else ""
+    terms = f"{suite.Profile.noun} {name}{changes}{of_fidelity}, budget {budget}"
+    reason = f"none of its {len(stored)} runs belongs to {terms}; "
     hint = f"madbench run LABEL --profile {name} makes some"
     if query.labels:
         words = [*query.labels, *overrides, *(["-t", ",".join(query.tasks_of(suite))] if query.tasks else [])]
         words += ["--profile", name, *(["--fidelity", fidelity] if has_fidelities else []), *budget_words(budget)]
         command = shlex.join(["madbench", "run", *words, "--results", str(query.results)])
-        reason, hint = f"no run of {' or '.join(query.labels)} belongs to {asked}; this trains it:\n  {command}\n", ""
-    listed = protocol_list(suite, query.details(stored), query.results)
+        reason, hint = f"no run of {' or '.join(query.labels)} belongs to {terms}; this trains it:\n  {command}\n", ""
+    listed = protocol_list(suite, query.runs_of(stored), query.results)
     error = NothingStored(f"{query.results}: {reason}each of these commands shows one protocol:\n{listed}")
     error.reason = f"{query.results}: {reason}{hint}".strip()
     return error

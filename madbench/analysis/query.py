@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from madbench.config import convert
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, is_shown_as_stored, reading_problem
+from madbench.store.index import Track
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
@@ -47,24 +49,26 @@ class Query:
     corpus: str | None = None
     """The name, folder or digest of a corpus, for suites that are trained on a corpus."""
     results: Path = Path("results")
-    opened: Callable[[Path], Store] = functools.partial(Snapshot.open, create=False)
-    """Opens the store of a folder. Called when the store is first needed."""
+    given_store: Store | None = None
+    """The open store of :attr:`results`. If None, the store is opened when it is first needed."""
+    track: Track = iter
+    """Shows progress while many runs are read."""
     warn: Callable[[str], None] = field(default=lambda _: None)
     """Called with a sentence on each damaged run and each label that is left out."""
 
     def __post_init__(self) -> None:
         convert(self.fidelity, Fidelity, "fidelity")
         convert(self.budget, Budget | None, "budget")
-        asked, names = self.asked, self.named
-        is_alone = asked is not None and len(asked) == 1
+        requested, names = self.requested_tasks, self.suite_names
+        is_alone = requested is not None and len(requested) == 1
         named = [word for word in self.overrides if is_alone or without_prefix(word) != word or names_profile(word)]
         profile = self.profile if is_alone else None
         if self.protocol and (self.corpus or profile or named):
             other = f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else named[0]
             raise ConfigError(f"--protocol {self.protocol} and {other}: each chooses the runs; give only one")
-        if asked is None:
+        if requested is None:
             return
-        chosen = [suites()[name] for name in asked]
+        chosen = [suites()[name] for name in requested]
         of_tasks = f"has no effect, the tasks are {', '.join(self.tasks or ())}"
         if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in chosen):
             raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
@@ -72,20 +76,20 @@ class Query:
             raise ConfigError(f"{word}: {of_tasks}")
 
     @functools.cached_property
-    def asked(self) -> dict[str, list[str]] | None:
+    def requested_tasks(self) -> dict[str, list[str]] | None:
         """The requested tasks by suite. None if no task was requested."""
         return None if self.tasks is None else tasks_by_suite(self.tasks)
 
     @property
-    def named(self) -> list[str]:
+    def suite_names(self) -> list[str]:
         """The names of the suites that were requested, or that may be shown."""
-        return [*(suites() if self.asked is None else self.asked)]
+        return [*(suites() if self.requested_tasks is None else self.requested_tasks)]
 
     @functools.cached_property
     def leading(self) -> Suite:
         """The suite of :attr:`profile` and of overrides that begin with no suite's name."""
-        if self.asked is not None:
-            return suites()[next(iter(self.asked), main_suite().name)]
+        if self.requested_tasks is not None:
+            return suites()[next(iter(self.requested_tasks), main_suite().name)]
         names = {job.suite for job in self.jobs.values()} if self.results.exists() else set()
         stored = [suite for suite in suites().values() if suite.name in names]
         if self.profile is not None:
@@ -94,12 +98,15 @@ class Query:
 
     def tasks_of(self, suite: Suite) -> list[str]:
         """The tasks of a suite that are shown: the requested ones, or by default the usual ones."""
-        return list(suite.usual_tasks()) if self.asked is None else self.asked.get(suite.name, [])
+        return list(suite.usual_tasks()) if self.requested_tasks is None else self.requested_tasks.get(suite.name, [])
 
     @functools.cached_property
     def store(self) -> Store:
-        """The store. It is opened on first use, with a warning for each damaged run."""
-        store = self.opened(self.results)
+        """The store. It is read on first use, with a warning for each damaged run."""
+        store = self.given_store
+        if store is None:
+            store = Snapshot.open(self.results, create=False)
+            store.track = self.track
         store.jobs()
         for problem in store.problems:
             self.warn(problem)
@@ -107,32 +114,57 @@ class Query:
 
     @functools.cached_property
     def jobs(self) -> dict[str, Job]:
-        """The stored jobs by id, on tasks that are installed.
+        """The stored jobs by id that can be shown: their label can be read, and their task and suite are installed.
 
         If a job uses code outside of this package, all versions of the code are included. Of a family of this package,
         only the version that would be trained now is included.
         """
-        stored_jobs = self.store.jobs()
-        failing = self._failing(dict.fromkeys(job.label for job in stored_jobs.values()))
-        names = {job.suite for job in stored_jobs.values()}
+        stored = self.store.jobs()
+        unreadable = self._unreadable_labels(dict.fromkeys(job.label for job in stored.values()))
+        tasks = self._installed_tasks(stored.values())
+        jobs = {
+            name: job for name, job in stored.items() if job.label not in unreadable and (job.suite, job.task) in tasks
+        }
+        return self._of_present_families(jobs)
+
+    @functools.cached_property
+    def stored_labels(self) -> frozenset[str]:
+        """The labels of the stored jobs."""
+        return frozenset(job.label for job in self.jobs.values())
+
+    def _unreadable_labels(self, labels: Iterable[str]) -> set[str]:
+        """The labels that their families cannot read. Warns of each. Raises ``LabelError`` for a requested label."""
+        unreadable = set()
+        for label in labels:
+            if not self.is_shown_as_stored(label) and (problem := reading_problem(label)):
+                if label in self.labels:
+                    raise LabelError(problem)
+                unreadable.add(label)
+                if not self.labels:
+                    self.warn(f"{label} is left out; {problem}")
+        return unreadable
+
+    def _installed_tasks(self, jobs: Collection[Job]) -> set[tuple[str, str]]:
+        """The installed suites and tasks, as pairs of names, of the suites of the jobs. Warns of each broken one."""
+        names, task_names = {job.suite for job in jobs}, {job.task for job in jobs}
         tasks = {(name, task) for name, suite in suites().items() if name in names for task in suite.tasks()}
-        asked = (
-            None if self.asked is None else {task for tasks_of_suite in self.asked.values() for task in tasks_of_suite}
-        )
-        for task in sorted({job.task for job in stored_jobs.values()}):
-            is_shown = asked is None or task in asked
+        requested = None if self.requested_tasks is None else {*itertools.chain(*self.requested_tasks.values())}
+        for task in sorted(task_names):
+            is_shown = requested is None or task in requested
             if (is_shown or not is_built_in(task)) and (problem := task_problem(task)):
                 tasks -= {(suite, task) for suite in suites()}
                 if is_shown:
                     self.warn(f"{task} is left out; {problem}")
-        for suite in {job.suite for job in stored_jobs.values()} & broken_suites().keys():
+        for suite in names & broken_suites().keys():
             self.warn(f"{suite} is left out; {broken_suites()[suite]}")
+        return tasks
+
+    def _of_present_families(self, jobs: Mapping[str, Job]) -> dict[str, Job]:
+        """``jobs`` without those of another version of a family of this package. Warns of the jobs that are left out.
+
+        Jobs that name code outside of this package stay, and those of labels that are shown without their code.
+        """
         identity = functools.cache(mixer_identity)
-        jobs = {
-            name: job
-            for name, job in stored_jobs.items()
-            if job.label not in failing and (job.suite, job.task) in tasks
-        }
         kept = {
             name: job
             for name, job in jobs.items()
@@ -144,23 +176,6 @@ class Query:
             labels = first_labels(job.label for name, job in jobs.items() if name not in kept)
             self.warn(f"{_runs(count)} of {labels} left out: of another version of their family than this madbench has")
         return kept
-
-    @functools.cached_property
-    def stored_labels(self) -> frozenset[str]:
-        """The labels of the stored jobs."""
-        return frozenset(job.label for job in self.jobs.values())
-
-    def _failing(self, labels: Iterable[str]) -> set[str]:
-        """The labels that their families cannot read. Warns of each. Raises ``LabelError`` for a requested label."""
-        failing = set()
-        for label in labels:
-            if not self.is_shown_as_stored(label) and (problem := reading_problem(label)):
-                if label in self.labels:
-                    raise LabelError(problem)
-                failing.add(label)
-                if not self.labels:
-                    self.warn(f"{label} is left out; {problem}")
-        return failing
 
     @functools.cached_property
     def versions(self) -> Versions:
@@ -193,19 +208,19 @@ class Query:
 
     def has_corpus(self, suite: Suite) -> bool:
         """True if runs of the suite are stored that were trained on a corpus of text."""
-        return any(suite.corpus_of(job) for job in self.stored(suite))
+        return any(suite.corpus_of(job) for job in self.jobs_of(suite))
 
     def check_corpus(self) -> None:
         """Raises ``ConfigError`` if a corpus was requested and the requested suites have only runs without a corpus."""
-        asked = [suites()[name] for name in self.asked or () if self.stored(suites()[name])]
-        if self.corpus and asked and not any(map(self.has_corpus, asked)):
+        stored = [suites()[name] for name in self.requested_tasks or () if self.jobs_of(suites()[name])]
+        if self.corpus and stored and not any(map(self.has_corpus, stored)):
             raise ConfigError(f"--corpus {self.corpus}: has no effect, the tasks are {', '.join(self.tasks or ())}")
 
-    def stored(self, suite: Suite) -> list[Job]:
+    def jobs_of(self, suite: Suite) -> list[Job]:
         """The stored jobs of one suite."""
         return [job for job in self.jobs.values() if job.suite == suite.name]
 
-    def details(self, jobs: Sequence[Job]) -> list[Run]:
+    def runs_of(self, jobs: Sequence[Job]) -> list[Run]:
         """The runs of stored jobs, without their curves."""
         ids = {job.id for job in jobs}
         return [run for run in self.store.runs(with_curves=False) if run.job.id in ids]
@@ -223,12 +238,12 @@ class Query:
 
     def protocols(self, suite: Suite) -> dict[str, list[Run]]:
         """The stored runs that have a result, by the id of their protocol."""
-        runs = [run for run in self.details(self.stored(suite)) if run.record.status != "failed"]
+        runs = [run for run in self.runs_of(self.jobs_of(suite)) if run.record.status != "failed"]
         return by_protocol(suite, runs, lambda run: run.job)
 
     def is_stored(self, protocol: str) -> bool:
         """True if a run that may be shown follows the protocol of this id."""
-        named = [suite for suite in suites().values() if suite.name in self.named]
+        named = [suite for suite in suites().values() if suite.name in self.suite_names]
         return any(protocol in self.protocols(suite) for suite in named)
 
 

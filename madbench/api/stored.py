@@ -13,8 +13,8 @@ import pandas as pd
 
 from madbench.analysis.cost_table import cost_tables
 from madbench.analysis.marked_text import Width
+from madbench.analysis.selection import Selection
 from madbench.analysis.shown_frame import ShownFrame
-from madbench.analysis.stored import Selection
 from madbench.api.calls import Changes, changes_of, public, words_of
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity

@@ -27,7 +27,7 @@ from madbench.suites.addressing import own_overrides
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
     from madbench.analysis.scores import Results
-    from madbench.analysis.stored import Selection
+    from madbench.analysis.selection import Selection
 
 
 def findings(

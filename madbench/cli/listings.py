@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.analysis.query import Query
-from madbench.cli.options import RESULTS, open_stored, warn
+from madbench.cli.options import RESULTS, track_reading, warn
 from madbench.cli.printing import quantity
 from madbench.cli.words import labels_and_overrides
 from madbench.config import from_mapping, read_yaml
@@ -149,7 +149,7 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
 def _stored_runs(results: Path | None, words: Sequence[str] = ()) -> list[Run]:
     """The runs of these labels and changes. The default folder need not exist; a named folder must exist."""
     labels, changes = labels_and_overrides(words)
-    query = Query(labels=expand(labels), overrides=changes, results=results or RESULTS, opened=open_stored, warn=warn)
+    query = Query(labels=expand(labels), overrides=changes, results=results or RESULTS, track=track_reading, warn=warn)
     return query.every_run() if results is not None or (RESULTS / "runs").exists() else []
 
 

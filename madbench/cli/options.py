@@ -22,7 +22,7 @@ from madbench.labels.names import with_typed_labels
 from madbench.store.runs import Snapshot
 
 if TYPE_CHECKING:
-    from madbench.analysis.stored import Selection
+    from madbench.analysis.selection import Selection
     from madbench.execute.base import Policy
 
 
@@ -351,18 +351,22 @@ class StoredOptions:
 
         Raises ``LabelError`` for an invalid label, and ``ConfigError`` for an option that is invalid or has no effect.
         """
-        from madbench.analysis.stored import Selection
+        from madbench.analysis.selection import Selection
 
         labels, overrides = labels_and_overrides(words or [])
-        asked = vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}
-        asked["budget"] = self.budget or ("strict" if self.protocol is None else None)
-        return Selection(labels=expand(labels), opened=open_stored, warn=warn, **asked)
+        settings = vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}
+        settings["budget"] = self.budget or ("strict" if self.protocol is None else None)
+        return Selection(labels=expand(labels), track=track_reading, warn=warn, **settings)
+
+
+track_reading = functools.partial(tracked, description="reading runs")
+"""Shows a progress bar while runs are read that the index of a store does not have."""
 
 
 def open_stored(results: Path) -> Snapshot:
-    """Open the store for reading. A progress bar is shown while runs are read that the index does not have."""
+    """Open the store for reading, with a progress bar."""
     store = Snapshot.open(results, create=False)
-    store.track = functools.partial(tracked, description="reading runs")
+    store.track = track_reading
     return store
 
 

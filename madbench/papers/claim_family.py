@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from madbench.analysis.claims import Claim
     from madbench.analysis.findings import Finding
     from madbench.analysis.scores import Results
-    from madbench.analysis.stored import Selection
+    from madbench.analysis.selection import Selection
 
 
 def judge(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
@@ -71,7 +71,7 @@ def _selections(request: Request, results: Results) -> Iterator[tuple[list[str],
 
     Each comes with the words with which ``madbench findings`` makes the same selection.
     """
-    from madbench.analysis.stored import Selection
+    from madbench.analysis.selection import Selection
 
     grid = results.grid
     yield [], Selection(results=request.results)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from madbench.analysis.cells import Shows
 from madbench.analysis.scores import Results
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.analysis.tables import result_table
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.files import file_digest
@@ -108,7 +108,7 @@ def _results(
     """The results of the jobs of a protocol. Their profile is a shipped one, or else ``profile``."""
     named = {job.task for job in jobs}
     tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in named]
-    asked: dict[str, Any] = {"tasks": tasks, "results": store.root, "opened": lambda _: store, "warn": warn}
+    asked: dict[str, Any] = {"tasks": tasks, "results": store.root, "given_store": store, "warn": warn}
     try:
         return Selection(protocol=protocol, budget=None, **asked).select()
     except MadbenchError:  # the runs follow no shipped profile

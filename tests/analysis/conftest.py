@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from madbench.analysis.scores import Results
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.experiment import prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record

@@ -425,8 +425,8 @@ def test_functions_that_show_refuse_what_no_verb_takes(stored):
         name = getattr(show, "func", show).__name__
         with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'profil'"):
             show(profil="quick", **stored)
-    with pytest.raises(TypeError, match=r"plot\(\) got an unexpected keyword argument 'opened'"):
-        madbench.plot("scores", opened=None, **stored)
+    with pytest.raises(TypeError, match=r"plot\(\) got an unexpected keyword argument 'track'"):
+        madbench.plot("scores", track=None, **stored)
     for name, value, nearest in [("fidelity", "publish", "published"), ("budget", "papr", "paper")]:
         with pytest.raises(ConfigError, match=f"{name}: '{value}' is not allowed; did you mean '{nearest}'"):
             madbench.table(**{**stored, name: value})

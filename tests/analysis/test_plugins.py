@@ -8,7 +8,7 @@ import pytest
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.inference import Sample, difference
 from madbench.analysis.samples import samples_of
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.analysis.tables import result_table
 from madbench.jobs import Record
 from madbench.store.runs import Store

@@ -8,7 +8,7 @@ import pytest
 from madbench import jobs
 from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.scores import scores_of_rows
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD, MadProfile

@@ -24,11 +24,11 @@ from madbench.analysis.quantities import column, difference_text, interval_text
 from madbench.analysis.references import orientation
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.jobs import Record
 from madbench.papers.coefficients.figures import bar_frame
 from madbench.report import page
-from madbench.store.runs import Snapshot, Store
+from madbench.store.runs import Store
 from madbench.suites.language.suite import LOSS, LOSSES
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
@@ -65,7 +65,7 @@ def folder(tmp_path_factory, language_run) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder) -> Results:
-    return Selection(profile="quick", results=folder, opened=lambda root: Snapshot.open(root, create=False)).select()
+    return Selection(profile="quick", results=folder).select()
 
 
 @pytest.fixture(scope="module")

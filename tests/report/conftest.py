@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from madbench.analysis.scores import Results
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.jobs import Record
 from madbench.report.page import Page, report_page
-from madbench.store.runs import Snapshot, Store
+from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD
 from small_profiles import counts, profile_text, with_setting
 
@@ -163,7 +163,7 @@ def selected(profile):
     def call(store: Store, *labels: str, tasks=(*TASKS, "language_model")) -> Results:
         name = profile if tasks is None or set(tasks) & set(TASKS) else None
         asked = None if tasks is None else [*tasks]
-        return Selection([*labels], profile=name, tasks=asked, results=store.root, opened=Snapshot.open).select()
+        return Selection([*labels], profile=name, tasks=asked, results=store.root).select()
 
     return call
 

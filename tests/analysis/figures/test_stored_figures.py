@@ -9,7 +9,7 @@ import pytest
 from drawings import FIGURES
 from madbench.analysis.figures.files import NothingToDrawError, write_frame
 from madbench.analysis.figures.registry import figure_frame
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from madbench.analysis.stored import Selection
+from madbench.analysis.selection import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites import find_suite

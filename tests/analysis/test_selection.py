@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import madbench
-from madbench.analysis.stored import Selection, in_grammar_order
+from madbench.analysis.selection import Selection, in_grammar_order
 from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store

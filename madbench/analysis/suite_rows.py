@@ -39,7 +39,7 @@ class SeveralProtocols(StoreError, ConfigError):
     listed = ""
 
 
-def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[SuiteRow]:
+def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[SuiteRow]:
     """The rows of one suite under the requested protocol.
 
     If a profile is known, a row has the jobs that the profile trains, for the seeds with a stored run. Otherwise a row
@@ -50,7 +50,7 @@ def stored_rows(query: Query, suite: Suite, nothing: str, is_enough: Callable[[s
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     profile = suite.Profile.load(name, query.own_overrides(suite))
-    if not query.stored(suite):
+    if not query.jobs_of(suite):
         raise StoreError(f"{query.results}: no runs of {plural(suite)} yet; {_makes_some(query, suite)}")
     is_chosen = query.protocol is not None and query.protocol in query.protocols(suite)
     if not is_chosen and not query.has_corpus(suite):
@@ -63,14 +63,14 @@ def _makes_some(query: Query, suite: Suite) -> str:
     example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
     named = ["-p", query.profile] if query.profile and suite is query.leading else []
     command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *named])
-    others = [other for other in suites().values() if query.stored(other)]
+    others = [other for other in suites().values() if query.jobs_of(other)]
     hints = [f"; its {plural(other)} are in {_table_of(query, other)}" for other in others[:1]]
     return f"{command} makes some{''.join(hints)}"
 
 
 def _table_of(query: Query, suite: Suite) -> str:
     """The command that shows stored runs of a suite."""
-    named = {job.task for job in query.stored(suite)}
+    named = {job.task for job in query.jobs_of(suite)}
     task = next(task for task in suite.tasks() if task in named)
     where = ["--results", str(query.results)] if query.results != Path("results") else []
     return shlex.join(["madbench", "table", "-t", task, *where])
@@ -81,19 +81,19 @@ def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[Suite
 
     If it has no stored run and the user requested no profile: the rows of the only profile that has stored runs.
     """
-    begun = _rows_by_precision(query, suite, profile)
-    if not begun and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
+    by_precision = _rows_by_precision(query, suite, profile)
+    if not by_precision and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
         usual, other = f"{profile.noun} {profile.source}", others[0]
         query.warn(f"no run is of the {usual}, which is the usual one; shown are those of {other.source}")
         profile = other
-        begun = _rows_by_precision(query, suite, profile)
-    if len(begun) > 1:
-        words = [f"precision={rows[0].protocol.precision}" for rows in begun]
-        precisions_text = " and in ".join(rows[0].protocol.precision for rows in begun)
+        by_precision = _rows_by_precision(query, suite, profile)
+    if len(by_precision) > 1:
+        words = [f"precision={rows[0].protocol.precision}" for rows in by_precision]
+        precisions_text = " and in ".join(rows[0].protocol.precision for rows in by_precision)
         raise ConfigError(f"{query.results}: runs in {precisions_text}; add {' or '.join(words)}")
-    if not begun:
+    if not by_precision:
         raise nothing_stored(query, suite, profile.source)
-    return begun[0]
+    return by_precision[0]
 
 
 def _names_profile(query: Query, suite: Suite) -> bool:
@@ -105,7 +105,7 @@ def _names_profile(query: Query, suite: Suite) -> bool:
 def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
     """The shipped profiles that train some of the stored jobs if the requested changes are applied."""
     own, profiles = query.own_overrides(suite), []
-    wanted = (job for job in query.stored(suite) if not query.labels or job.label in query.labels)
+    wanted = (job for job in query.jobs_of(suite) if not query.labels or job.label in query.labels)
     kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted}
     for name in suite.Profile.names():
         try:
@@ -127,7 +127,7 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
 
 def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[list[SuiteRow]]:
     """The rows of a profile: one list per precision of its stored runs."""
-    own, stored = query.own_overrides(suite), query.stored(suite)
+    own, stored = query.own_overrides(suite), query.jobs_of(suite)
     tasks = tasks_in_order(suite, own, query.tasks_of(suite))
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     alike = [job for job in stored if (job.fidelity, job.budget) == (fidelity, budget)]
@@ -137,7 +137,7 @@ def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[lis
     for precision in sorted(precisions):
         protocol = Protocol(suite, profile, profile.source, own, tasks, fidelity, budget, precision)
         jobs = [job for job in alike if job.training.precision == precision and job.task in tasks]
-        by_precision.append(_rows_begun(query, _rows(query, protocol, labels, jobs)))
+        by_precision.append(_rows_with_runs(query, _rows(query, protocol, labels, jobs)))
     return list(filter(None, by_precision))
 
 
@@ -148,13 +148,13 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
     fit the profile, or if the changes of the profile have no effect on it.
     """
     jobs_of = _jobs_by_label(query, protocol.profile, stored)
-    seeds = sorted({job.seed for job in query.stored(protocol.suite)})
+    seeds = sorted({job.seed for job in query.jobs_of(protocol.suite)})
     changes = protocol.profile.overrides
     rows: list[SuiteRow] = []
     plans: list[Plan] = []
     for label in labels:
         if jobs := jobs_of.get(label):
-            row = _row_of_runs(query, protocol, label, jobs)
+            row = _row_of_jobs(query, protocol, label, jobs)
             if not changes or query.is_shown_as_stored(label) or all(job.id in query.jobs for job in row.jobs):
                 rows.append(row)
                 continue
@@ -192,7 +192,7 @@ def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dic
     return by_label
 
 
-def _row_of_runs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> SuiteRow:
+def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> SuiteRow:
     """The row of a label with stored ``jobs``: for each of their seeds, all jobs that the profile trains."""
     own = query.versions.shown_first(jobs)
     by_task = {job.task: job for job in own}
@@ -205,7 +205,7 @@ def _row_of_runs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
     return query.versions.of_row(SuiteRow(Row(label), protocol, list(expected.values())))
 
 
-def _rows_begun(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
+def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
     """The rows with a stored job, with only the seeds that have one. Empty if no job is stored.
 
     A requested label without a stored job keeps its row, with the seeds of the other rows.
@@ -226,14 +226,14 @@ def _rows_of_protocol(
     query: Query, suite: Suite, profile: Profile | None, nothing: str, is_enough: Callable[[set[str]], bool]
 ) -> list[SuiteRow]:
     """The rows of the only matching protocol. If ``profile`` is not None, the protocol must belong to it."""
-    runs = [run for run in query.details(query.stored(suite)) if run.record.status != "failed"]
-    asked = [run for run in runs if _is_asked_for(query, suite, run, profile)]
+    runs = [run for run in query.runs_of(query.jobs_of(suite)) if run.record.status != "failed"]
+    requested = [run for run in runs if _is_requested(query, suite, run, profile)]
     if query.protocol:  # a protocol also has runs that were not requested
-        ids = {run.job.id for run in asked}
+        ids = {run.job.id for run in requested}
         alike = [run for run in query.protocols(suite).get(query.protocol, ()) if run.job.id in ids]
         groups = {query.protocol: alike} if alike else {}
     else:
-        groups = by_protocol(suite, asked, lambda run: run.job)
+        groups = by_protocol(suite, requested, lambda run: run.job)
     groups = {name: alike for name, alike in groups.items() if is_enough({run.job.label for run in alike})}
     listed = functools.partial(protocol_list, suite, results=query.results)
     if not runs:
@@ -256,7 +256,7 @@ def _rows_of_protocol(
         if any(map(query.versions.has_versions, of_label)):
             jobs[label], *others = query.versions.ordered(of_label).values()
             query.versions.leave_out(itertools.chain(*others), jobs[label])
-    for label in query.labels if len(query.asked or ()) == 1 else ():
+    for label in query.labels if len(query.requested_tasks or ()) == 1 else ():
         if label not in jobs:
             query.warn(f"no run of {label} is as asked")
     protocol = recognise_protocol(suite, [(run.job, run.record.details) for run in chosen])
@@ -264,7 +264,7 @@ def _rows_of_protocol(
     return [SuiteRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 
 
-def _is_asked_for(query: Query, suite: Suite, run: Run, profile: Profile | None) -> bool:
+def _is_requested(query: Query, suite: Suite, run: Run, profile: Profile | None) -> bool:
     """True if a run has the requested label, budget, corpus and profile."""
     job, corpus = run.job, suite.corpus_of(run.job, run.record.details)
     if (query.labels and job.label not in query.labels) or job.task not in query.tasks_of(suite):

@@ -12,7 +12,7 @@ from madbench.analysis.marked_text import Width
 from madbench.analysis.protocols import NothingStored, protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.analysis.scores import Results
-from madbench.analysis.stored_rows import SeveralProtocols, stored_rows
+from madbench.analysis.suite_rows import SeveralProtocols, rows_of_suite
 from madbench.config import convert
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import reading_problem
@@ -46,10 +46,10 @@ class Selection(Query):
         suite has one.
         """
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
-        asked = self.lacking(missing)
-        if asked or not rows:
+        errors = self.lacking(missing)
+        if errors or not rows:
             first = missing.get(self.leading.name)
-            raise (asked or ([first] if first else list(missing.values())))[0]
+            raise (errors or ([first] if first else list(missing.values())))[0]
         return self.results_of(rows)
 
     def frame(self) -> pd.DataFrame:
@@ -154,8 +154,8 @@ class Selection(Query):
         from madbench.analysis.findings_table import findings_table
 
         results = self.select()
-        asked = claims_on(results.scores.label.unique()) if claims is None else {"": load_claims(claims)}
-        judged = findings_by_paper(results.scores, asked, scales=not unscaled, chosen_on=results.chosen_on)
+        claims_of = claims_on(results.scores.label.unique()) if claims is None else {"": load_claims(claims)}
+        judged = findings_by_paper(results.scores, claims_of, scales=not unscaled, chosen_on=results.chosen_on)
         return findings_table(judged).of_origin(results.origin())
 
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
@@ -177,8 +177,8 @@ class Selection(Query):
 
     def _names_suite(self, suite: Suite) -> bool:
         """True if a task requested the suite. If no tasks are given: if the profile or an override requested it."""
-        if self.asked is not None:
-            return suite.name in self.asked
+        if self.requested_tasks is not None:
+            return suite.name in self.requested_tasks
         return self.is_given(suite)
 
     def available(
@@ -193,12 +193,12 @@ class Selection(Query):
         rows: list[SuiteRow] = []
         missing = {}
         for suite in suites().values():
-            if suite.name in self.named and self._is_shown(suite):
+            if suite.name in self.suite_names and self._is_shown(suite):
                 try:
-                    rows += stored_rows(self, suite, nothing, is_enough)
+                    rows += rows_of_suite(self, suite, nothing, is_enough)
                 except StoreError as error:
                     missing[suite.name] = error
-                    if isinstance(error, SeveralProtocols) and self.asked is None:
+                    if isinstance(error, SeveralProtocols) and self.requested_tasks is None:
                         choose = "choose a protocol with --protocol ID"
                         self.warn(f"{plural(suite)} are left out; {choose}:\n{error.listed}")
         shown = {row.row.label for row in rows}
@@ -206,15 +206,15 @@ class Selection(Query):
             if label not in shown and (problem := reading_problem(label)):
                 self.warn(f"{label} is left out; {problem}")
         if self.protocol and self.jobs and not self.is_stored(self.protocol):
-            by_suite = [(suite, self.stored(suite)) for suite in suites().values()]
-            lists = [protocol_list(suite, self.details(jobs), self.results) for suite, jobs in by_suite if jobs]
+            by_suite = [(suite, self.jobs_of(suite)) for suite in suites().values()]
+            lists = [protocol_list(suite, self.runs_of(jobs), self.results) for suite, jobs in by_suite if jobs]
             listed = "\n".join(lists)
             raise StoreError(f"{self.results}: no run follows protocol {self.protocol}; it has:\n{listed}")
         return rows, missing
 
     def _is_shown(self, suite: Suite) -> bool:
         """True if a suite is shown, by the rules in the docstring of the class."""
-        if self.asked is not None or suite is self.leading or self.has_corpus(suite):
+        if self.requested_tasks is not None or suite is self.leading or self.has_corpus(suite):
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)
         return suite.address in profile.beside or self.is_changed(suite)
@@ -224,6 +224,6 @@ class Selection(Query):
         with_rows = {row.row.label for row in rows}
         labels = [label for label in self.labels or in_grammar_order(with_rows) if label in with_rows]
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
-        asked = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
-        grid = Grid(tuple(map(Row, labels)), None if self.tasks is None else tuple(self.tasks), seeds, *asked)
+        settings = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
+        grid = Grid(tuple(map(Row, labels)), None if self.tasks is None else tuple(self.tasks), seeds, *settings)
         return Results(grid, list(rows), self.store, self.stored_labels)
