@@ -102,6 +102,17 @@ class TableRows:
         """The suites that have rows."""
         return [suite for suite in suites().values() if self.rows_of(suite)]
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the rows, without duplicates, in the order of the grid.
+
+        The name of a row of one suite has no settings of other suites.
+        """
+        of_grid = [[row, *(row.for_suite(suite, self.grid.leading) for suite in self.suites)] for row in self.grid.rows]
+        in_order = [row.name for rows in of_grid for row in rows]
+        names = [row.name for row in self.rows]
+        return [name for name in dict.fromkeys([*in_order, *names]) if name in names]
+
     @functools.cached_property
     def jobs(self) -> list[Job]:
         """The jobs of all rows, without duplicates, in the order of the rows."""

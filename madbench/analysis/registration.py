@@ -25,11 +25,11 @@ from madbench.analysis.scores import Results, columns_of
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
-from madbench.experiment.earlier import earlier_runs
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.rows import TableRows
+from madbench.store.earlier import earlier_runs
 from madbench.store.runs import Snapshot
 from madbench.suites.identity import names_outside_code
 from madbench.suites.planning import StoredCode, codes_of, plan_as_stored

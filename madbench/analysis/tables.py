@@ -18,7 +18,7 @@ from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results, scores_of_rows
 from madbench.errors import ConfigError
 from madbench.labels.budgets import COUNTINGS
-from madbench.suites import Column, Suite, suites
+from madbench.suites import Column, Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_numbers
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable:
     rows = {name: row for part in parts for name, row in part.rows.items()}
-    names = [name for name in _ordered(results) if name in rows]
+    names = [name for name in results.names if name in rows]
     first, *others = parts
     columns, cells = list(first.columns), {name: dict(first.cells.get(name, {})) for name in names}
     for part in others:
@@ -110,15 +110,6 @@ def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTa
     """One table per suite with a result (:func:`result_table`)."""
     tables = (result_table(results.for_suite(suite), has_baseline=has_baseline) for suite in results.suites_with_result)
     return [table for table in tables if table is not None]
-
-
-def _ordered(results: Results) -> list[str]:
-    """The names of the rows in the order of the grid. For a row of one suite the name omits settings of others."""
-    grid, every = results.grid, suites().values()
-    of_suites = ((row, *(row.for_suite(suite, grid.leading) for suite in every)) for row in grid.rows)
-    names = [row.name for rows in of_suites for row in rows]
-    rows = [row.name for row in results.rows]
-    return [name for name in dict.fromkeys([*names, *rows]) if name in rows]
 
 
 def _suite_results(
@@ -219,7 +210,7 @@ def suite_table(
             row[BUDGET_RATIO.name] = replace(Cell.of(ratios[name]), is_over_budget=name in over)
         if seeds:
             row[NUM_SEEDS.name] = Cell.of(seeds)
-    rows = {name: planned[name].row for name in _ordered(results) if name in cells}
+    rows = {name: planned[name].row for name in results.names if name in cells}
     names = {column.name for column in columns}
     published = {
         name: {

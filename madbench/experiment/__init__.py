@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from madbench.config import check_seeds, convert, key_of
 from madbench.errors import ConfigError
-from madbench.experiment.earlier import notes_on_earlier_code
 from madbench.experiment.notes import (
     note_without_effect,
     notes_on_budget,
@@ -27,6 +26,7 @@ from madbench.experiment.plan import Experiment
 from madbench.grid import prefix_errors
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.rows import Grid, SuiteRow
+from madbench.store.earlier import notes_on_earlier_code
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
     names_profile,
