@@ -170,7 +170,11 @@ def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
             "madbench ls profiles SUITE lists every KEY=VALUE",
         ),
         "families": (_families, "families of labels", _SYNTAX),
-        "operators": (_operators, "published layers by name", "rows of a paper's table: madbench ls labels @cd-table1"),
+        "operators": (
+            _operators,
+            "published layers by name",
+            "madbench explain LABEL has its equation, parameters and state",
+        ),
         "modules": (_modules, "your own modules", "any torch.nn.Module in a file is my:FILE.CLASS without an entry"),
         "papers": (_papers, "papers", "madbench paper PAPER lists its items"),
         "runs": (_runs, "stored runs", ""),
@@ -184,7 +188,7 @@ def _operators() -> Rows:
     for family in loaded_families().values():
         for title, label in getattr(family, "titles", {}).items():
             layer = next(part for part in explain(parse(label)) if part.letter == label)
-            rows.append({"label": label, "layer": title, "equation": layer.equation, "source": layer.source})
+            rows.append({"label": label, "layer": title, "source": layer.source})
     return rows
 
 
