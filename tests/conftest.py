@@ -13,6 +13,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from installed import forget_installed
+
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run on the CPU; Triton reads it when it is imported
@@ -135,16 +137,3 @@ def install_example(tmp_path_factory, monkeypatch):
         if any(site in Path(getattr(module, "__file__", None) or "").parents for site in sites):
             del sys.modules[name]
     forget_installed()
-
-
-ALWAYS_TRUE = ("madbench.mixers.srg.grammar", "field_docs", "_fields")
-"""Modules and functions whose caches no installation changes: of the built-in grammar, and of classes."""
-
-
-def forget_installed() -> None:
-    """Empties madbench's caches, which hold what was installed when they were filled."""
-    for name, module in list(sys.modules.items()):
-        for value in list(vars(module).values()) if name.startswith("madbench.") else ():
-            kept = {getattr(value, "__module__", ""), getattr(value, "__name__", "")} & {*ALWAYS_TRUE}
-            if hasattr(value, "cache_clear") and not (kept or isinstance(value, type)):
-                value.cache_clear()

@@ -17,6 +17,7 @@ import typer
 
 import madbench
 from docs_folder import load
+from installed import forget_installed
 from madbench.cli import app
 from madbench.cli.words import labels_and_overrides
 from madbench.labels import expand
@@ -24,7 +25,6 @@ from madbench.store.archive import unpack
 from madbench.store.runs import Store
 from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.mad.suite import MadProfile
-from tests.conftest import forget_installed
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "pages").rglob("*.md"))]

@@ -131,7 +131,7 @@ def without_locks(request, monkeypatch):
 
 def test_a_disk_without_locks_is_named_with_advice(without_locks, tmp_path):
     from madbench.store.runs import Store, StoreBusyError
-    from tests.sample_jobs import mad_job
+    from sample_jobs import mad_job
 
     with pytest.raises(StoreError, match="files cannot be locked on this disk: .*NFS.* or choose a folder") as caught:
         with Store.open(tmp_path).claim(mad_job("S")):

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import madbench
+from conftest import forget_installed
 from madbench.jobs import Record
 from madbench.training import cost
-from tests.conftest import forget_installed
-from tests.sample_jobs import mad_job
+from sample_jobs import mad_job
 
 CHECKOUT = str(Path(madbench.__file__).resolve().parents[1])
 BROKEN_MODULES = {

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import forget_installed
+from installed import forget_installed
 from madbench.identity import watch
 from madbench.jobs import Record
 from madbench.labels import trust

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.conftest import forget_installed
+from installed import forget_installed
 
 METHODS = (
     "parse", "labels", "factors", "explain", "traits", "solve", "build", "neighbours", "effective", "preset_spelling",

@@ -15,7 +15,7 @@ from madbench.labels import every_label
 from madbench.mixers.named.operators import OPERATORS
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD, MAD_TASKS
-from tests.sample_jobs import mad_job
+from sample_jobs import mad_job
 
 
 @pytest.fixture

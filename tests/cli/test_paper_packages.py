@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import forget_installed
+from installed import forget_installed
 from madbench.analysis.claims import claims_by_paper, load_claims
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table

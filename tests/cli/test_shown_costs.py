@@ -10,10 +10,10 @@ import sys
 import pytest
 
 import madbench
+from installed import forget_installed
 from madbench.errors import ConfigError
 from madbench.labels import trust
 from madbench.mixers import solve
-from tests.conftest import forget_installed
 
 TASKS = "compression,in_context_recall"
 TIMED = {"seconds": 2.0, "steps": 100}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import forget_installed
+from installed import forget_installed
 from madbench.errors import LabelError
 from madbench.identity import watch
 from madbench.identity.listing import KIND, MOST_BYTES, CodeState, code_state, recorded_files

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import madbench
-from conftest import forget_installed
+from installed import forget_installed
 from madbench.errors import BudgetError, LabelError
 from madbench.labels import expand, family_of, label_identity, parse, trust
 from madbench.mixers import solve

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from conftest import forget_installed
+from installed import forget_installed
 from madbench.errors import LabelError
 from madbench.labels import diff, expand, explain, family_of, parse
 from madbench.mixers import solve

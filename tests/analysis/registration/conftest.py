@@ -1,0 +1,56 @@
+"""A registration, with and without its runs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from madbench.analysis.registration import register
+from madbench.jobs import Record
+from madbench.store.runs import Store
+from registrations import GAINS, LATER, judge, written
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory) -> Path:
+    """The folder of a registration and of all its runs, which support the claim."""
+    folder = tmp_path_factory.mktemp("registered")
+    _, made, _ = register(written(folder), folder / "results")
+    store = Store.open(folder / "results")
+    for job in made.jobs:
+        accuracy = GAINS[job.label] + job.seed / 500
+        metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
+        store.finish(job, Record("finished", metrics, [{"epoch": 1, "step": 4, "train_loss": 1.0}], LATER))
+    return folder
+
+
+@pytest.fixture
+def file(whole, tmp_path) -> Path:
+    """A copy of the file of that registration, without its runs."""
+    return Path(shutil.copy(whole / "lag.registered.json", tmp_path))
+
+
+@pytest.fixture
+def filled(whole, tmp_path) -> Path:
+    """The file of the registration in a copy of that folder."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "lag.registered.json"
+
+
+@pytest.fixture
+def judged(whole):
+    """``judged()``: :func:`judge` of what is wholly stored."""
+    return lambda: judge(whole / "lag.registered.json")
+
+
+@pytest.fixture
+def judged_again(filled):
+    """``judged_again()``: :func:`judge` of the copy."""
+    return lambda: judge(filled)

@@ -1,0 +1,140 @@
+"""Registered runs that are missing, failed, damaged or early are named, and make verdicts provisional."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from madbench.analysis.registration import lacking_runs, load_registration, register, registered_findings
+from madbench.files import file_digest
+from madbench.jobs import Record
+from madbench.store.runs import Store
+from registrations import GAINS, LATER, judge, written
+
+
+@pytest.fixture
+def stored(filled, tmp_path):
+    """The store of what was registered, and one job of it."""
+    store = Store(tmp_path / "results")
+    (job,) = (
+        run.job for run in store.runs() if (run.job.label, run.job.task, run.job.seed) == ("R-12!", "compression", 1)
+    )
+    return store, job
+
+
+@pytest.mark.slow
+def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, judged_again):
+    store, job = stored
+    assert judged_again()[1] == ["supported"]
+    for file in (store.root / "runs" / job.id).iterdir():
+        file.unlink()
+    (store.root / "runs" / job.id).rmdir()
+    said, verdicts = judged_again()
+    assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all runs are stored." in said
+    assert "These p-values assume a single look" in said
+    assert all(verdict.endswith("(provisional)") for verdict in verdicts)
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_not_stored(stored, judged_again):
+    store, job = stored
+    for file in (store.root / "runs" / job.id).iterdir():
+        file.unlink()
+    store.finish(job, Record("failed", error="out of memory"))
+    assert store.status(job) == "failed"
+    said, verdicts = judged_again()
+    assert "1 of 72 registered runs are not stored yet." in said
+    assert "1 of these failed (madbench sweep --retry): R-12!; seeds 1." in said
+    assert all(verdict.endswith("(provisional)") for verdict in verdicts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["job.json", "record.json", "curve.csv"])
+def test_a_damaged_run_is_not_stored(name, stored, judged_again):
+    store, job = stored
+    file = store.root / "runs" / job.id / name
+    file.write_bytes(file.read_bytes()[:-2])
+    said, verdicts = judged_again()
+    assert "1 of 72 registered runs are not stored yet." in said
+    assert "1 of these cannot be read (madbench validate --store): R-12!; seeds 1." in said
+    assert all(verdict.endswith("(provisional)") for verdict in verdicts)
+
+
+@pytest.mark.slow
+def test_a_diverged_run_is_a_result(stored, judged_again):
+    store, job = stored
+    with store.claim(job):
+        store.finish(job, Record("diverged", error="at step 4", details=LATER), replace=True)
+    assert store.status(job) == "diverged"
+    said, verdicts = judged_again()
+    assert "not stored" not in said and all("provisional" not in verdict for verdict in verdicts)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
+    _, made, file = register(path, tmp_path / "results")
+    store = Store.open(tmp_path / "results")
+    with store.claim(made.jobs[0]) as work:
+        (work / "checkpoint.pt").write_bytes(b"half way")
+    found, results = load_registration(file, tmp_path / "results")
+    assert set(lacking_runs(results).values()) == {"not stored"} and len(lacking_runs(results)) == 72
+    rows = registered_findings(found, results)
+    assert [row.verdict_text for row in rows] == ["not enough data (provisional)"]  # it is listed all the same
+    assert math.isnan(rows[0].p) and rows[0].missing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ended", "is_early"), [(-1, True), (0, False), ("", True), ("soon", True)])
+def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(ended, is_early, stored, filled):
+    """The date of its files is the date of the import."""
+    store, job = stored
+    registered = datetime.strptime(json.loads(filled.read_text())["registered"], "%Y-%m-%d %H:%M:%S").replace(
+        tzinfo=UTC
+    )
+    text = ended if isinstance(ended, str) else (registered + timedelta(seconds=ended)).isoformat()
+    record = store.read(job.id).record
+    with store.claim(job):
+        store.finish(job, replace(record, details={"ended": text} if text else {}), replace=True)
+    said, (verdict,) = judge(filled)
+    assert ("registered before 71 of 72 runs" in verdict) is is_early
+    words = "have no end time" if isinstance(ended, str) else "ended before the registration"
+    assert (f"1 of 72 runs {words}; verdicts that use them are exploratory: R-12!; seeds 1." in said) is is_early
+
+
+@pytest.mark.slow
+def test_a_registration_after_its_runs_says_so_in_the_verdict(whole, tmp_path):
+    shutil.copytree(whole / "results", tmp_path / "results")
+    store = Store(tmp_path / "results")
+    for run in list(store.runs()):
+        with store.claim(run.job):
+            record = replace(run.record, details={"ended": "2026-01-01T00:00:00+00:00"})
+            store.finish(run.job, record, replace=True)
+    _, _, file = register(written(tmp_path), tmp_path / "empty")  # in another folder, before an import
+    _, verdicts = judge(file)
+    assert verdicts == ["supported (registered before 0 of 72 runs)"]
+
+
+@pytest.mark.slow
+def test_seeds_that_were_not_registered_change_nothing(stored, judged_again):
+    store, job = stored
+    before = judged_again()
+    for other in list(store.jobs().values()):
+        metrics = {"accuracy": 1 - GAINS[other.label], "selection_accuracy": 0.5, "ceiling": 1.0}
+        store.finish(replace(other, seed=other.seed + 3), Record("finished", metrics))
+    assert judged_again() == before
+
+
+@pytest.mark.slow
+def test_reading_a_registration_writes_nothing(stored, judged_again):
+    store, _ = stored
+    files = sorted(path for path in (store.root / "runs").rglob("*") if path.is_file())
+    before = [(path, file_digest(path), path.stat().st_mtime_ns) for path in files]
+    (store.root / "work").rmdir()
+    judged_again()
+    assert not (store.root / "work").exists()
+    assert [(path, file_digest(path), path.stat().st_mtime_ns) for path in files] == before

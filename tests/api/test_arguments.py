@@ -1,0 +1,99 @@
+"""Arguments of NumPy, pandas and torch are taken, and the caller's random state is left alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import madbench
+from api_calls import CHOSEN, TINY
+from madbench.errors import ConfigError
+from madbench.suites import suite_of
+from madbench.training.checkpoints import save_weights
+from sample_jobs import mad_job
+
+
+def random_state() -> tuple:
+    return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()
+
+
+@pytest.mark.slow
+def test_public_functions_leave_the_random_state_alone(stored, tmp_path, trained, corpus, monkeypatch):
+    """All but ``build``, which draws weights; a module that draws from NumPy and Python leaves no trace either."""
+    (tmp_path / "drawing.py").write_text(
+        "import random, numpy as np, torch\n"
+        "class Mixer(torch.nn.Linear):\n"
+        "    def __init__(self, d_model):\n"
+        "        super().__init__(d_model, d_model)\n"
+        "        self.factor = float(np.random.rand()) + random.random()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    labels, training = ["my:drawing.Mixer", "S"], {"device": "cpu", "results": tmp_path / "results"}
+    model = suite_of(job := mad_job("S")).Trial.build(job)
+    save_weights(tmp_path / "model.safetensors", model, job)
+    calls = {
+        "parse": lambda: madbench.parse("my:drawing.Mixer"),
+        "plan": lambda: madbench.plan(labels, tasks="compression", **training),
+        "verify": lambda: madbench.verify(["my:drawing.Mixer", "S-p", "cd:gdn", "hfa:2"]),
+        "run": lambda: madbench.run(labels, tasks="compression", overrides=TINY, **training),
+        "sweep": lambda: madbench.sweep("S", set={"model.d_model": 16}, tasks=["compression"], **training),
+        "run_language_model": lambda: madbench.run_language_model(
+            "S", profile="tiny", corpus=corpus, tokenizer="none:64", **training
+        ),
+        "load": lambda: madbench.load(tmp_path / "model.safetensors"),
+        "table": lambda: madbench.table(**stored),
+        "compare": lambda: madbench.compare(["R-cg-q", "R-g-q"], **stored),
+        "attribute": lambda: madbench.attribute(**stored),
+        "audit": lambda: madbench.audit(**stored),
+        "findings": lambda: madbench.findings(**stored),
+        "plot": lambda: madbench.plot("scores", **stored),
+        "open": lambda: madbench.open(stored["results"]).select(**CHOSEN).table(),
+    }
+    assert calls.keys() == {*madbench.__all__} - {"build"}
+    random.seed(5), np.random.seed(6), torch.manual_seed(7)
+    for name, call in calls.items():
+        before = random_state()
+        call()
+        assert random_state() == before, name
+
+
+@pytest.mark.parametrize(
+    "seeds", [np.arange(3), [np.int64(0), np.int32(1), 2], pd.Series([0, 1, 2]), torch.arange(3)], ids=type
+)
+def test_seeds_may_be_of_numpy_pandas_or_torch(seeds):
+    assert [job.seed for job in madbench.plan("S-p", tasks="memorization", seeds=seeds).jobs] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("as_other", [np.float64, np.float16, torch.tensor, np.array])
+def test_changes_of_numpy_and_torch_plan_the_same_jobs(as_other):
+    usual = {"learning_rates": [0.5], "weight_decays": 0.25}
+    others = {"learning_rates": [as_other(0.5)], "weight_decays": as_other(0.25)}
+    first, second = (madbench.plan("S-p", tasks="memorization", overrides=changes).jobs for changes in (usual, others))
+    assert [job.id for job in first] == [job.id for job in second]
+
+
+def test_a_truth_value_of_numpy_is_a_setting():
+    first, second = (
+        madbench.plan("cd:gdn", tasks="memorization", overrides={"model.value_skip": value}).jobs
+        for value in (True, np.True_)
+    )
+    assert [job.id for job in first] == [job.id for job in second]
+
+
+def test_a_sweep_varies_over_arrays_of_numpy(trained, tmp_path):
+    axes = {"model.d_model": np.array([16, 32])}
+    frame = madbench.sweep(["S-pc"], vary=axes, tasks=["memorization"], seeds=np.int64(4), results=tmp_path)
+    assert set(frame.seed) == {4}
+    assert frame["model.d_model"].tolist() == [16, 32]
+
+
+def test_a_change_of_another_type_is_refused():
+    with pytest.raises(ConfigError, match="training.epochs"):
+        madbench.plan("S-p", tasks="memorization", overrides={"training.epochs": object()})
+    with pytest.raises(ConfigError):
+        madbench.plan("S-p", tasks="memorization", seeds=np.array([0.0, 1.0]))

@@ -1,0 +1,217 @@
+"""Functions that show stored runs: tables, comparisons, audits, figures, and notebooks."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from scipy import stats
+
+import madbench
+from api_calls import ACCURACIES, CHOSEN, TINY, fill
+from drawings import FIGURES
+from madbench.analysis import notebook
+from madbench.analysis.figures.files import NothingToDrawError
+from madbench.errors import ConfigError, LabelError, StoreError
+from madbench.execute import local
+from madbench.jobs import Record
+from madbench.store.runs import Snapshot, Store
+from references import interval_of, p_of, terms
+
+
+@pytest.mark.slow
+def test_a_table_is_a_row_a_label_and_column(stored):
+    frame = madbench.table(**stored)
+    assert list(zip(frame.label, frame.task, frame.n)) == [(label, "compression", 3) for label in ACCURACIES]
+    assert frame["mean"].tolist() == pytest.approx([100 * sum(of) / 3 for of in ACCURACIES.values()])
+    assert frame.solved.tolist() == [0, 0, 0] and frame.mark.tolist() == ["", "", "best"]
+    low, high = stats.binomtest(0, 3).proportion_ci(0.95)  # Clopper and Pearson's
+    assert frame.solved_low.tolist() == [low] * 3 and frame.solved_high.tolist() == pytest.approx([high] * 3)
+    assert madbench.table("R-cg-q", **stored).label.tolist() == ["R-cg-q"]
+
+
+@pytest.mark.slow
+def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
+    compared = madbench.compare(["R-cg-q", "R-cg-q-12o", "R-g-q"], **stored)
+    effects, found = madbench.attribute(**stored), madbench.findings(**stored)
+    pairs = effects[effects.kind == "pair"]
+    assert list(zip(pairs.given, pairs.without)) == [("R-cg-q", "R-g-q")]
+    claims = found[found.name == "compression"]
+    assert claims.verdict.tolist() == ["supported"] and claims.n.tolist() == [3]
+    assert list(zip(compared.label, compared.baseline)) == [("R-cg-q-12o", "R-cg-q"), ("R-g-q", "R-cg-q")]
+    assert compared.verdict.tolist() == ["higher", "lower"]
+    mixing, conv = compared.itertuples()
+    for (given, without), rows in [
+        (("R-cg-q-12o", "R-cg-q"), (mixing, *claims.itertuples())),
+        (("R-cg-q", "R-g-q"), pairs.itertuples()),
+        (("R-g-q", "R-cg-q"), (conv,)),
+    ]:
+        values = [100 * np.array(ACCURACIES[label]) for label in (given, without)]
+        estimate, sides = values[0].mean() - values[1].mean(), [terms(of_label) for of_label in values]
+        expected = estimate, *interval_of(estimate, sides), p_of(estimate, sides)
+        for row in rows:
+            assert (row.estimate, row.low, row.high, row.p) == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.slow
+def test_a_notebook_shows_frames_as_the_tables_they_are_of(stored):
+    with pytest.raises(TypeError, match=r"table\(\) has no argument 'names'; display names are given as rename="):
+        madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
+    frame = madbench.table(rename={"R-cg-q-12o": "HyperMLP"}, **stored)
+    html = frame._repr_html_()
+    assert html.startswith("<table") and html.endswith("</table>") and html.count("<tr") == 1 + len(ACCURACIES)
+    assert "HyperMLP" in html and "R-cg-q-12o" not in html and "HyperMLP" in frame.label.tolist()
+    assert "<strong>66.3" in html and "66.3" in frame.shown.to_latex()
+    part = frame[["label", "mean"]]
+    assert type(part) is pd.DataFrame and part.to_dict("list") == {name: frame[name].tolist() for name in part}
+    for shown in (
+        madbench.compare(["R-cg-q", "R-g-q"], **stored),
+        madbench.audit(**stored),
+        madbench.findings(**stored),
+    ):
+        assert "<caption" in shown._repr_html_()
+
+
+def test_a_plan_says_what_run_would_train_and_a_notebook_shows_it(stored, tmp_path):
+    planned = madbench.plan(["R-cg-q", "S"], seeds=[0, 1, 5], device="cpu", **stored)
+    assert len(planned.jobs) == 6 and [(job.label, job.seed) for job in planned.missing] == [
+        ("R-cg-q", 5), ("S", 0), ("S", 1), ("S", 5),
+    ]  # fmt: skip
+    html = planned._repr_html_()
+    assert "<td>R-cg-q</td><td>MAD tasks</td><td>3</td><td>1</td>" in html
+    fresh = madbench.plan("S", device="cpu", results=tmp_path / "none")
+    assert len(fresh.missing) == len(fresh.jobs) == 6 and not (tmp_path / "none").exists()
+
+
+def test_a_notebook_shows_a_stored_run(stored, language_run):
+    run = next(iter(Snapshot.open(stored["results"], create=False).runs()))
+    html = run._repr_html_()
+    assert (
+        f"run {run.job.id}" in html and f"<td>{run.job.label}</td><td>compression</td><td>{run.job.seed}</td>" in html
+    )
+    broken = dataclasses.replace(run, record=Record("failed", error="a < b"))
+    assert "a &lt; b" in broken._repr_html_() and "failed" in broken._repr_html_()
+
+
+def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatch):
+    """Shown once and replaced in place: running jobs with their share, and at the end how many are done."""
+    shown = []
+
+    class Handle:
+        def update(self, html):
+            shown.append(html)
+
+    def display(html, display_id):
+        assert display_id
+        shown.append(html)
+        return Handle()
+
+    module = SimpleNamespace(HTML=str, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=module))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr(notebook, "SECONDS", 0.0)
+    store_all = local.run_jobs
+
+    def run_jobs(groups, store, train, *, on_event, policy, **how):
+        jobs = [job for group in groups for job in group]
+        on_event({"event": "started", "job": jobs[0], "slot": 0})
+        progress = {"step": 3, "total_steps": 4, "loss": 1.5}
+        on_event({"event": "progress", "job": jobs[0], "slot": 0, "progress": progress})
+        summary = store_all(groups, store, train, on_event=on_event, policy=policy, **how)
+        for job in jobs:
+            on_event({"event": "finished", "job": job, "slot": 0, "record": store.read(job.id).record})
+        return summary
+
+    monkeypatch.setattr(local, "run_jobs", run_jobs)
+    madbench.run(["S", "R"], overrides=TINY, tasks="compression", device="cpu", results=tmp_path)
+    assert "0/2 jobs done" in shown[0] and "2/2 jobs done" in shown[-1] and 'value="1.000"' in shown[-1]
+    assert any("75% S compression seed 0 loss 1.500" in html and 'value="0.375"' in html for html in shown)
+
+
+@pytest.mark.slow
+def test_a_selection_answers_what_the_functions_do(stored):
+    selection = madbench.open(stored["results"]).select(**CHOSEN)
+    assert selection.table().records() == madbench.table(**stored).to_dict("records")
+    effects = [row["estimate"] for row in selection.attribute().records()]
+    assert effects == madbench.attribute(**stored).estimate.tolist()
+    assert selection.frame().label.unique().tolist() == list(ACCURACIES)
+    pair = ["R-cg-q", "R-g-q"]
+    compared = madbench.open(stored["results"]).select(pair, **CHOSEN).compare()
+    assert compared.records()[0]["estimate"] == madbench.compare(pair, **stored).estimate[0]
+    claims = selection.findings().records()
+    assert [row["claim"] for row in claims] == madbench.findings(**stored).claim.tolist() != []
+    assert isinstance(selection.plot("scores"), Figure)
+    with pytest.raises(ConfigError, match="no label: nothing to compare with"):
+        selection.compare()
+
+
+@pytest.mark.slow
+def test_an_audit_has_a_row_a_column(stored):
+    found = madbench.audit(**stored)
+    assert found.column.tolist() == ["compression"] and found.labels.tolist() == [len(ACCURACIES)]
+    with pytest.raises(ConfigError, match="--against quick: its runs are those that are shown"):
+        madbench.audit(**stored, against="quick")
+    fill(Store(stored["results"]), "evening")
+    held = madbench.audit(**stored, against="evening")
+    assert held.column.tolist() == ["compression"] and (held.pairs.tolist(), held.reversed.tolist()) == ([3], [0])
+
+
+@pytest.mark.slow
+def test_a_plot_is_a_figure_of_matplotlib(stored):
+    assert isinstance(madbench.plot("scores", **stored), Figure)
+    with pytest.raises(NothingToDrawError, match="no runs: Language model"):
+        madbench.plot("loss", **stored)
+    with pytest.raises(ConfigError, match="no figure 'efects'; did you mean 'effects'"):
+        madbench.plot("efects", **stored)
+    assert {"scores", "effects", "loss"} <= FIGURES.keys()
+
+
+def test_functions_that_show_name_the_arguments_that_choose_runs():
+    chosen = {"profile", "overrides", "tasks", "fidelity", "budget", "protocol", "corpus", "results"}
+    for show in (
+        madbench.table,
+        madbench.compare,
+        madbench.attribute,
+        madbench.audit,
+        madbench.findings,
+        madbench.plot,
+    ):
+        assert chosen <= inspect.signature(show).parameters.keys()
+
+
+@pytest.mark.slow
+def test_functions_that_show_warn_of_what_they_leave_out(stored, tmp_path):
+    (damaged, *_) = (tmp_path / "runs").iterdir()
+    (damaged / "record.json").write_text("{")
+    with pytest.warns(UserWarning, match=damaged.name):
+        madbench.table(**stored)
+
+
+def test_functions_that_show_refuse_what_no_verb_takes(stored):
+    for show in (madbench.table, madbench.attribute, madbench.findings, partial(madbench.compare, ["S", "S-c"])):
+        name = getattr(show, "func", show).__name__
+        with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'profil'"):
+            show(profil="quick", **stored)
+    with pytest.raises(TypeError, match=r"plot\(\) got an unexpected keyword argument 'track'"):
+        madbench.plot("scores", track=None, **stored)
+    for name, value, nearest in [("fidelity", "publish", "published"), ("budget", "papr", "paper")]:
+        with pytest.raises(ConfigError, match=f"{name}: '{value}' is not allowed; did you mean '{nearest}'"):
+            madbench.table(**{**stored, name: value})
+    with pytest.raises(ConfigError, match="width: 'singel' is not allowed; did you mean 'single'"):
+        madbench.plot("scores", width="singel", **stored)
+    with pytest.raises(ConfigError, match="two labels or more"):
+        madbench.compare(["S"], **stored)
+    with pytest.raises(StoreError, match="R-cg-q"):
+        madbench.table("S", **stored)
+    with pytest.raises(LabelError):
+        madbench.attribute("S-x", **stored)
+    with pytest.raises(StoreError, match="no two labels .* differ in exactly one factor"):
+        madbench.attribute("R-g-q", **stored)

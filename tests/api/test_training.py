@@ -1,0 +1,165 @@
+"""``madbench.run``, ``sweep`` and ``lm``: their scores, and the jobs that they train."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import numpy as np
+import pytest
+
+import madbench
+from api_calls import TINY
+from madbench.errors import ConfigError, LabelError, TrainingError
+from madbench.grid import GridFile
+from madbench.jobs import Record
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.scoring import COLUMNS
+
+
+@pytest.mark.slow
+def test_run_gives_the_scores_of_every_label_seed_and_task(tmp_path, trained):
+    scores = madbench.run(["{S,R}-c"], overrides=TINY, seeds=[0, 1], device="cpu", results=tmp_path)
+    assert tuple(scores) == tuple(COLUMNS) and len(scores) == 2 * 2 * (6 + 1)
+    assert set(scores.column) == {*MAD_TASKS, "mad_average"} and set(scores.value) == {50.0}
+    assert list(scores.label.unique()) == ["S-c", "R-c"]
+
+
+def test_run_takes_one_label_one_task_and_one_seed_as_they_are(tmp_path, trained):
+    scores = madbench.run(
+        "S", overrides="model.d_model=16", tasks="compression", seeds=3, results=tmp_path, device="cpu"
+    )
+    assert scores[["label", "seed", "column"]].values.tolist() == [["S", 3, "compression"]]
+
+
+@pytest.mark.slow
+def test_threads_are_those_asked_for(tmp_path, trained):
+    choices = {"device": "cpu", "threads": 3}
+    tiny = {"overrides": TINY, "tasks": "compression", **choices}
+    madbench.run("S", results=tmp_path / "run", **tiny)
+    assert trained.train["threads"] == 3
+    madbench.sweep("S", set={"model.d_model": 16}, tasks=["compression"], results=tmp_path / "sweep", **choices)
+    assert trained.train["threads"] == 3
+    with pytest.raises(ConfigError, match="threads must be at least 1, got 0"):
+        madbench.run("S", results=tmp_path / "none", **tiny | {"threads": 0})
+
+
+@pytest.mark.slow
+def test_what_the_store_has_is_trained_again_only_with_force(tmp_path, trained):
+    choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
+    madbench.run("S", **choices)
+    madbench.run(["S", "R"], **choices)
+    assert [job.label for job in trained.jobs] == ["R"]
+    madbench.run(["S", "R"], force=True, **choices)
+    assert [job.label for job in trained.jobs] == ["S", "R"]
+
+
+@pytest.mark.slow
+def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained):
+    trained.records = {"S": Record("diverged", error="loss"), "R": Record("failed", error="crash")}
+    choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
+    (row,) = madbench.run("S", **choices).itertuples()
+    assert row.is_diverged and row.value == row.chance and (row.done, row.diverged) == (1, 1)
+    with pytest.raises(TrainingError, match="1 of 2 jobs failed; see .*/runs"):
+        madbench.run(["S", "R"], **choices)
+
+
+@pytest.mark.slow
+def test_a_sweep_leaves_stored_failures_until_it_is_told_to_retry(tmp_path, trained):
+    choices = {"set": {"model.d_model": 16}, "tasks": ["compression"], "device": "cpu", "results": tmp_path}
+    trained.records = {"S": Record("failed", error="crash")}
+    for count in (1, 0):
+        with pytest.raises(TrainingError, match="1 of 1 jobs failed; see .*/runs; retry=True trains them again"):
+            madbench.sweep("S", **choices)
+        assert len(trained.jobs) == count
+    trained.records = {}
+    assert madbench.sweep("S", retry=True, **choices).done.tolist() == [1]
+    trained.records = {"S": Record("failed", error="crash")}
+    with pytest.raises(TrainingError, match="1 of 1 jobs failed"):
+        madbench.sweep("S", force=True, **choices)
+    assert madbench.sweep("S", **choices).done.tolist() == [1]
+
+
+def test_what_cannot_be_trained_is_an_error_before_anything_is_written(tmp_path):
+    for error, arguments in [
+        (LabelError, {"labels": "S-x"}),
+        (ConfigError, {"labels": "S", "budget": "published"}),
+        (ConfigError, {"labels": "S", "tasks": "compresion"}),
+        (ConfigError, {"labels": []}),
+    ]:
+        with pytest.raises(error):
+            madbench.run(device="cpu", results=tmp_path / "results", **arguments)
+    assert not (tmp_path / "results").exists()
+
+
+def test_language_models_give_their_curves(tmp_path, trained, corpus):
+    curves = madbench.run_language_model(
+        ["S-p", "S"],
+        overrides=["model.d_model=16", "precision=float32"],
+        corpus=corpus,
+        tokenizer="none:64",
+        seeds=[0, 1],
+        device="cpu",
+        results=tmp_path / "results",
+        micro_batch=4,
+        threads=5,
+    )
+    assert trained.train["threads"] == 5
+    assert list(curves.label.unique()) == ["S-p", "S"] and len(curves) == 2 * 2 * 4
+    assert {job.model.d_model for job in trained.jobs} == {16} and trained.train["micro_batch"] == 4
+    assert curves.protocol.str.contains("profile tiny model.d_model=16").all()
+
+
+def test_a_sweep_reads_another_programs_tokens_as_it_is_told(tmp_path, trained):
+    ids = np.random.default_rng(0).integers(0, 64, 8000).astype("<u4")
+    for name in ("train", "val"):
+        ids.tofile(tmp_path / f"{name}.bin")
+    choices = {"tasks": ["language_model"], "set": {"language_model.model.d_model": 16}, "corpus": tmp_path}
+    choices |= {"device": "cpu", "results": tmp_path / "results"}
+    madbench.sweep("S", tokenizer="none:64", dtype="uint32", **choices)
+    assert [job.setting["vocab_size"] for job in trained.jobs] == [64]
+    with pytest.raises(ConfigError, match="dtype.*uint63"):
+        madbench.sweep("S", tokenizer="none:64", dtype="uint63", **choices)
+    with pytest.raises(ConfigError, match="tokenizer none:64: has no effect without --corpus"):
+        madbench.sweep("S", **choices | {"tokenizer": "none:64", "corpus": None})
+
+
+def test_a_sweep_gives_a_column_for_each_key_that_varies(tmp_path, trained):
+    scores = madbench.sweep(
+        ["S"],
+        device="cpu",
+        results=tmp_path,
+        tasks=["compression"],
+        set=dict(word.split("=") for word in TINY[1:]) | {"model.d_model": 16},
+        vary={"training.epochs": [1, 2]},
+        seeds=[0, 1],
+    )
+    assert list(scores)[:3] == ["row", "label", "training.epochs"] and len(scores) == 4
+    assert scores.row.unique().tolist() == ["S  training.epochs=1", "S  training.epochs=2"]
+    assert scores["training.epochs"].tolist() == [1, 1, 2, 2] and set(scores.label) == {"S"}
+
+
+def test_a_sweep_reads_a_file_whose_keys_may_be_changed(tmp_path, trained):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text("labels: [S, R]\ntasks: [compression]\nset: {model.d_model: 16, precision: float32}\nseeds: 0-1\n")
+    scores = madbench.sweep(grid, device="cpu", results=tmp_path / "results", seeds=[5])
+    assert scores[["row", "seed"]].values.tolist() == [["S", 5], ["R", 5]]
+
+
+def test_overrides_and_vary_are_mappings_or_as_on_the_command_line():
+    from madbench.api.calls import changes_of
+    from madbench.grid import parse_axes
+
+    assert changes_of({"training.epochs": 2, "learning_rates": [0.1]}) == (
+        "training.epochs=2",
+        "learning_rates=[0.1]",
+    )
+    assert changes_of("training.epochs=2") == changes_of(["training.epochs=2"]) == ("training.epochs=2",)
+    assert parse_axes(["model.mix_rank=4,8"]) == {"model.mix_rank": [4, 8]}
+
+
+def test_a_sweep_names_the_keys_of_a_grid():
+    keys = {one.name for one in dataclasses.fields(GridFile)} - {"description", "labels", "claims", "claims_from"}
+    assert keys <= inspect.signature(madbench.sweep).parameters.keys()
+    with pytest.raises(TypeError, match=r"sweep\(\) got an unexpected keyword argument 'seed'"):
+        madbench.sweep("S", seed=[0])

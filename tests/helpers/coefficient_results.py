@@ -1,0 +1,43 @@
+"""Stored results of the principles of the coefficients paper, without training."""
+
+import random
+
+from madbench.analysis.scores import Results
+from madbench.experiment import prepare
+from madbench.jobs import Record
+from madbench.papers.coefficients import QUICK
+from madbench.papers.coefficients.deciding import decide
+from madbench.papers.coefficients.measure import rows_of
+from madbench.papers.coefficients.studies import principle
+from madbench.rows import Grid
+from madbench.store.runs import Store
+
+
+def results_of(number, tmp_path, accuracy):
+    """Results of a principle's quick study."""
+    return store_results(principle(number).study(QUICK), tmp_path, accuracy)
+
+
+def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda job: {}):
+    """Results of a study whose runs have ``accuracy(label)``, None a diverged run, ``metrics_of(job)`` in its place,
+    and the curve ``curve_of(job)``."""
+    grid = Grid(
+        rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
+    )
+    experiment, store = prepare(grid, device="cpu", results=tmp_path), Store.open(tmp_path)
+    rng = random.Random(0)
+    for job in experiment.jobs:
+        value = accuracy(job.label)
+        curve = [] if curve_of is None else curve_of(job)
+        if value is None:
+            store.finish(job, Record("diverged", curve=curve))
+            continue
+        found = value + rng.gauss(0, 0.005)
+        metrics = {"accuracy": found, "selection_accuracy": found, "ceiling": 1.0} | metrics_of(job)
+        store.finish(job, Record("finished", metrics, curve, {"budget_ratio": 1.0}))
+    return Results.from_rows(experiment, store)
+
+
+def decide_on(number, tmp_path, accuracy):
+    one = principle(number)
+    return decide(one, one.study(QUICK), results_of(number, tmp_path, accuracy))

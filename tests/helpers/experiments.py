@@ -1,0 +1,14 @@
+"""Experiments of small models, planned without training."""
+
+from __future__ import annotations
+
+from madbench.experiment import prepare
+from madbench.grid import load_grid
+
+TINY = {"model.d_model": 16}
+
+
+def made(tmp_path, labels=("S", "R"), *, device="cpu", precision=None, **keys):
+    keys = {"tasks": ["compression"], "set": TINY} | keys
+    how = {"device": device, "precision": precision, "results": tmp_path / "results"}
+    return prepare(load_grid(list(labels), keys), **how)

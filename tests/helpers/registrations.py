@@ -1,0 +1,35 @@
+"""Registrations of one claim on four labels, and other contents of their files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from madbench.analysis import registration
+from madbench.analysis.registration import load_registration, registered_findings, sentences
+from madbench.jobs import content_id
+from madbench.suites.mad.suite import MAD_TASKS
+
+LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
+GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
+LATER = {"ended": "2100-01-01T00:00:00+00:00"}
+"""Details of a run that ends after the registration."""
+
+
+def written(folder: Path) -> Path:
+    path = folder / "lag.yaml"
+    path.write_text(f"profile: quick\nlabels: [{', '.join(LABELS)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\n")
+    return path
+
+
+def judge(file: Path) -> tuple[str, list[str]]:
+    """The sentences on a registration, and the verdicts on its claims."""
+    found, results = load_registration(file, file.parent / "results")
+    rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
+    return " ".join(sentences(found, file, results)), [row.verdict_text for row in rows]
+
+
+def rewritten(file: Path, content: dict) -> None:
+    """Writes a registration as :func:`register` would: with the hash of its content."""
+    content = {name: value for name, value in content.items() if name != "id"}
+    file.write_text(json.dumps(content | {"id": content_id(content)}))

@@ -1,0 +1,57 @@
+"""Files of documents in every format."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from madbench.errors import ConfigError
+from madbench.text.sources import Limits, find_sources
+
+DOCUMENTS = [f"document {i} é\n" + hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
+
+
+def lines_of(documents: list[str], key: str = "text") -> bytes:
+    return b"".join(json.dumps({"meta": {"n": 1}, key: text}).encode() + b"\n" for text in documents)
+
+
+def zstd(content: bytes) -> bytes:
+    return pytest.importorskip("pyarrow").Codec("zstd").compress(content, asbytes=True)
+
+
+def write_parquet(path: Path, compression: str = "snappy", **columns) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    table, how = pyarrow.table(columns), {"row_group_size": 50, "compression": compression}
+    pytest.importorskip("pyarrow.parquet").write_table(table, path, **how)
+
+
+def write(path: Path, documents: list[str] = DOCUMENTS) -> Path:
+    """``documents`` in the format of the path's name."""
+    if path.suffix == ".parquet":
+        write_parquet(path, text=documents)
+    elif path.suffix == ".txt":
+        path.write_text("\n".join(documents))
+    else:
+        pack = {".gz": gzip.compress, ".zst": zstd}.get(path.suffix, bytes)
+        path.write_bytes(pack(lines_of(documents)))
+    return path
+
+
+FORMATS = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"]
+
+
+def limited(path: Path, **limits: int) -> str:
+    """The reason why the source is refused under the limits."""
+    (source,) = find_sources([str(path)], limits=Limits(**limits))
+    with pytest.raises(ConfigError) as caught:
+        list(source.documents())
+    return str(caught.value)
+
+
+def pack(path: Path, content: bytes) -> Path:
+    path.write_bytes({".gz": gzip.compress, ".zst": zstd}.get(path.suffix, bytes)(content))
+    return path

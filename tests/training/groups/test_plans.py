@@ -1,0 +1,124 @@
+"""The jobs that form a group, and whether their common step is measured faster."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from group_numbers import assert_same_numbers
+from madbench.training import loop, measured
+from madbench.training.checkpoints import NAME
+from madbench.training.member import GroupMember
+from madbench.training.stack import groups_of, shape_of
+
+
+@pytest.mark.slow
+def test_jobs_that_cannot_share_a_step_train_one_after_another_and_say_why(three, together, alone, monkeypatch):
+    monkeypatch.setattr("madbench.training.stack.STACKABLE_BYTES", 0)
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    warnings = set()
+    records = together(three, lambda job, progress: warnings.add(progress.get("warning")))
+    assert warnings == {None, "3 jobs cannot train as one: TrainingError: 15 tokens are too many for a dense path"}
+    assert [record.curve for record in records] == [alone(job).curve for job in three]
+
+
+def test_groups_are_consecutive_jobs_of_equal_shapes_of_like_size(make_job):
+    first, second = ([make_job(label=label, seed=seed) for seed in range(5)] for label in ("S", "R-q-12o"))
+    assert [len(group) for group in groups_of(first + second, 8)] == [5, 5]
+    assert [len(group) for group in groups_of(first + second, 4)] == [2, 3, 2, 3]
+    assert groups_of(first, 1) == [[job] for job in first]
+    assert [job for group in groups_of(first + second, 3) for job in group] == first + second
+
+
+def test_only_seed_rate_and_decay_differ_within_a_shape(make_job):
+    job = make_job()
+    same = [make_job(seed=1), make_job(learning_rate=1.0), make_job(weight_decay=0.5), make_job(min_learning_rate=1e-9)]
+    assert {shape_of(other) for other in same} == {shape_of(job)}
+    others = [make_job(label="S"), make_job(epochs=9), make_job(batch_size=8), make_job(task="compression")]
+    others += [make_job(beta2=0.5), make_job(warmup_steps=2), make_job(fidelity="published")]
+    assert len({shape_of(other) for other in [job, *others]}) == 1 + len(others)
+
+
+class FakeStep:
+    """A step of N members that takes as long as it says on a clock of its own."""
+
+    warm_up = 1
+
+    def __init__(self, members, clock, seconds):
+        self.members, self.clock, self.seconds = members, clock, seconds
+
+    def __call__(self, rates):
+        self.clock[0] += self.seconds
+        return [torch.zeros(()) for _ in self.members], [None] * len(self.members)
+
+
+@pytest.fixture
+def measure(three, folders, monkeypatch, tmp_path):
+    """``measure(seconds by number of members)`` gives whether three are faster together, and what was measured."""
+    clock, made = [0.0], []
+    monkeypatch.setattr(measured.time, "process_time", lambda: clock[0])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(measured, "OVERHEAD_SECONDS", 2.0)
+    members = [GroupMember(job, work, print) for job, work in zip(three, folders(three))]
+
+    def call(seconds, folder=tmp_path / "measured"):
+        made.clear()
+
+        def make_step(some):
+            made.append(len(some))
+            if seconds[len(some)] is None:
+                raise RuntimeError("too little memory")
+            return FakeStep(some, clock, seconds[len(some)])
+
+        return measured.is_faster(members, make_step, folder), list(made)
+
+    return call
+
+
+def test_a_common_step_is_taken_where_it_is_measured_faster(measure, tmp_path):
+    for i, (seconds, expected) in enumerate([(1.0, True), (2.9, False), (None, False)]):
+        assert measure({1: 1.0, 3: seconds}, tmp_path / str(i)) == (expected, [1, 3])
+
+
+def test_what_trains_for_less_than_a_measurement_repays_is_not_measured(measure):
+    assert measure({1: 0.01, 3: 0.001}) == (False, [1])  # 3 x 8 steps are 0.24 s
+
+
+def test_on_the_cpu_a_long_step_is_not_measured_with_others_and_that_is_remembered(measure):
+    assert measure({1: 2.5, 3: 0.1}) == (False, [1])
+    assert measure({1: 2.5, 3: 0.1}) == (False, [])
+
+
+def test_a_measurement_is_remembered_and_a_damaged_one_is_made_again(measure, tmp_path):
+    assert measure({1: 1.0, 3: 1.0}) == (True, [1, 3])
+    assert measure({1: 1.0, 3: 9.0}) == (True, [])
+    [path] = (tmp_path / "measured").iterdir()
+    content = path.read_text()
+    damages = ["", "[]", content[:-9], content.replace("true", "false"), json.dumps({"is_faster": True})]
+    for damaged in damages:
+        path.write_text(damaged)
+        assert measure({1: 1.0, 3: 9.0}) == (False, [1, 3])
+        path.write_text(content)
+    assert measure({1: 1.0, 3: 9.0}) == (True, [])
+
+
+def test_a_measurement_that_cannot_be_kept_still_decides(measure, tmp_path):
+    (tmp_path / "file").touch()
+    assert measure({1: 1.0, 3: 1.0}, tmp_path / "file") == (True, [1, 3])
+
+
+@pytest.mark.slow
+def test_measuring_changes_nothing_of_the_jobs(three, folders, alone, monkeypatch):
+    monkeypatch.setattr(measured, "WORTHWHILE_SECONDS", 0)
+    monkeypatch.setattr(measured, "OVERHEAD_SECONDS", math.inf)
+    for share in (0, math.inf):  # never faster, always faster
+        monkeypatch.setattr(measured, "FASTER", share)
+        records = loop.train(three, folders(three), lambda *_: None, stacking="measured")
+        for job, record in zip(three, records):
+            assert ("group" in record.details) == (share > 0)
+            assert_same_numbers(record, alone(job))
+        for work in folders(three):
+            (work / NAME).unlink(missing_ok=True)
