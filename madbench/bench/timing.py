@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import MadbenchError
+from madbench.mixers import products
 from madbench.training.cost import PeakMemory
 
 MIB = 2**20
@@ -156,6 +157,7 @@ def ceiling_flops(device: str, dtype: torch.dtype) -> float:
     size, best = 1024 if device == "cpu" else 8192, math.inf
     for kind in {dtype, torch.float32}:
         a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
-        torch.mm(a, b)
-        best = min(best, *(_seconds(functools.partial(torch.mm, a, b), device) for _ in range(5)))
+        multiply = functools.partial(products.linear, a, b)
+        multiply()
+        best = min(best, *(_seconds(multiply, device) for _ in range(5)))
     return 2 * size**3 / best

@@ -12,6 +12,7 @@ from torch.nn.modules import module as all_modules
 from torch.nn.utils import parametrize
 
 from madbench.errors import TrainingError
+from madbench.mixers import products
 
 
 def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
@@ -51,7 +52,14 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
     weights = [layer.weight for layer in layers]
     if any(weight.dtype != weights[0].dtype or weight.device != weights[0].device for weight in weights):
         return [layer(x) for layer in layers]
-    return list(F.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1))
+    return list(products.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1))
+
+
+def call(layer: nn.Module, x: Tensor) -> Tensor:
+    """``layer(x)``, by :func:`madbench.mixers.products.linear` if x is large and the layer is a plain linear map."""
+    if products.is_large(x) and is_plain(layer, bias=True):
+        return products.linear(x, layer.weight, layer.bias)
+    return layer(x)
 
 
 def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:

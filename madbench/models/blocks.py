@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Fidelity
+from madbench.mixers.linear_maps import call
 from madbench.mixers.sharing import Shared, mix
 from madbench.mixers.tracing import is_traced
 from madbench.models.rms_norm import NormaliseInBlocks
@@ -65,7 +66,7 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        return call(self.down, F.silu(call(self.gate, x)) * call(self.up, x))
 
 
 class Backbone(nn.Module):

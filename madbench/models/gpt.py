@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import sharing
 from madbench.mixers.lengths import depends_on_length
+from madbench.mixers.linear_maps import call
 from madbench.mixers.traits import kind_of, output_names
 from madbench.models.blocks import RMSNorm, SwiGLU, embedding, linear
 from madbench.models.token_loss import logits_of
@@ -41,7 +42,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return self.down(F.gelu(self.up(x)))
+        return call(self.down, F.gelu(call(self.up, x)))
 
 
 class Block(nn.Module):

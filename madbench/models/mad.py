@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from madbench.mixers.linear_maps import call
 from madbench.mixers.traits import has_name, mixers_in
 from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 
@@ -66,7 +67,10 @@ class Autoencoder(nn.Module):
     def hidden(self, tokens: Tensor) -> Tensor:
         """Map (B, T) integers to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
         summary = self.backbone(tokens)[:, -1:]
-        return self.decoder[:-1](summary + self.positions[: tokens.shape[1]])
+        x = summary + self.positions[: tokens.shape[1]]
+        for layer in self.decoder[:-1]:
+            x = call(layer, x)
+        return x
 
     @property
     def readout(self) -> tuple[Tensor, Tensor]:

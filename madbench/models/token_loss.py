@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.mixers import products
 from madbench.mixers.derivatives import gradients
-from madbench.mixers.linear_maps import is_plain
+from madbench.mixers.linear_maps import call, is_plain
 from madbench.mixers.tracing import has_data, is_traced
 from madbench.tasks.base import IGNORE
 
@@ -69,7 +70,7 @@ def logits_of(model: nn.Module, hidden: Tensor) -> Tensor:
     adapters act.
     """
     layer = getattr(model, "output_layer", None)
-    return F.linear(hidden, *model.readout) if layer is None else layer(hidden)
+    return products.linear(hidden, *model.readout) if layer is None else call(layer, hidden)
 
 
 def chunked_cross_entropy(

@@ -19,6 +19,7 @@ from typing import Any
 from madbench._version import __version__
 from madbench.errors import ConfigError
 from madbench.jobs import Precision
+from madbench.mixers.processor import cpuinfo
 
 
 def resolve_device(device: str, is_here: bool = True) -> str:
@@ -59,7 +60,7 @@ def resolve_precision(precision: str, device: str, is_here: bool = True) -> Prec
 
 def cpu_has_bfloat16_units() -> bool:
     """True if the processor multiplies bfloat16 matrices in hardware (AMX or AVX-512 BF16; Arm BF16)."""
-    return bool(re.search(r"\b(?:amx_bf16|avx512_bf16|bf16)\b", _cpuinfo()))
+    return bool(re.search(r"\b(?:amx_bf16|avx512_bf16|bf16)\b", cpuinfo()))
 
 
 def peak_flops(device_name: str, precision: Precision) -> float | None:
@@ -104,7 +105,7 @@ def device_name(device: str) -> str:
 
 @functools.cache
 def cpu_name() -> str:
-    name = re.search(r"^model name\s*:\s*(\S.*)$", _cpuinfo(), re.MULTILINE)
+    name = re.search(r"^model name\s*:\s*(\S.*)$", cpuinfo(), re.MULTILINE)
     return name[1].strip() if name else platform.processor() or platform.machine()
 
 
@@ -117,17 +118,10 @@ def cpu_kind() -> str:
     import torch
 
     fields = [
-        re.search(rf"^{name}\s*:\s*(\S+)$", _cpuinfo(), re.MULTILINE) for name in ("vendor_id", "cpu family", "model")
+        re.search(rf"^{name}\s*:\s*(\S+)$", cpuinfo(), re.MULTILINE) for name in ("vendor_id", "cpu family", "model")
     ]
     numbers = "{} {}/{}, ".format(*(field[1] for field in fields if field)) if all(fields) else ""
     return numbers + torch.backends.cpu.get_cpu_capability()
-
-
-def _cpuinfo() -> str:
-    try:
-        return Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return ""
 
 
 def available_cores() -> int:

@@ -42,14 +42,18 @@ PROOFS = 2
 PROFILED_CALLS = 3
 """Calls of a new program after which the interpreter has optimized it. The proof must test the optimized program."""
 
-LAYER_NORM_BACKWARD = """
+SCRIPTS = """
 def layer_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor):
     bias = gain  # only its shape counts
     return torch.ops.aten.native_layer_norm_backward(grad, x, gain.shape, mean, rstd, gain, bias, [True, True, True])
-"""
-"""The backward operator of LayerNorm with all its outputs, in TorchScript.
 
-The tracer accepts neither the operator's list of booleans nor a missing output."""
+def multiply(a: Tensor, b: Tensor, bias: Optional[Tensor]):
+    scalars = torch.jit.annotate(List[Optional[number]], [])
+    return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", scalars, "")
+"""
+"""Operators that the tracer refuses, in TorchScript: the backward operator of LayerNorm and oneDNN's product.
+
+The tracer accepts neither lists of booleans or numbers among the arguments nor a missing output."""
 
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GELU, nn.Sequential, nn.ModuleList)
 """Torch modules used in models whose output depends only on their input and parameters."""
@@ -176,6 +180,8 @@ def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
             if target is torch.ops.aten.native_layer_norm_backward.default:
                 grad, x, _, mean, rstd, gain, *_ = args
                 return _scripts().layer_norm_backward(grad, x, mean, rstd, gain)
+            if str(target) == "mkldnn._linear_pointwise.default":  # absent if torch was built without oneDNN
+                return _scripts().multiply(*args[:3])
             return super().call_function(target, args, kwargs)
 
     with torch.no_grad(), warnings.catch_warnings():
@@ -247,7 +253,7 @@ class ReplayStack(Stack):
 @functools.cache
 def _scripts() -> Any:
     """The compiled TorchScript helpers. They are kept because programs point to them."""
-    return torch.jit.CompilationUnit(LAYER_NORM_BACKWARD)
+    return torch.jit.CompilationUnit(SCRIPTS)
 
 
 def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:

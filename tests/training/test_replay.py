@@ -10,6 +10,7 @@ import torch
 from packaging.version import Version
 
 from madbench.jobs import StopTraining
+from madbench.mixers import products
 from madbench.training import loop, replay
 from madbench.training.member import GroupMember
 from madbench.training.replay import ReplayStack, ReplayStep, can_replay
@@ -85,6 +86,16 @@ def test_replayed_steps_have_the_bits_of_plain_ones(member):
 @pytest.mark.parametrize("label", ["S-pc", "D-p", "G-cg-q-12o", "L-k-q", "cd:gdn-cg", "cd:exp-sum", "ha:3", "hfa:2"])
 def test_replayed_steps_of_every_family_have_the_bits_of_plain_ones(member, label, task):
     check_replayed(lambda: member(label=label, task=task))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize("task", ["compression", "memorization"])
+def test_replayed_steps_with_products_by_onednn_have_the_bits_of_plain_ones(member, task, monkeypatch):
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "LEAST_ROWS", 1)
+    monkeypatch.setattr(products, "LEAST_WIDTH", 16)
+    check_replayed(lambda: member(label="G-cg-q-12o", task=task))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import softmax
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.linear_maps import check_weights, project, weight_of
+from madbench.mixers.linear_maps import call, check_weights, project, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import recompute
@@ -408,7 +408,7 @@ class DynamicMLP(nn.Module):
         if self.k_conv:
             k_in, v_in = ahead.inputs if ahead else (self.k_conv(x), self.v_conv(x))
         if self.k_conv or x.shape[1] == 1:  # for one row, reading the weights dominates, so they are not concatenated
-            q, k, v = known["q"] if known else self.q(x), self.k(k_in), self.v(v_in)
+            q, k, v = known["q"] if known else call(self.q, x), call(self.k, k_in), call(self.v, v_in)
         else:
             q, k, v = project(x, self.q, self.k, self.v)
         if self.v_down:
@@ -602,12 +602,12 @@ class DynamicMLP(nn.Module):
         o = o.transpose(1, 2).flatten(-2)
         if self.vo_gate:
             o = o * _sigmoid(self.vo_gate, x, known.get("vo_gate"))
-        return self.o(o) + self.o_up(self.o_down(o)) if self.o_down else self.o(o)
+        return call(self.o, o) + self.o_up(self.o_down(o)) if self.o_down else call(self.o, o)
 
 
 def _sigmoid(gate: nn.Module, x: Tensor, known: Tensor | None) -> Tensor:
     """The value of a gate for x, unless it is ``known``."""
-    return torch.sigmoid(gate(x)) if known is None else known
+    return torch.sigmoid(call(gate, x)) if known is None else known
 
 
 def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:

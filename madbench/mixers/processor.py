@@ -1,0 +1,13 @@
+"""The description of this machine's processor that Linux gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def cpuinfo() -> str:
+    """The text of ``/proc/cpuinfo``. Empty on other systems."""
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,109 @@
+"""Large matrix products in float32 on a CPU, by oneDNN where its kernels are faster than MKL's.
+
+torch multiplies float32 matrices by MKL, which uses AVX-512 only on Intel's processors. On others oneDNN, which torch
+contains as well, takes half the time. Small products stay with MKL, so that their bits do not depend on this choice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.derivatives import gradients
+from madbench.mixers.processor import cpuinfo
+from madbench.mixers.tracing import is_traced
+
+LEAST_ROWS = 1024
+"""Rows of the input below which a product stays with MKL."""
+LEAST_WIDTH = 128
+"""Inputs and outputs of the linear map below which a product stays with MKL."""
+LEAST_COLUMNS = 256
+"""Columns of a weight's gradient and of its transpose below which that product stays with MKL."""
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x weight^T + bias: x (..., I), weight (O, I) and bias (O,) or None -> (..., O).
+
+    A product by oneDNN differs from one by MKL by rounding.
+    """
+    return _Linear.apply(x, weight, bias) if is_by_onednn(x, weight) else F.linear(x, weight, bias)
+
+
+def is_by_onednn(x: Tensor, weight: Tensor) -> bool:
+    """True if :func:`linear` multiplies by oneDNN."""
+    return (
+        is_large(x)
+        and x.dtype == weight.dtype == torch.float32
+        and min(weight.shape) >= LEAST_WIDTH
+        and onednn_is_faster()
+        and not torch.is_autocast_enabled("cpu")
+        and not is_traced()
+    )
+
+
+def is_large(x: Tensor) -> bool:
+    """True if an input is on the CPU and has enough rows for :func:`is_by_onednn`. Costs less than the other checks."""
+    return x.numel() >= LEAST_ROWS * x.shape[-1] and x.device.type == "cpu"
+
+
+def onednn_is_faster() -> bool:
+    """True if oneDNN uses AVX-512 and MKL does not. ``torch.backends.mkldnn.enabled`` switches it off."""
+    return torch.backends.mkldnn.enabled and _has_avx512_by_onednn_alone()
+
+
+@functools.cache
+def _has_avx512_by_onednn_alone() -> bool:
+    is_here = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return is_here and torch.backends.cpu.get_cpu_capability() == "AVX512" and "GenuineIntel" not in cpuinfo()
+
+
+def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a b^T + bias by oneDNN, without gradients: a (..., K), b (N, K) and bias (N,) or None -> (..., N).
+
+    Each matrix must be contiguous, or the transpose of a contiguous one: oneDNN takes a thousand times as long for
+    others.
+    """
+    return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
+
+
+def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """grad^T x: contiguous grad (rows, O) and x (rows, I) -> (O, I).
+
+    Of grad^T x and x^T grad, oneDNN computes the one with more columns, which is faster. With few columns MKL is.
+    """
+    wider = max(grad.shape[1], x.shape[1])
+    if wider < LEAST_COLUMNS:
+        return grad.mT @ x
+    return multiply(grad.mT, x.mT) if x.shape[1] == wider else multiply(x.mT, grad.mT).mT
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight, bias)
+        return multiply(x.contiguous(), weight.contiguous(), bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
+        x, weight, bias = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+
+        def by_hand(grad: Tensor) -> Sequence[Tensor | None]:
+            rows, grads = _rows(x), _rows(grad)
+            return (
+                multiply(grads, weight.contiguous().mT).view(x.shape) if of_x else None,
+                weight_gradient(grads, rows) if of_weight else None,
+                grads.sum(0) if of_bias else None,
+            )
+
+        return gradients(by_hand, F.linear, grad, (x, weight, bias))
+
+
+def _rows(x: Tensor) -> Tensor:
+    """The rows of x (..., D) as a contiguous matrix."""
+    return x.reshape(-1, x.shape[-1]).contiguous()

@@ -1,0 +1,122 @@
+"""Matrix products by oneDNN, against float64, and the sizes at which they replace MKL's."""
+
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from madbench.mixers import products
+from madbench.mixers.linear_maps import call, project
+
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """oneDNN counts as faster on any processor."""
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def results(function, tensors, cotangent):
+    """The output and the gradients of a function."""
+    tensors = [None if x is None else x.detach().requires_grad_() for x in tensors]
+    y = function(*tensors)
+    return [y, *torch.autograd.grad(y, [x for x in tensors if x is not None], cotangent)]
+
+
+@needs_onednn
+@pytest.mark.parametrize("inputs, outputs", [(128, 128), (144, 130), (128, 300), (300, 128), (257, 704)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_output_and_gradients_equal_those_in_float64(fast, inputs, outputs, has_bias):
+    x, weight = drawn(3, 401, inputs), drawn(outputs, inputs, seed=1)
+    tensors = [x, weight, drawn(outputs, seed=2) if has_bias else None]
+    assert products.is_by_onednn(x, weight)
+    cotangent = drawn(3, 401, outputs, seed=3)
+    found = results(products.linear, tensors, cotangent)
+    wide = [None if tensor is None else tensor.double() for tensor in tensors]
+    for own, exact in zip(found, results(F.linear, wide, cotangent.double()), strict=True):
+        assert own.dtype == torch.float32 and own.shape == exact.shape
+        assert (own - exact).norm() <= 1e-6 * exact.norm()
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    "change", [lambda x: x, lambda x: x.T.contiguous().T, lambda x: torch.cat((x, x), 1)[:, : x.shape[1]]]
+)
+def test_no_memory_layout_changes_the_numbers_or_reaches_slow_kernels(fast, change):
+    """With the slow kernels the three products would take seconds."""
+    x, weight, cotangent = (
+        change(drawn(*size, seed=seed)) for seed, size in enumerate([(4096, 128), (352, 128), (4096, 352)])
+    )
+    began = time.perf_counter()
+    found = results(products.linear, [x, weight], cotangent)
+    assert time.perf_counter() - began < 1
+    exact = results(F.linear, [x.double(), weight.double()], cotangent.double())
+    for own, expected in zip(found, exact, strict=True):
+        assert (own - expected).norm() <= 1e-6 * expected.norm()
+
+
+@needs_onednn
+def test_second_derivatives_are_those_of_the_plain_product(fast):
+    def second(linear):
+        x, weight = (drawn(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(1100, 128), (130, 128)]))
+        (of_x,) = torch.autograd.grad(linear(x, weight).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(of_x.square().sum(), (x, weight))
+
+    for own, plain in zip(second(products.linear), second(F.linear), strict=True):
+        assert (own - plain).norm() <= 1e-5 * plain.norm()
+
+
+@needs_onednn
+def test_only_the_wanted_gradients_are_computed(fast):
+    x, weight = drawn(1100, 128), drawn(130, 128, seed=1).requires_grad_()
+    y = products.linear(x, weight)
+    assert y.requires_grad and torch.autograd.grad(y.sum(), weight)[0].shape == weight.shape
+    assert not products.linear(x, weight.detach()).requires_grad
+
+
+@pytest.mark.parametrize("width", [64, 128, 176])
+@pytest.mark.parametrize("rows", [512, 2048, 4096])
+def test_products_of_models_64_wide_keep_their_bits(fast, rows, width):
+    x, weight = drawn(rows, 64), drawn(width, 64, seed=1)
+    assert not products.is_by_onednn(x, weight)
+    assert torch.equal(products.linear(x, weight), F.linear(x, weight))
+
+
+def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
+    x, weight = drawn(1024, 128), drawn(128, 128)
+    assert products.is_by_onednn(x, weight)
+    assert not products.is_by_onednn(x[1:], weight)
+    assert not products.is_by_onednn(x.double(), weight.double())
+    assert not products.is_by_onednn(x.to("meta"), weight.to("meta"))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not products.is_by_onednn(x, weight)
+        assert products.linear(x, weight).dtype == torch.bfloat16
+    of_each = torch.func.vmap(lambda x: products.linear(x, weight))(torch.stack((x, x)))
+    assert torch.equal(of_each[0], F.linear(x, weight))
+
+
+def test_onednn_can_be_switched_off(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert not products.onednn_is_faster()
+
+
+@needs_onednn
+def test_layers_multiply_by_onednn_unless_they_have_hooks(fast, monkeypatch):
+    x, layers = drawn(1024, 128), [torch.nn.Linear(128, 130, bias=False) for _ in range(2)]
+    multiplied = []
+    multiply = products.multiply
+    monkeypatch.setattr(products, "multiply", lambda *of: multiplied.append(of) or multiply(*of))
+    together = project(x, *layers)
+    assert len(multiplied) == 1
+    for layer, y in zip(layers, together, strict=True):
+        assert (call(layer, x) - y).norm() <= 1e-6 * y.norm()
+    assert len(multiplied) == 3
+    layers[0].register_forward_hook(lambda layer, inputs, y: y + 1)
+    assert torch.equal(call(layers[0], x), F.linear(x, layers[0].weight) + 1)
+    assert len(multiplied) == 3
