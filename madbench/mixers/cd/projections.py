@@ -14,7 +14,7 @@ from madbench.mixers.cd.budget import CONV_TAPS, LOW_RANK, CdAllocation
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.precision import without_autocast
-from madbench.mixers.srg.parts import ShortConv, rotate
+from madbench.mixers.srg.parts import ShortConv, rotary_angles, rotate
 from madbench.mixers.start import redraw_parts
 from madbench.mixers.tracing import is_symbolic
 
@@ -137,7 +137,8 @@ class Projections(nn.Module):
             if label.unit:
                 q, k = parts.unit(q), parts.unit(k)
             if label.rope:
-                q, k = rotate(q, position), rotate(k, position)
+                angles = rotary_angles(q, position)
+                q, k = rotate(q, position, angles=angles), rotate(k, position, angles=angles)
             log_gate, delta = self._gate(x)
             beta = self._strength(x) if label.mirror else None
             b, log_b = self._scaling(x, log_gate, delta, beta)
@@ -167,10 +168,10 @@ class Projections(nn.Module):
         widths = [side.shape[-1] for side in (q, k, v)]
         if before is None:
             before = q.new_zeros(x.shape[0], CONV_TAPS - 1, sum(widths))
-        inputs = torch.cat((q, k, v), dim=-1)
+        inputs = [q, k, v]
         if not is_symbolic(x.shape[1]):  # a slice would fix the least length of an exported program
-            inputs = inputs[:, 1 - CONV_TAPS :]
-        last = torch.cat((before, inputs), dim=1)[:, 1 - CONV_TAPS :]
+            inputs = [side[:, 1 - CONV_TAPS :] for side in inputs]
+        last = torch.cat((before, torch.cat(inputs, dim=-1)), dim=1)[:, 1 - CONV_TAPS :]
         convs = (self.q_conv, self.k_conv, self.v_conv)
         sides = zip(convs, (q, k, v), before.split(widths, dim=-1))
         q, k, v = (F.silu(conv(side, earlier)) for conv, side, earlier in sides)

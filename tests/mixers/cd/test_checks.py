@@ -18,7 +18,6 @@ from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import SampleMixers
 from madbench.mixers.checks import run_check, run_checks
 from madbench.mixers.package_checks import package_checks
-from madbench.mixers.srg import parts as srg_parts
 
 
 @pytest.fixture(autouse=True)
@@ -210,19 +209,19 @@ def with_twice_the_slope_of_gates(monkeypatch):
 
 def with_late_steps_one_position_off(monkeypatch):
     sound = projections.rotate
-    monkeypatch.setattr(projections, "rotate", lambda x, position: sound(x, position - (position >= 64)))
+    monkeypatch.setattr(projections, "rotate", lambda x, position, angles: sound(x, position - (position >= 64)))
 
 
 def with_steps_one_position_off_from_257(monkeypatch):
     sound = projections.rotate
-    monkeypatch.setattr(projections, "rotate", lambda x, position: sound(x, position - (position >= 257)))
+    monkeypatch.setattr(projections, "rotate", lambda x, position, angles: sound(x, position - (position >= 257)))
 
 
 def with_even_positions_alone_from_257(monkeypatch):
     """All forms change in the same way, so that only the loops show it."""
     sound = projections.rotate
 
-    def rotate(x, position):
+    def rotate(x, position, angles):
         at = [p - (p > 256) * (p % 2) for p in range(position, position + x.shape[-2])]
         return torch.cat([sound(x[..., i : i + 1, :], p) for i, p in enumerate(at)], dim=-2)
 
@@ -232,7 +231,7 @@ def with_even_positions_alone_from_257(monkeypatch):
 def with_positions_in_bfloat16(monkeypatch):
     sound = projections.rotate
 
-    def rotate(x, position):
+    def rotate(x, position, angles):
         at = torch.arange(position, position + x.shape[-2])
         rounded = at.bfloat16().long() if torch.is_autocast_enabled("cpu") else at
         return torch.cat([sound(x[..., i : i + 1, :], int(p)) for i, p in enumerate(rounded)], dim=-2)
@@ -243,8 +242,8 @@ def with_positions_in_bfloat16(monkeypatch):
 
 
 def with_angles_in_bfloat16(monkeypatch):
-    sound = srg_parts.rotary_angles
-    monkeypatch.setattr(srg_parts, "rotary_angles", lambda *how: tuple(one.bfloat16().to(one) for one in sound(*how)))
+    sound = projections.rotary_angles
+    monkeypatch.setattr(projections, "rotary_angles", lambda *how: tuple(one.bfloat16().to(one) for one in sound(*how)))
 
 
 def with_scores_under_autocast(monkeypatch):
