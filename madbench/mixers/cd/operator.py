@@ -83,6 +83,8 @@ class CoefficientMixer(Projections):
             self.chunk = 16 if is_diagonal else 32
         else:
             self.chunk = 64 if is_costly else 128
+        self.chunks_per_prompt_block = 4 if label.is_recurrent and is_diagonal else 1
+        """Rows of a block of a prompt, divided by ``chunk``: without gradients, a gate per coordinate costs less."""
         self.dense_limit = self.chunk if label.is_recurrent or is_costly else DENSE_LIMIT_LENGTH
         if path in ("chunked", "fla") and not label.is_recurrent:
             raise TrainingError(f"path {path!r} needs a readout that is linear in the state, not {label}; use 'auto'")
@@ -125,17 +127,16 @@ class CoefficientMixer(Projections):
         check_sequences(x, self.variant)
         whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x
         length = whole.shape[1]
-        size = min(self.chunk, length)
-        by_halves = self.variant.gate in DIAGONAL_GATES  # faster than pair by pair, but rounds differently
+        size = min(self.chunks_per_prompt_block * self.chunk, length)
         (d, (maximum, inputs)), values = self.dynamics(whole), None
         with without_autocast(x):
             if self.variant.is_recurrent:
-                y, state = forms.chunked(d, size, self._with_ones(d), by_halves)
+                y, state = forms.chunked(d, size, self._with_ones(d), blocks=forms.split_prompt(d, size))
                 y = self._divide_by_eta(y, d)
             else:
                 path, blocks = self.resolve_path(len(x), length), None
                 if d.w is not None or path not in ("sdpa", "dense"):
-                    path, blocks = "blocks", forms.split(d, size, by_halves)
+                    path, blocks = "blocks", forms.split_prompt(d, size)
                 y = self._combine_rows(d, path, blocks)
                 state, values = forms.evolved_keys(d, blocks).mT, d.v
         rows = self._read_out(self._with_skip(y, d), whole)
