@@ -53,10 +53,10 @@ def test_a_machine_that_runs_these_tests_is_fit_and_every_path_is_run_against_th
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.01, float("nan")])
 def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, factor):
-    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+    from madbench.mixers.srg import block_attention
 
-    honest = DynamicMLP._attend_in_chunks
-    monkeypatch.setattr(DynamicMLP, "_attend_in_chunks", lambda self, p: factor * honest(self, p))
+    honest = block_attention.attend_in_chunks
+    monkeypatch.setattr(block_attention, "attend_in_chunks", lambda mixer, p: factor * honest(mixer, p))
     content, error = examine()
     assert [path["path"] for path in content["paths"] if not path["works"]] == ["chunked"] * len(DEVICES)
     assert error == "\n".join(content["problems"])
@@ -81,12 +81,12 @@ def test_kernels_are_compared_in_16_bits_and_with_gradients_too(monkeypatch):
 
 @pytest.mark.slow
 def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
-    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+    from madbench.mixers.srg import block_attention
 
-    def fail(self, p):
+    def fail(mixer, p):
         raise RuntimeError("no kernel image")
 
-    monkeypatch.setattr(DynamicMLP, "_attend_in_chunks", fail)
+    monkeypatch.setattr(block_attention, "attend_in_chunks", fail)
     assert examine()[1].splitlines() == [f"path chunked on {device}: S-pc: no kernel image" for device in DEVICES]
 
 

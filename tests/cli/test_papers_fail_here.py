@@ -28,7 +28,7 @@ from madbench.papers.settings import SettingsMeasure
 from madbench.suites import checks_of
 
 MIXERS = Path(madbench.__file__).parent / "mixers"
-NAMES = ("operator", "parts", "forms", "coupling", "mixer", "dynamic_mlp", "tiled")
+NAMES = ("operator", "parts", "forms", "coupling", "mixer", "dynamic_mlp", "block_attention", "tiled")
 OPERATORS = {str(path) for name in NAMES for path in MIXERS.rglob(f"{name}.py")}
 
 

@@ -10,7 +10,7 @@ import torch
 from madbench.mixers import softmax
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.checks import run_checks
-from madbench.mixers.srg import decoding, tiles
+from madbench.mixers.srg import block_attention, decoding, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.family import SRGFamily
 from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
@@ -68,7 +68,7 @@ def wrong_gradient_of_keys_of_softmax(monkeypatch):
 
 
 def registers_read_wrongly_behind_row_100(monkeypatch):
-    sound = DynamicMLP._split
+    sound = block_attention.split_registers
 
     def parted(self, w, last):
         of_tokens, of_registers = sound(self, w, last)
@@ -77,7 +77,7 @@ def registers_read_wrongly_behind_row_100(monkeypatch):
             of_registers = of_registers * torch.where(rows > 100, 1.19, 1.0).to(w)[:, None]
         return of_tokens, of_registers
 
-    monkeypatch.setattr(DynamicMLP, "_split", parted)
+    monkeypatch.setattr(block_attention, "split_registers", parted)
 
 
 def decoding_rotates_wrongly_from_192_on(monkeypatch):
@@ -95,20 +95,20 @@ def rope_order_is_ignored(monkeypatch):
 
 
 def later_tables_are_read_from_the_start_in_blocks(monkeypatch):
-    sound = DynamicMLP._attend_block
+    sound = block_attention.attend_block
 
     def attend(self, first_row, *block):
         self.is_from_end = self.is_from_end and first_row == 0
         return sound(self, first_row, *block)
 
-    monkeypatch.setattr(DynamicMLP, "_attend_block", attend)
+    monkeypatch.setattr(block_attention, "attend_block", attend)
 
 
 def gate_of_values_alone_is_read_twice(monkeypatch):
     sound = DynamicMLP.read_out
 
-    def read_out(self, o, x):
-        y = sound(self, o, x)
+    def read_out(self, o, x, *given):
+        y = sound(self, o, x, *given)
         return y * 1.01 if self.vo_gate is not None and self.qk_gate is None else y
 
     monkeypatch.setattr(DynamicMLP, "read_out", read_out)
@@ -117,10 +117,10 @@ def gate_of_values_alone_is_read_twice(monkeypatch):
 def lambda_of_the_head_norm_is_the_default(monkeypatch):
     sound = DynamicMLP.read_out
 
-    def read_out(self, o, x):
+    def read_out(self, o, x, *given):
         kept, self.lambda_init = self.lambda_init, 0.8
         try:
-            return sound(self, o, x)
+            return sound(self, o, x, *given)
         finally:
             self.lambda_init = kept
 

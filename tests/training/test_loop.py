@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from madbench import mixers
 from madbench.mixers import softmax, solve
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.srg import dynamic_mlp
+from madbench.mixers.srg import path_choice
 from madbench.suites import epoch_trial, token_trial
 from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import LARGEST_COEFFICIENT, TrainingConfig
@@ -110,7 +110,7 @@ def test_the_record_says_where_the_number_comes_from(make_job, train):
 
 def test_the_recorded_path_is_that_of_the_batches_trained_on(make_job, train, monkeypatch):
     job, mixer = make_job(batch_size=1000, epochs=1), mixers.build("R-q-12o", 16, 15, n_head=2, mix_rank=2)
-    monkeypatch.setattr(dynamic_mlp, "MIXED_TILED_FROM_BYTES", 4 * 2 * 15 * 15 * (COUNTS["train"] + 1))
+    monkeypatch.setattr(path_choice, "MIXED_TILED_FROM_BYTES", 4 * 2 * 15 * 15 * (COUNTS["train"] + 1))
     assert mixer.resolve_path(job.training.batch_size, 15) == "tiled"
     assert train(job).details["path"] == "dense"  # of the 56 examples that there are
 
@@ -298,7 +298,7 @@ def test_micro_batches_change_the_result_by_rounding_only(label, task, make_job,
 
 @pytest.mark.slow
 def test_the_recorded_path_is_that_under_the_arithmetic_of_the_run(make_job, train, monkeypatch):
-    monkeypatch.setattr(dynamic_mlp, "SOFTMAX_TILED_FROM_BYTES", 0)  # tiles compute in float32 alone
+    monkeypatch.setattr(path_choice, "SOFTMAX_TILED_FROM_BYTES", 0)  # tiles compute in float32 alone
     monkeypatch.setattr(softmax, "BLOCK_ROWS", 5)
     for precision, path in (("bfloat16", "sdpa"), ("float32", "tiled")):
         assert train(make_job(label="S", precision=precision, epochs=1)).details["path"] == path

@@ -13,6 +13,7 @@ from torch import nn
 from madbench.mixers import Size
 from madbench.mixers.checks import SMALL
 from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer
+from madbench.mixers.srg.block_attention import ordered
 from madbench.mixers.srg.grammar import Variant
 
 TOKENS = 17
@@ -137,7 +138,7 @@ def exclusion(family: Any, label: Variant) -> Residual:
     settings = family.Settings()
     mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
     p = mixer.for_each_head(mixer.project(x, 0))
-    o, v = mixer.attend(mixer._ordered(p), 0), p.v
+    o, v = mixer.attend(ordered(mixer, p), 0), p.v
     kept = mixer.exclude(o, p)
     sizes = o.norm(dim=-1) * v.norm(dim=-1)
     each = {

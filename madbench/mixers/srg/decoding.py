@@ -5,66 +5,27 @@ need. ``y, cache = mixer.step(x, cache)`` reads one token (B, D). A step reads t
 t visible slots, without copying them: t (H_q K + H V) numbers per sequence, and 2 t R per head with mixing.
 
 Both layouts store keys and values by position, so that a step adds rows behind them and reorders none. In the lag
-layout a step reverses only its one row of scores and its one row of weights: slot l is the token l steps back.
+layout, where slot l is the token l steps back, a step reads reversed mixing tables. With registers it reverses its one
+row of scores and its one row of weights instead.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from madbench.errors import TrainingError
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.parts import Projected, rotary_angles
-from madbench.mixers.srg.step_weights import Ahead, StepWeights, step_weights
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from madbench.mixers.srg.budget import MlpAllocation
-    from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.step_weights import StepWeights, step_weights
 
 ANGLES = 64  # number of positions whose angles are computed together
-
-
-class Decodable(Protocol):
-    """The parts of a mixer that decoding uses. The forward pass of a whole sequence uses the same parts."""
-
-    variant: Variant
-    allocation: MlpAllocation
-    max_len: int
-    window: int
-    has_slots_of_window: bool
-    causal: bool
-    q: nn.Linear
-    k_conv: nn.Module | None
-    uses_sdpa: bool
-
-    def __call__(self, x: Tensor, projected: Projected | None = None) -> Tensor: ...
-
-    def check_length(self, length: int) -> None: ...
-
-    def project(
-        self,
-        x: Tensor,
-        position: int,
-        ahead: Ahead | None = None,
-    ) -> Projected: ...
-
-    def for_each_head(self, p: Projected) -> Projected: ...
-
-    def attend(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor: ...
-
-    def exclude(self, o: Tensor, p: Projected) -> Tensor: ...
-
-    def read_out(self, o: Tensor, x: Tensor, ahead: Ahead | None = None) -> Tensor: ...
 
 
 @dataclass
@@ -86,7 +47,7 @@ class Cache:
     position: int  # number of tokens decoded so far; exceeds the number of rows with w, or if the cache slides
     left: int = 0  # number of tokens that have left the window of w; in the position layout they keep slots
     angles: tuple[Tensor, Tensor] | None = None  # cosines and sines of RoPE for ANGLES positions around the newest
-    weights: StepWeights | None = None  # of the mixer
+    weights: StepWeights | None = None  # those of the mixer at the start of the text
 
     @property
     def k(self) -> Tensor:
@@ -104,7 +65,7 @@ class Cache:
         return self.k.numel() + self.v.numel() + (0 if self.inputs is None else self.inputs.numel())
 
 
-def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+def prefill(mixer: nn.Module, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
     """Decodes a prompt. Returns its rows and the cache after it. See :meth:`DynamicMLP.prefill`."""
     _check_causal(mixer)
     if x.dim() != 3:
@@ -118,7 +79,7 @@ def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, C
     return decode_rest(functools.partial(step, mixer), rows, cache, x[:, whole.shape[1] :], slide)
 
 
-def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+def step(mixer: nn.Module, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
     """Decodes a token. Returns its row and the cache after it. See :meth:`DynamicMLP.step`."""
     _check_causal(mixer)
     if x.dim() != 2:
@@ -143,19 +104,19 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
     return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row, ahead)[:, 0], cache
 
 
-def _check_causal(mixer: Decodable) -> None:
+def _check_causal(mixer: nn.Module) -> None:
     if not mixer.causal:
         raise TrainingError(f"{mixer.variant}: a mixer of all tokens cannot decode; build it with causal=True")
 
 
-def _empty_cache(mixer: Decodable, x: Tensor) -> Cache:
+def _empty_cache(mixer: nn.Module, x: Tensor) -> Cache:
     """The cache before the first token of x (B, T, D)."""
     nothing = mixer.project(x[:, :0], 0)
     inputs = x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[2]) if mixer.k_conv else None
     return Cache(Storage(nothing.k, nothing.v, 0), slice(0, 0), inputs, 0)
 
 
-def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
+def _with_angles(cache: Cache, mixer: nn.Module) -> Cache:
     """Adds the angles of the next position to the cache, if the mixer has RoPE."""
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
@@ -164,14 +125,14 @@ def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 
-def _with_weights(cache: Cache, mixer: Decodable) -> Cache:
+def _with_weights(cache: Cache, mixer: nn.Module) -> Cache:
     """Adds the weights of steps to the cache. With gradients every step computes them, since they are in its graph."""
     if cache.weights and not torch.is_grad_enabled():
         return cache
     return replace(cache, weights=step_weights(mixer))
 
 
-def _extend(cache: Cache, mixer: Decodable, inputs: Tensor, new: Projected, slide: bool) -> Cache:
+def _extend(cache: Cache, mixer: nn.Module, inputs: Tensor, new: Projected, slide: bool) -> Cache:
     """Adds M tokens, projected to ``new``, to the cache. ``inputs`` (B, at least M, D) ends with the tokens.
 
     With ``slide`` only the newest ``max_len`` tokens are kept, and with w only the newest w tokens.

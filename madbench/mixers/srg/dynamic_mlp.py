@@ -3,69 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers import softmax
+from madbench.errors import TrainingError
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.linear_maps import call, check_weights, project, weight_of
-from madbench.mixers.precision import without_autocast
-from madbench.mixers.probe import LagKernel, Probe, by_lag
-from madbench.mixers.recompute import recompute
-from madbench.mixers.srg import decoding, softmax_paths, tiled
+from madbench.mixers.linear_maps import call, check_weights, project
+from madbench.mixers.probe import Probe
+from madbench.mixers.srg import block_attention, decoding, path_choice, softmax_paths, tiled
 from madbench.mixers.srg.budget import MlpAllocation
 from madbench.mixers.srg.decoding import Cache
-from madbench.mixers.srg.kernels import fused, proof
+from madbench.mixers.srg.kernels import fused
+from madbench.mixers.srg.maps import Maps, maps, probe
 from madbench.mixers.srg.parts import (
     Contrast,
     Projected,
-    Seen,
     SequenceMixing,
     ShortConv,
-    activate,
-    append_slots,
     exclude,
-    in_window,
-    lag_readout,
-    lag_scores,
-    mask_slots,
-    newest_first,
     rotary_angles,
     rotate,
-    split_slots,
-    swap_position_and_lag,
+    split_heads,
 )
+from madbench.mixers.srg.path_choice import PATHS
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
 from madbench.mixers.srg.step_weights import Ahead, StepWeights
 from madbench.mixers.start import redraw_parts
-from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
+from madbench.mixers.tracing import is_transformed
 
-PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 HEAD_NORM_EPS = 1e-5
 QK_NORM_EPS = 1e-6  # as in Qwen3
-DENSE_LIMIT_LENGTH = 512  # for longer inputs, path chunked is faster: it skips masked slots, but recomputes its blocks
-DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
-TILED_FROM_BYTES = 2**22  # size of the same tensor from which tiles are faster; a smaller one fits in the cache anyway
-MIXED_TILED_FROM_BYTES = 2**18  # the same with mixing, for which tiles need fewer passes
-SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing, where torch's attention needs fewer calls
-
-
-@dataclass(frozen=True)
-class Maps:
-    """Intermediate values of every row, by slot. Slots that a row cannot see are zero.
-
-    S is T plus the number of registers, which are the first or the last slots.
-    """
-
-    scores: Tensor  # z (B, H_q, T, S)
-    hidden: Tensor  # h (B, H_q, T, S), the scores after R(1)
-    activations: Tensor  # a (B, H, T, S)
-    weights: Tensor  # w (B, H, T, S), the activations after R(2)
 
 
 class DynamicMLP(nn.Module):
@@ -150,8 +120,7 @@ class DynamicMLP(nn.Module):
         causal: bool = True,
     ):
         super().__init__()
-        if path not in PATHS:
-            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
+        path_choice.check(path, allocation, causal)
         self.allocation, self.variant, self.max_len = allocation, allocation.label, allocation.size.max_len
         self.rotated = allocation.rotated
         self.n_head, self.query_heads = allocation.size.n_head, allocation.query_heads
@@ -160,24 +129,13 @@ class DynamicMLP(nn.Module):
         self.rope_order, self.lambda_init, self.register_slots = rope_order, lambda_init, allocation.registers
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
-        self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
-        is_tiled = variant.base in tiled.TILED_BASES and not (variant.registers or variant.window or variant.sink)
-        self.has_tiles = causal and (is_tiled or self.uses_sdpa)
+        self.uses_sdpa = path_choice.uses_sdpa(allocation)
+        self.has_tiles = path_choice.has_tiles(allocation, causal)
+        self.has_kernel = not path_choice.kernel_refusal(allocation, causal)
         self.window, self.has_slots_of_window = allocation.window, allocation.has_slots_of_window
         if self.has_slots_of_window and not causal:
             why = "its mixing tables have rows for a token and those before it, and none for later tokens"
             raise TrainingError(f"{variant}: {why}; build it with causal=True, or use a label without w or without o")
-        if path == "sdpa" and not self.uses_sdpa:
-            what = "softmax attention without mixing and registers"
-            raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
-        why = fused.refusal(allocation) if causal else "the kernels are causal"
-        self.has_kernel = not why
-        if path == "fused" and why:
-            raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
-        if path == "tiled" and not self.has_tiles:
-            what = f"{variant}{'' if causal else ' of all tokens'}"
-            what = f"causal S, R, G and D without registers, S with w or s and D only without mixing, not {what}"
-            raise TrainingError(f"path 'tiled' computes {what}; use 'auto'")
         self.path = path
         self.kernel_problem = ""  # reason why path auto does not use the kernels, once it is known
         self.is_stacked = False
@@ -252,15 +210,15 @@ class DynamicMLP(nn.Module):
             o = softmax_paths.attend(path, *of_rows, self.window, self.causal, self._by_head)
             if is_difference:
                 first, second = o.chunk(2, dim=1)
-                o = first - self._contrast(projected) * second
+                o = first - block_attention.contrast(self, projected) * second
         elif path in ("tiled", "fused"):
             q = projected.q * self.scale if self.variant.has_softmax else projected.q
             operator = tiled.attend if path == "tiled" else fused.attend
             o = self._by_head(operator, q, projected.k, projected.v, projected.s1, projected.s2)
         elif path == "dense":
-            o = self.attend(self._ordered(projected), 0)
+            o = self.attend(block_attention.ordered(self, projected), 0)
         else:
-            o = self._attend_in_chunks(projected)
+            o = block_attention.attend_in_chunks(self, projected)
         return self.read_out(self.exclude(o, projected), x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
@@ -296,25 +254,14 @@ class DynamicMLP(nn.Module):
         """
         return decoding.step(self, x, cache, slide)
 
+    def attend(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
+        """The readout (B, H, M, V) of a block of rows. See :func:`madbench.mixers.srg.block_attention.attend`."""
+        return block_attention.attend(self, p, first_row, step)
+
     def maps(self, x: Tensor, position: int = 0) -> Maps:
         """The scores, activations and weights of x (B, T, D), whose first row is at ``position``."""
-        check_sequences(x, self.variant)
-        self.check_length(x.shape[1])
-        p = self.for_each_head(self.project(x, position))
-        if self._exceeds_float16(p):
-            with without_autocast(p.q):
-                return self._maps(p.in_float32())
-        return self._maps(p)
+        return maps(self, x, position)
 
-    def _maps(self, p: Projected) -> Maps:
-        seen = self._seen(0, p)
-        p = self._ordered(p)
-        z = self._scores(p, 0)
-        h, a, w, norm = self._weights(z, p, seen)
-        norm = 1 if norm is None else norm
-        return Maps(mask_slots(z, seen), mask_slots(h, seen), a / norm, w / norm)
-
-    @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
         """Scores, active slots, weights, gates and mixing tables for x (B, T, D).
 
@@ -322,69 +269,11 @@ class DynamicMLP(nn.Module):
         first softmax. Slots are returned by lag: slot l of a row is the token l steps before it. Registers have no lag
         and are left out. Raises ``TrainingError`` if rows see later tokens.
         """
-        if not self.causal:
-            raise TrainingError(
-                f"{self.variant}: a mixer of all tokens has no lags to probe; build it with causal=True"
-            )
-        maps, first = self.maps(x), self.register_slots if self.register_place == "first" else 0
-        h, w = (self._split(slots, 0)[0] for slots in (maps.hidden[:, : self.n_head], maps.weights))
-        if not self.by_lag:
-            h, w = by_lag(h), by_lag(w)
-        elif self.window:
-            h, w = (F.pad(slots, (0, x.shape[1] - slots.shape[-1])) for slots in (h, w))
-        gates = {"QK": self.qk_gate, "VO": self.vo_gate}
-        values = {name: torch.sigmoid(gate(x)) for name, gate in gates.items() if gate}
-        kernels = {}
-        for name, mixing in (("R(1)", self.mix1), ("R(2)", self.mix2)):
-            if mixing:
-                values[name] = mixing.strengths(x).transpose(1, 2)
-                strengths = values[name].mean((0, 1))
-                tables = (table[:, first : first + self.max_len] for table in (mixing.A, mixing.B, mixing.p))
-                kernels[name] = LagKernel(*tables, strengths, self.variant.layout)
-        return Probe(w, h, h > 0 if self.variant.has_selection else None, values, kernels)
+        return probe(self, x)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape, on the mixer's device and in its dtype."""
-        if self.path != "auto":
-            return self.path
-        if is_symbolic(batch, length):
-            return "sdpa" if self.uses_sdpa else "dense"
-        if self.uses_sdpa and (self.is_stacked or not needs_plain_operators()):
-            return "tiled" if self._is_faster_in_tiles(batch, length) else "sdpa"
-        weight = weight_of(self.q)
-        transformed = is_transformed() and not self.is_stacked  # stacked models are computed as more heads of one call
-        if self.has_kernel and not transformed and fused.is_fast(weight.device, fused.arithmetic(weight)):
-            if self._kernels_are_right(length):
-                return "fused"
-        scores = batch * self.query_heads * length * length * 4
-        traced = is_traced() and not self.is_stacked
-        enough = MIXED_TILED_FROM_BYTES if self.variant.has_mixing else TILED_FROM_BYTES
-        if self.has_tiles and scores >= enough and weight.device.type == "cpu" and not traced:
-            return "tiled"
-        skips = self._skips_hidden_keys() and weight.device.type == "cpu" and not traced
-        is_small = length <= (self.chunk if skips else DENSE_LIMIT_LENGTH) and scores <= DENSE_LIMIT_BYTES
-        return "dense" if is_small or length <= self.chunk else "chunked"
-
-    def _is_faster_in_tiles(self, batch: int, length: int) -> bool:
-        """True if tiles train softmax attention without mixing faster than torch's own attention."""
-        weight, heads = weight_of(self.q), self.query_heads
-        if not (self.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
-            return False
-        if is_traced() and not self.is_stacked:
-            return False
-        if not (torch.is_grad_enabled() or self.window):  # torch's attention also computes what a window hides
-            return False
-        is_large = batch * heads * length * length * 4 >= SOFTMAX_TILED_FROM_BYTES and length > softmax.BLOCK_ROWS
-        return is_large and softmax.keeps_weights(batch, heads, length, self.window)
-
-    def _kernels_are_right(self, length: int) -> bool:
-        """True if the kernels compute correct numbers on this device. Checked before their first use."""
-        weight = weight_of(self.q)
-        if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return True  # no additional computation is possible here
-        program = proof.Program.from_allocation(self.allocation, fused.arithmetic(weight), length)
-        self.kernel_problem = proof.problem(program, weight.device)
-        return not self.kernel_problem
+        return path_choice.choose(self, batch, length)
 
     def check_length(self, length: int) -> None:
         """Raises ``TrainingError`` if the length exceeds the mixing tables."""
@@ -413,16 +302,16 @@ class DynamicMLP(nn.Module):
             q, k, v = project(x, self.q, self.k, self.v)
         if self.v_down:
             v = v + self.v_up(self.v_down(v_in))
-        q, k = _split_heads(q, self.query_heads), _split_heads(k, self.allocation.key_heads)
-        v = _split_heads(v, self.allocation.value_heads)
+        q, k = split_heads(q, self.query_heads), split_heads(k, self.allocation.key_heads)
+        v = split_heads(v, self.allocation.value_heads)
         q, k = _normalized(self.q_norm, q), _normalized(self.k_norm, k)
         gate = None
         if self.qk_gate:
-            gate = _split_heads(_sigmoid(self.qk_gate, x, known.get("qk_gate")), self.query_heads)
+            gate = split_heads(_sigmoid(self.qk_gate, x, known.get("qk_gate")), self.query_heads)
         unturned = q if gate is None else q * gate
         to_registers = None
         if self.registers is not None:
-            keys = _split_heads(self.k(self.registers)[None], self.allocation.key_heads)
+            keys = split_heads(self.k(self.registers)[None], self.allocation.key_heads)
             keys = _normalized(self.k_norm, keys)
             to_registers = unturned @ self._keys_of_heads(keys).transpose(-1, -2)
         if not self.variant.rope:
@@ -452,141 +341,17 @@ class DynamicMLP(nn.Module):
             k = torch.cat((k, k), dim=1)
         return _repeat_heads(k, self.query_heads)
 
-    def _contrast(self, p: Projected) -> Tensor | None:
-        """The weight of D's second softmax: one number, or with DIFF V2 one per head and row."""
-        return self.contrast() if self.contrast else p.contrast
-
-    def _exceeds_float16(self, p: Projected) -> bool:
-        return p.q.dtype == torch.float16 and not self.variant.has_softmax
-
-    def _ordered(self, p: Projected) -> Projected:
-        return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag and self.causal else p
-
-    def _last_token(self, first_row: int, p: Projected) -> int:
-        """The last token that the first row of a block sees. If the mixer is not causal, this is the last of all."""
-        return first_row if self.causal else p.k.shape[2] - 1
-
-    def _seen(self, first_row: int, p: Projected, is_step: bool = False) -> Seen:
-        """The slots that the rows of a block see.
-
-        In a step, ``p`` has only the visible keys, except with w and mixing in the position layout, where it has all.
-        """
-        rows, tokens = p.q.shape[2], p.k.shape[2]
-        if not self.window or self.has_slots_of_window:
-            return None if is_step else self._last_token(first_row, p) + self.register_slots
-        if is_step and tokens <= self.window:
-            return None
-        visible = in_window(rows, tokens, first_row, self.window, self.causal, p.q.device)
-        if not self.register_slots:
-            return visible
-        registers = visible.new_ones(rows, self.register_slots)
-        if self.register_place == "first":
-            return torch.cat((registers, visible), dim=-1)
-        last = self._last_token(first_row, p)
-        return append_slots(visible, registers, last).tril(last + self.register_slots)
-
-    def _scores(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
-        """Scores (B, H_q, M, W + registers). Undefined in slots that a row cannot see. With w and o, W is at most w."""
-        q = p.q * self.scale if self.variant.has_softmax else p.q
-        if self.by_lag and self.causal and not step:
-            z = lag_scores(q, p.k)
-            z = z[..., : self.window] if self.window else z
-        else:
-            z = self._by_slot(q @ p.k.transpose(-1, -2), first_row, step)
-        if p.to_registers is None:
-            return z
-        to_registers = p.to_registers * self.scale
-        if self.register_place == "first":
-            return torch.cat((to_registers, z), dim=-1)
-        return append_slots(z, to_registers, self._last_token(first_row, p))
-
-    def _by_slot(self, z: Tensor, first_row: int, step: StepWeights | None) -> Tensor:
-        """Converts z (B, heads, M, W) between positions and slots, for a step or for rows that see all tokens."""
-        if not self.by_lag or (step and step.is_reversed):
-            return z
-        return z.flip(-1) if step else swap_position_and_lag(z, first_row)
-
-    def _split(self, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """Splits slots into those of tokens and of registers. ``last`` is the last token that the first row sees."""
-        if self.register_place == "first":
-            return w[..., self.register_slots :], w[..., : self.register_slots]
-        return split_slots(w, self.register_slots, last)
-
-    def _weights(
-        self, z: Tensor, p: Projected, seen: Seen, step: StepWeights | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Computes h, a and w of :class:`Maps` from the scores z, and the norm by which a and w must be divided."""
-        if step:
-            mix1, mix2 = step.mix1, step.mix2
-        else:
-            mix1, mix2 = self.mix1 and self.mix1.right, self.mix2 and self.mix2.right_transposed
-        h = mix1(mask_slots(z, seen), p.s1) if mix1 else z
-        a, norm = activate(self.variant.base, h, seen, self._contrast(p), self.sink)
-        return h, a, mask_slots(mix2(a, p.s2), seen) if mix2 else a, norm
-
-    def attend(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
-        """Attends from rows ``first_row, ...`` to all keys up to the last of them: (B, H, M, V).
-
-        For a ``step``, which has one row, the keys are by position in both layouts. In float16, R, G and L are computed
-        in float32: their scores and activations are divided by the norm only at the end, and may be too small for
-        float16.
-        """
-        if self._exceeds_float16(p):
-            with without_autocast(p.q):
-                return self.attend(p.in_float32(), first_row, step).to(p.q.dtype)
-        seen = self._seen(first_row, p, step is not None)
-        *_, w, norm = self._weights(self._scores(p, first_row, step), p, seen, step)
-        last = self._last_token(first_row, p)
-        of_tokens, of_registers = self._split(w, last) if self.register_slots else (w, None)
-        if self.by_lag and self.causal and not step:
-            slots = p.v.shape[2] - 1
-            of_tokens = F.pad(of_tokens, (0, slots - of_tokens.shape[-1])) if self.window else of_tokens
-            o = lag_readout(of_tokens, p.v)
-        else:
-            o = self._by_slot(of_tokens, first_row, step) @ p.v
-        if of_registers is not None:
-            o = o + of_registers @ self._register_values().to(of_registers.dtype)
-        return o if norm is None else (o / norm).to(o.dtype)
-
-    def _register_values(self) -> Tensor:
+    def register_values(self) -> Tensor:
         """The values of the registers, (1, H, registers, V)."""
         v = self.v(self.registers)
         v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
-        return _repeat_heads(_split_heads(v[None], self.allocation.value_heads), self.n_head)
+        return _repeat_heads(split_heads(v[None], self.allocation.value_heads), self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
         """Applies ``operator`` to the projected rows of the heads, also under ``vmap`` over models."""
         tables = (mixing and mixing.tables(rows[0].shape[-2]) for mixing in (self.mix1, self.mix2))
         inputs = (self.variant.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
-
-    def _attend_in_chunks(self, p: Projected) -> Tensor:
-        whole, length, blocks = self._ordered(p), p.q.shape[2], []
-        for start in range(0, length, self.chunk):
-            end = min(start + self.chunk, length)
-            of_rows = (p.q, p.s1, p.s2, p.to_registers, p.contrast)
-            q, s1, s2, *others = (None if t is None else t[:, :, start:end] for t in of_rows)
-            seen = self._keys_of_rows(start, end, length)
-            first_row = start - seen.start
-            if self.by_lag and self.causal:
-                seen = slice(length - end, length + 1 - seen.start)  # one more row, as in newest_first
-            block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, *others)
-            blocks.append(recompute(self._attend_block, first_row, *block, module=self))
-        return torch.cat(blocks, dim=2)
-
-    def _keys_of_rows(self, start: int, end: int, length: int) -> slice:
-        """The range of keys that a block of rows is given. It contains all keys that the rows see."""
-        first, last = 0, end if self.causal and not self.is_from_end else length
-        if self._skips_hidden_keys():
-            first, last = max(0, start - self.window + 1), min(last, end + self.window - 1)
-        return slice(first, last)
-
-    def _skips_hidden_keys(self) -> bool:
-        """True if blocks of rows get only the keys of their windows. With mixing by position, all keys have slots."""
-        return self.window > 0 and (self.has_slots_of_window or not self.variant.has_mixing)
-
-    def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:
-        return self.attend(Projected(*block), first_row)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
         """With e, removes the component along each token's own value from the readout of the heads, o (B, H, T, V)."""
@@ -616,13 +381,6 @@ def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor
         return x
     y = norm(x.to(norm.weight.dtype))
     return (y if scale == 1 else scale * y).to(x.dtype)
-
-
-def _split_heads(x: Tensor, heads: int) -> Tensor:
-    """Splits channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
-    if x.shape[1] == 1:
-        return x.view(len(x), heads, 1, -1)
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:

@@ -174,6 +174,13 @@ class Contrast(nn.Module):
         return (self.q1 @ self.k1).exp() - (self.q2 @ self.k2).exp() + self.lambda_init
 
 
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """Splits channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
+    if x.shape[1] == 1:
+        return x.view(len(x), heads, 1, -1)
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
 def exclude(o: Tensor, v: Tensor) -> Tensor:
     """Removes from o (..., V) its component along v (..., V). If v is zero, o is unchanged and gradients are finite.
 
@@ -282,7 +289,7 @@ class SequenceMixing(nn.Module):
     def strengths(self, x: Tensor, gates: Tensor | None = None) -> Tensor:
         """The strengths s (B, heads, T, R) of the tokens x (B, T, D). ``gates`` is sigmoid(gate(x)), if it is known."""
         gates = torch.sigmoid(self.gate(x)) if gates is None else gates
-        return gates.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return split_heads(gates, self.heads)
 
     def right(self, y: Tensor, s: Tensor) -> Tensor:
         """Returns y R, (B, heads, M, W), for y (B, heads, M, W) and s (B, heads, M, R)."""

@@ -61,9 +61,9 @@ class Ahead:
 
 @dataclass(frozen=True)
 class StepWeights:
-    """The weights of a mixer at the time of :func:`step_weights`."""
+    """Copies of weights of a mixer, from :func:`step_weights`. Later changes of the mixer do not change them."""
 
-    sizes: Mapping[str, int]  # numbers of outputs of the layers in ``weight``, the query first; empty without gates
+    sizes: Mapping[str, int]  # number of outputs per layer in ``weight``, the query first; empty without gates
     weight: Tensor | None  # (sum of sizes, D)
     bias: Tensor | None  # (sum of sizes)
     taps: Tensor | None  # (2, 4, D), of the convolutions for keys and values
@@ -85,7 +85,7 @@ class StepWeights:
 
 
 def step_weights(mixer: nn.Module) -> StepWeights:
-    """The present weights of a :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`."""
+    """The present weights of the mixer, for steps."""
     named = dict(mixer.named_modules())
     layers = {name: named[name] for name in ("q", *GATES) if name in named}
     sizes, weight, bias = {}, None, None

@@ -7,7 +7,7 @@ import torch
 
 from madbench.labels import expand, family_of, parse
 from madbench.mixers import checks
-from madbench.mixers.srg import dynamic_mlp
+from madbench.mixers.srg import block_attention
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import SequenceMixing, lag_readout
 from madbench.mixers.srg.theorems import boundaries, pool
@@ -76,17 +76,17 @@ def freeze_strengths(monkeypatch):
     monkeypatch.setattr(
         SequenceMixing,
         "strengths",
-        lambda self, x: x.new_full((len(x), self.heads, x.shape[1], self.A.shape[-1]), 0.5),
+        lambda self, x, *_: x.new_full((len(x), self.heads, x.shape[1], self.A.shape[-1]), 0.5),
     )
 
 
 def forget_the_norm(monkeypatch):
-    monkeypatch.setattr(dynamic_mlp, "activate", lambda base, h, last, *_: (torch.relu(h.tril(last)), None))
+    monkeypatch.setattr(block_attention, "activate", lambda base, h, last, *_: (torch.relu(h.tril(last)), None))
 
 
 def select_above_a_threshold(monkeypatch):
-    sound = dynamic_mlp.activate
-    monkeypatch.setattr(dynamic_mlp, "activate", lambda base, h, *given: sound(base, h - 0.5, *given))
+    sound = block_attention.activate
+    monkeypatch.setattr(block_attention, "activate", lambda base, h, *given: sound(base, h - 0.5, *given))
 
 
 def read_out_louder(monkeypatch):
@@ -108,14 +108,14 @@ def read_out_in_steps(monkeypatch):
 
 def lose_the_slope_of_one_head(monkeypatch):
     monkeypatch.setattr(
-        dynamic_mlp, "lag_readout", lambda w, v: lag_readout(torch.cat((w[:, :1].detach(), w[:, 1:]), dim=1), v)
+        block_attention, "lag_readout", lambda w, v: lag_readout(torch.cat((w[:, :1].detach(), w[:, 1:]), dim=1), v)
     )
 
 
 def read_out_negative(monkeypatch):
     """Activations with the sign of their scores: no ReLU."""
-    sound = dynamic_mlp.activate
-    monkeypatch.setattr(dynamic_mlp, "activate", lambda base, h, *given: sound("L", h, *given))
+    sound = block_attention.activate
+    monkeypatch.setattr(block_attention, "activate", lambda base, h, *given: sound("L", h, *given))
 
 
 def leave_r1_out(monkeypatch):
@@ -127,8 +127,8 @@ def transpose_r2(monkeypatch):
 
 
 def count_registers_twice(monkeypatch):
-    sound = DynamicMLP._register_values
-    monkeypatch.setattr(DynamicMLP, "_register_values", lambda self: 2 * sound(self))
+    sound = DynamicMLP.register_values
+    monkeypatch.setattr(DynamicMLP, "register_values", lambda self: 2 * sound(self))
 
 
 def address_more(monkeypatch):

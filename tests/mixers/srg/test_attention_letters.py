@@ -138,12 +138,12 @@ def test_a_probe_has_no_weights_outside_the_window(label, make, randn):
 @pytest.mark.parametrize("label", ["S-w", "R-w-q-12o"])
 def test_a_wrong_window_fails_its_check(label, monkeypatch):
     assert [outcome.verdict for outcome in run_checks(label, names=["window"])] == ["pass"]
-    name = "madbench.mixers.srg.dynamic_mlp.in_window"
+    name = "madbench.mixers.srg.block_attention.in_window"
     wrong = lambda rows, tokens, first_row, *_: torch.ones(rows, tokens, dtype=torch.bool).tril(first_row)  # noqa: E731
     if label == "S-w":
         monkeypatch.setattr(name, wrong)
     else:
-        monkeypatch.setattr("madbench.mixers.srg.dynamic_mlp.lag_scores", lambda q, k: q @ k[..., :-1, :].mT)
+        monkeypatch.setattr("madbench.mixers.srg.block_attention.lag_scores", lambda q, k: q @ k[..., :-1, :].mT)
     assert [outcome.verdict for outcome in run_checks(label, names=["window"])] == ["fail"]
 
 

@@ -10,7 +10,7 @@ import torch
 
 from madbench.labels import every_label, factors, family_of, parse
 from madbench.mixers import checks
-from madbench.mixers.srg import decoding, dynamic_mlp, parts, short_conv, tiled, tiles
+from madbench.mixers.srg import block_attention, decoding, dynamic_mlp, parts, short_conv, tiled, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import LETTERS
 from madbench.mixers.srg.parts import SequenceMixing, lag_readout, rotate
@@ -115,13 +115,13 @@ def mix_neighbours(monkeypatch):
 
 
 def select_by_scale(monkeypatch):
-    sound = dynamic_mlp.activate
+    sound = block_attention.activate
 
     def activate(base, h, *given):
         a, norm = sound(base, h, *given)
         return a * (h[:, a.shape[1] :] > 0), norm
 
-    monkeypatch.setattr(dynamic_mlp, "activate", activate)
+    monkeypatch.setattr(block_attention, "activate", activate)
 
 
 def pair_wrongly(monkeypatch):
@@ -132,8 +132,8 @@ def mask_after_mixing(monkeypatch):
     """Scores of later tokens are mixed into those that a row sees, and masked only then."""
 
     def attend(self, p, first_row):
-        z = self._scores(p, first_row)
-        a, norm = dynamic_mlp.activate(self.variant.base, self.mix1.right(z, p.s1), first_row)
+        z = block_attention.scores(self, p, first_row)
+        a, norm = block_attention.activate(self.variant.base, self.mix1.right(z, p.s1), first_row)
         w = self.mix2.right_transposed(a, p.s2).tril(first_row) if self.mix2 else a
         o = lag_readout(w, p.v) if self.by_lag else w @ p.v
         return o if norm is None else o / norm
@@ -145,23 +145,23 @@ def norm_before_mask(monkeypatch):
     def activate(base, h, first_row, *_):
         return torch.relu(h.tril(first_row)), h.square().sum(-1, keepdim=True).sqrt()
 
-    monkeypatch.setattr(dynamic_mlp, "activate", activate)
+    monkeypatch.setattr(block_attention, "activate", activate)
 
 
 def select_above_a_threshold(monkeypatch):
-    sound = dynamic_mlp.activate
+    sound = block_attention.activate
 
     def activate(base, h, first_row, *_):
         return sound(base, h - 0.5, first_row)
 
-    monkeypatch.setattr(dynamic_mlp, "activate", activate)
+    monkeypatch.setattr(block_attention, "activate", activate)
 
 
 def forget_the_norm(monkeypatch):
     def activate(base, h, first_row, *_):
         return torch.relu(h.tril(first_row)), None
 
-    monkeypatch.setattr(dynamic_mlp, "activate", activate)
+    monkeypatch.setattr(block_attention, "activate", activate)
 
 
 def count_short(monkeypatch):
@@ -216,8 +216,8 @@ def rotate_registers(monkeypatch):
 
 
 def subtract_nothing(monkeypatch):
-    sound = dynamic_mlp.activate
-    monkeypatch.setattr(dynamic_mlp, "activate", lambda *given: sound(*given[:3], 0 * given[3]))
+    sound = block_attention.activate
+    monkeypatch.setattr(block_attention, "activate", lambda *given: sound(*given[:3], 0 * given[3]))
 
 
 def adapt_the_input(monkeypatch):
@@ -269,12 +269,12 @@ def scale_gradient_of_tables(name, factor):
 
 
 def lose_the_slope_of_one_head(monkeypatch):
-    sound = dynamic_mlp.lag_readout
+    sound = block_attention.lag_readout
 
     def read(w, v):
         return sound(torch.cat((w[:, :1].detach(), w[:, 1:]), dim=1), v)
 
-    monkeypatch.setattr(dynamic_mlp, "lag_readout", read)
+    monkeypatch.setattr(block_attention, "lag_readout", read)
 
 
 def scale_a_head_from_row_64_on(monkeypatch):
@@ -306,12 +306,12 @@ def shift_tables_past_64_slots(monkeypatch):
 
 
 def see_one_key_less_in_later_blocks(monkeypatch):
-    sound = DynamicMLP._attend_block
+    sound = block_attention.attend_block
 
     def attend(self, first_row, *block):
         return sound(self, first_row - (first_row > 0), *block)
 
-    monkeypatch.setattr(DynamicMLP, "_attend_block", attend)
+    monkeypatch.setattr(block_attention, "attend_block", attend)
 
 
 def keep_the_wrong_inputs(monkeypatch):
@@ -367,8 +367,8 @@ def skip_a_group(monkeypatch):
 
 
 def read_registers_of_another_row(monkeypatch):
-    sound = DynamicMLP._register_values
-    monkeypatch.setattr(DynamicMLP, "_register_values", lambda self: sound(self).roll(1, 2))
+    sound = DynamicMLP.register_values
+    monkeypatch.setattr(DynamicMLP, "register_values", lambda self: sound(self).roll(1, 2))
 
 
 def slide_by_one_too_few(monkeypatch):

@@ -131,7 +131,7 @@ def test_rope_order_decides_nothing_where_there_is_no_gate_of_queries():
 )
 def test_a_planted_fault_fails_its_check(name, label, planted, monkeypatch):
     (sound,) = run_checks(label, names=[name])
-    monkeypatch.setattr(f"madbench.mixers.srg.dynamic_mlp.{planted[0]}", planted[1])
+    monkeypatch.setattr(f"madbench.mixers.srg.block_attention.{planted[0]}", planted[1])
     (faulty,) = run_checks(label, names=[name])
     assert (sound.verdict, faulty.verdict) == ("pass", "fail")
 

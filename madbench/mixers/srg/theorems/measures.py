@@ -13,6 +13,7 @@ from torch import Tensor
 from madbench.mixers import Size, path_checks
 from madbench.mixers.checks import SMALL, sample
 from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer, maximum
+from madbench.mixers.srg import block_attention
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS
@@ -279,8 +280,8 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
     """The error of the norm of each row's hidden scores under bfloat16 autocast, relative to float64."""
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
-        p = mixer._ordered(mixer.for_each_head(mixer.project(x, 0)))
-        h, _, _, norm = mixer._weights(mixer._scores(p, 0), p, mixer.register_slots)
+        p = block_attention.ordered(mixer, mixer.for_each_head(mixer.project(x, 0)))
+        h, _, _, norm = block_attention.weights(mixer, block_attention.scores(mixer, p, 0), p, mixer.register_slots)
     gate = h[:, : mixer.n_head].double().tril(mixer.register_slots)
     return difference(norm.double(), gate.square().sum(-1, keepdim=True).add(EPS).sqrt())
 

@@ -1,0 +1,174 @@
+"""Attention of a block of rows of an S/R/G mixer, by slot: scores, mixing, activation, mixing, and readout of values.
+
+``mixer`` is the :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`. A ``step`` is the decoding of one token.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madbench.mixers.precision import without_autocast
+from madbench.mixers.recompute import recompute
+from madbench.mixers.srg.parts import (
+    Projected,
+    Seen,
+    activate,
+    append_slots,
+    in_window,
+    lag_readout,
+    lag_scores,
+    mask_slots,
+    newest_first,
+    split_slots,
+    swap_position_and_lag,
+)
+from madbench.mixers.srg.step_weights import StepWeights
+
+
+def ordered(mixer: nn.Module, p: Projected) -> Projected:
+    """Puts keys and values in the order in which :func:`attend` reads them: newest first in the lag layout."""
+    return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if mixer.by_lag and mixer.causal else p
+
+
+def _last_token(mixer: nn.Module, first_row: int, p: Projected) -> int:
+    """The last token that the first row of a block sees. If the mixer is not causal, this is the last of all."""
+    return first_row if mixer.causal else p.k.shape[2] - 1
+
+
+def seen_slots(mixer: nn.Module, first_row: int, p: Projected, is_step: bool = False) -> Seen:
+    """The slots that the rows of a block see.
+
+    In a step, ``p`` has only the visible keys, except with w and mixing in the position layout, where it has all.
+    """
+    rows, tokens = p.q.shape[2], p.k.shape[2]
+    if not mixer.window or mixer.has_slots_of_window:
+        return None if is_step else _last_token(mixer, first_row, p) + mixer.register_slots
+    if is_step and tokens <= mixer.window:
+        return None
+    visible = in_window(rows, tokens, first_row, mixer.window, mixer.causal, p.q.device)
+    if not mixer.register_slots:
+        return visible
+    registers = visible.new_ones(rows, mixer.register_slots)
+    if mixer.register_place == "first":
+        return torch.cat((registers, visible), dim=-1)
+    last = _last_token(mixer, first_row, p)
+    return append_slots(visible, registers, last).tril(last + mixer.register_slots)
+
+
+def scores(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
+    """Scores (B, H_q, M, W + registers). Undefined in slots that a row cannot see. With w and o, W is at most w."""
+    q = p.q * mixer.scale if mixer.variant.has_softmax else p.q
+    if mixer.by_lag and mixer.causal and not step:
+        z = lag_scores(q, p.k)
+        z = z[..., : mixer.window] if mixer.window else z
+    else:
+        z = _by_slot(mixer, q @ p.k.transpose(-1, -2), first_row, step)
+    if p.to_registers is None:
+        return z
+    to_registers = p.to_registers * mixer.scale
+    if mixer.register_place == "first":
+        return torch.cat((to_registers, z), dim=-1)
+    return append_slots(z, to_registers, _last_token(mixer, first_row, p))
+
+
+def _by_slot(mixer: nn.Module, z: Tensor, first_row: int, step: StepWeights | None) -> Tensor:
+    """Converts z (B, heads, M, W) between positions and slots, for a step or for rows that see all tokens."""
+    if not mixer.by_lag or (step and step.is_reversed):
+        return z
+    return z.flip(-1) if step else swap_position_and_lag(z, first_row)
+
+
+def split_registers(mixer: nn.Module, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
+    """Splits slots into those of tokens and of registers. ``last`` is the last token that the first row sees."""
+    if mixer.register_place == "first":
+        return w[..., mixer.register_slots :], w[..., : mixer.register_slots]
+    return split_slots(w, mixer.register_slots, last)
+
+
+def weights(
+    mixer: nn.Module, z: Tensor, p: Projected, seen: Seen, step: StepWeights | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Computes h, a and w from the scores z, and the norm by which a and w must be divided.
+
+    They are ``hidden``, ``activations`` and ``weights`` of :class:`madbench.mixers.srg.maps.Maps`.
+    """
+    if step:
+        mix1, mix2 = step.mix1, step.mix2
+    else:
+        mix1, mix2 = mixer.mix1 and mixer.mix1.right, mixer.mix2 and mixer.mix2.right_transposed
+    h = mix1(mask_slots(z, seen), p.s1) if mix1 else z
+    a, norm = activate(mixer.variant.base, h, seen, contrast(mixer, p), mixer.sink)
+    return h, a, mask_slots(mix2(a, p.s2), seen) if mix2 else a, norm
+
+
+def attend(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
+    """Attends from rows ``first_row, ...`` to all keys up to the last of them: (B, H, M, V).
+
+    For a ``step``, which has one row, the keys are by position in both layouts. In float16, R, G and L are computed in
+    float32: their scores and activations are divided by the norm only at the end, and may be too small for float16.
+    """
+    if exceeds_float16(mixer, p):
+        with without_autocast(p.q):
+            return mixer.attend(p.in_float32(), first_row, step).to(p.q.dtype)
+    seen = seen_slots(mixer, first_row, p, step is not None)
+    *_, w, norm = weights(mixer, scores(mixer, p, first_row, step), p, seen, step)
+    last = _last_token(mixer, first_row, p)
+    of_tokens, of_registers = split_registers(mixer, w, last) if mixer.register_slots else (w, None)
+    if mixer.by_lag and mixer.causal and not step:
+        slots = p.v.shape[2] - 1
+        of_tokens = F.pad(of_tokens, (0, slots - of_tokens.shape[-1])) if mixer.window else of_tokens
+        o = lag_readout(of_tokens, p.v)
+    else:
+        o = _by_slot(mixer, of_tokens, first_row, step) @ p.v
+    if of_registers is not None:
+        o = o + of_registers @ mixer.register_values().to(of_registers.dtype)
+    return o if norm is None else (o / norm).to(o.dtype)
+
+
+def attend_in_chunks(mixer: nn.Module, p: Projected) -> Tensor:
+    """Attends from all rows, in blocks of ``mixer.chunk`` rows that are recomputed in the backward pass."""
+    whole, length, blocks = ordered(mixer, p), p.q.shape[2], []
+    for start in range(0, length, mixer.chunk):
+        end = min(start + mixer.chunk, length)
+        of_rows = (p.q, p.s1, p.s2, p.to_registers, p.contrast)
+        q, s1, s2, *others = (None if t is None else t[:, :, start:end] for t in of_rows)
+        seen = _keys_of_rows(mixer, start, end, length)
+        first_row = start - seen.start
+        if mixer.by_lag and mixer.causal:
+            seen = slice(length - end, length + 1 - seen.start)  # one more row, as in newest_first
+        block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, *others)
+        blocks.append(recompute(functools.partial(attend_block, mixer), first_row, *block, module=mixer))
+    return torch.cat(blocks, dim=2)
+
+
+def _keys_of_rows(mixer: nn.Module, start: int, end: int, length: int) -> slice:
+    """The range of keys that a block of rows is given. It contains all keys that the rows see."""
+    first, last = 0, end if mixer.causal and not mixer.is_from_end else length
+    if skips_hidden_keys(mixer):
+        first, last = max(0, start - mixer.window + 1), min(last, end + mixer.window - 1)
+    return slice(first, last)
+
+
+def skips_hidden_keys(mixer: nn.Module) -> bool:
+    """True if blocks of rows get only the keys of their windows. With mixing by position, all keys have slots."""
+    return mixer.window > 0 and (mixer.has_slots_of_window or not mixer.variant.has_mixing)
+
+
+def attend_block(mixer: nn.Module, first_row: int, *block: Tensor | None) -> Tensor:
+    """Attends from one block of rows. ``block`` are the values of :class:`Projected`."""
+    return mixer.attend(Projected(*block), first_row)
+
+
+def exceeds_float16(mixer: nn.Module, p: Projected) -> bool:
+    """True if ``p`` is in float16 and must be computed in float32 (see :func:`attend`)."""
+    return p.q.dtype == torch.float16 and not mixer.variant.has_softmax
+
+
+def contrast(mixer: nn.Module, p: Projected) -> Tensor | None:
+    """The weight of D's second softmax: one number, or with DIFF V2 one per head and row."""
+    return mixer.contrast() if mixer.contrast else p.contrast

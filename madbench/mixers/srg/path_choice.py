@@ -1,0 +1,109 @@
+"""The choice of the path by which an S/R/G mixer computes its rows.
+
+``mixer`` is the :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`, whose docstring lists the paths.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers import softmax
+from madbench.mixers.linear_maps import weight_of
+from madbench.mixers.srg import tiled
+from madbench.mixers.srg.block_attention import skips_hidden_keys
+from madbench.mixers.srg.kernels import fused, proof
+from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
+
+if TYPE_CHECKING:
+    from madbench.mixers.srg.budget import MlpAllocation
+
+PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
+DENSE_LIMIT_LENGTH = 512  # for longer inputs, path chunked is faster: it skips masked slots, but recomputes its blocks
+DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
+TILED_FROM_BYTES = 2**22  # size of the same tensor from which tiles are faster; a smaller one fits in the cache anyway
+MIXED_TILED_FROM_BYTES = 2**18  # the same with mixing, for which tiles need fewer passes
+SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing, where torch's attention needs fewer calls
+
+
+def has_tiles(allocation: MlpAllocation, causal: bool) -> bool:
+    """True if path ``tiled`` can compute the mixer."""
+    variant = allocation.label
+    is_tiled = variant.base in tiled.TILED_BASES and not (variant.registers or variant.window or variant.sink)
+    return causal and (is_tiled or uses_sdpa(allocation))
+
+
+def uses_sdpa(allocation: MlpAllocation) -> bool:
+    """True if path ``sdpa`` can compute the mixer."""
+    variant = allocation.label
+    return variant.has_softmax and not (variant.has_mixing or variant.registers)
+
+
+def kernel_refusal(allocation: MlpAllocation, causal: bool) -> str:
+    """The reason why path ``fused`` cannot compute the mixer. Empty if it can."""
+    return fused.refusal(allocation) if causal else "the kernels are causal"
+
+
+def check(path: str, allocation: MlpAllocation, causal: bool) -> None:
+    """Raises ``TrainingError`` if the path is not known or cannot compute the mixer."""
+    variant = allocation.label
+    if path not in PATHS:
+        raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
+    if path == "sdpa" and not uses_sdpa(allocation):
+        what = "softmax attention without mixing and registers"
+        raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
+    if path == "fused" and (why := kernel_refusal(allocation, causal)):
+        raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
+    if path == "tiled" and not has_tiles(allocation, causal):
+        what = f"{variant}{'' if causal else ' of all tokens'}"
+        what = f"causal S, R, G and D without registers, S with w or s and D only without mixing, not {what}"
+        raise TrainingError(f"path 'tiled' computes {what}; use 'auto'")
+
+
+def choose(mixer: nn.Module, batch: int, length: int) -> str:
+    """See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.resolve_path`."""
+    if mixer.path != "auto":
+        return mixer.path
+    if is_symbolic(batch, length):
+        return "sdpa" if mixer.uses_sdpa else "dense"
+    if mixer.uses_sdpa and (mixer.is_stacked or not needs_plain_operators()):
+        return "tiled" if _is_faster_in_tiles(mixer, batch, length) else "sdpa"
+    weight = weight_of(mixer.q)
+    transformed = is_transformed() and not mixer.is_stacked  # stacked models are computed as more heads of one call
+    if mixer.has_kernel and not transformed and fused.is_fast(weight.device, fused.arithmetic(weight)):
+        if _kernels_are_right(mixer, length):
+            return "fused"
+    scores = batch * mixer.query_heads * length * length * 4
+    traced = is_traced() and not mixer.is_stacked
+    enough = MIXED_TILED_FROM_BYTES if mixer.variant.has_mixing else TILED_FROM_BYTES
+    if mixer.has_tiles and scores >= enough and weight.device.type == "cpu" and not traced:
+        return "tiled"
+    skips = skips_hidden_keys(mixer) and weight.device.type == "cpu" and not traced
+    is_small = length <= (mixer.chunk if skips else DENSE_LIMIT_LENGTH) and scores <= DENSE_LIMIT_BYTES
+    return "dense" if is_small or length <= mixer.chunk else "chunked"
+
+
+def _is_faster_in_tiles(mixer: nn.Module, batch: int, length: int) -> bool:
+    """True if tiles train softmax attention without mixing faster than torch's own attention."""
+    weight, heads = weight_of(mixer.q), mixer.query_heads
+    if not (mixer.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
+        return False
+    if is_traced() and not mixer.is_stacked:
+        return False
+    if not (torch.is_grad_enabled() or mixer.window):  # torch's attention also computes what a window hides
+        return False
+    is_large = batch * heads * length * length * 4 >= SOFTMAX_TILED_FROM_BYTES and length > softmax.BLOCK_ROWS
+    return is_large and softmax.keeps_weights(batch, heads, length, mixer.window)
+
+
+def _kernels_are_right(mixer: nn.Module, length: int) -> bool:
+    """True if the kernels compute correct numbers on this device. Checked before their first use."""
+    weight = weight_of(mixer.q)
+    if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return True  # no additional computation is possible here
+    program = proof.Program.from_allocation(mixer.allocation, fused.arithmetic(weight), length)
+    mixer.kernel_problem = proof.problem(program, weight.device)
+    return not mixer.kernel_problem
