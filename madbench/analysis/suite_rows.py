@@ -148,7 +148,6 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
     fit the profile, or if the changes of the profile have no effect on it.
     """
     jobs_of = _jobs_by_label(query, protocol.profile, stored)
-    seeds = sorted({job.seed for job in query.jobs_of(protocol.suite)})
     changes = protocol.profile.overrides
     rows: list[SuiteRow] = []
     plans: list[Plan] = []
@@ -162,19 +161,28 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
             if query.labels and jobs_of:
                 query.warn(f"{label} is left out; it has no run under {protocol.title}")
             continue
-        try:
-            plans.append(protocol.plan([label], seeds))
-        except (BudgetError, ConfigError, LabelError) as error:
-            if query.labels:
-                raise
-            if isinstance(error, (BudgetError, FamilyError)):  # else no run of the label can have these settings
-                query.warn(f"{label} is left out; {error}")
-            continue
-        if query.labels or not plans[-1].without_effect:
-            rows.append(query.versions.of_row(SuiteRow(Row(label), protocol, plans[-1].jobs)))
+        if plan := _plan(query, protocol, label):
+            plans.append(plan)
+            if query.labels or not plan.without_effect:
+                rows.append(query.versions.of_row(SuiteRow(Row(label), protocol, plan.jobs)))
     for word in changes if not jobs_of else ():
         check_effect(key_of(word), plans)
     return rows
+
+
+def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
+    """The plan of the runs of a label with the stored seeds. None if a label that was not requested cannot be planned.
+
+    Raises the error for a requested label.
+    """
+    try:
+        return protocol.plan([label], sorted({job.seed for job in query.jobs_of(protocol.suite)}))
+    except (BudgetError, ConfigError, LabelError) as error:
+        if query.labels:
+            raise
+        if isinstance(error, (BudgetError, FamilyError)):  # else no run of the label can have these settings
+            query.warn(f"{label} is left out; {error}")
+        return None
 
 
 def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dict[str, list[Job]]:

@@ -21,7 +21,11 @@ MEASURED = PACKAGE.parent / "results" / "measured"
 MOST_FILES = 56
 """Files of which a function runs. A number to lower: nothing may be planned in order to read."""
 MOST_CLIMBS = 13
-"""Pairs of files with a call back up (:func:`climbs`). A number to lower."""
+"""Pairs of files with a call back up (:func:`climbs`). A number to lower.
+
+Four call the constructor of a class of settings (``config.py``), four an entry of a registry (``labels/``), and five a
+method of a subclass: of a suite, a profile, a scoring or a table.
+"""
 TABLE = """
 import importlib, json, sys
 package, results, modules = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
