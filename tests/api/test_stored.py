@@ -157,7 +157,7 @@ def test_a_selection_answers_what_the_functions_do(stored):
 def test_an_audit_has_a_row_a_column(stored):
     found = madbench.audit(**stored)
     assert found.column.tolist() == ["compression"] and found.labels.tolist() == [len(ACCURACIES)]
-    with pytest.raises(ConfigError, match="--against quick: its runs are those that are shown"):
+    with pytest.raises(ConfigError, match="against=quick: its runs are those that are shown"):
         madbench.audit(**stored, against="quick")
     fill(Store(stored["results"]), "evening")
     held = madbench.audit(**stored, against="evening")
