@@ -37,6 +37,14 @@ def tiny(tmp_path_factory) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="session")
+def tiny_of_both(tiny, tmp_path_factory) -> str:
+    """The same profile, with a language model beside it."""
+    path = tmp_path_factory.mktemp("profiles") / "both.yaml"
+    path.write_text(Path(tiny).read_text() + "beside: {language_model: tiny}\n")
+    return str(path)
+
+
 @pytest.fixture
 def executor(monkeypatch) -> SimpleNamespace:
     """Stands in for the executor of this machine: the command exits with code 7 in place of training.

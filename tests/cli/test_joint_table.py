@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,8 @@ TASK = "compression"
 
 
 @pytest.fixture(scope="session")
-def tiny(tiny, tmp_path_factory) -> str:
-    """The profile of two tasks, with a language model beside it."""
-    path = tmp_path_factory.mktemp("profiles") / "both.yaml"
-    path.write_text(Path(tiny).read_text() + "beside: {language_model: tiny}\n")
-    return str(path)
+def tiny(tiny_of_both) -> str:
+    return tiny_of_both
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from madbench.analysis.figures import files
@@ -13,11 +11,8 @@ TWO = ("compression", "in_context_recall")
 
 
 @pytest.fixture(scope="session")
-def tiny(tiny, tmp_path_factory) -> str:
-    """The profile of two tasks, with a language model beside it."""
-    path = tmp_path_factory.mktemp("profiles") / "both.yaml"
-    path.write_text(Path(tiny).read_text() + "beside: {language_model: tiny}\n")
-    return str(path)
+def tiny(tiny_of_both) -> str:
+    return tiny_of_both
 
 
 @pytest.fixture

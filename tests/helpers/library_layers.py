@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from madbench.mixers import build
+from madbench.mixers.path_checks import evaluate, residuals
 
 NEEDS_LIBRARY = [pytest.mark.slow, pytest.mark.usefixtures("library"), pytest.mark.filterwarnings("ignore")]
 """Marks of a module whose tests compare with the library. They are skipped if it is not installed."""
@@ -27,6 +28,14 @@ def in_float64(module, function):
     names = dict(vars(module))
     exec(source, names)
     return names[function.__name__]
+
+
+def check_equal_layers(layer, other, x):
+    """Asserts that a layer and that of the library have equal outputs and gradients, with the weights of the first."""
+    other.load_state_dict(layer.state_dict())
+    expected = evaluate(other, lambda x: other(x)[0], x, None)
+    found = residuals(evaluate(layer, layer, x, None), expected)
+    assert max(found.values()) < 1e-11 and found[""] < 1e-13
 
 
 def of_transformers(model):

@@ -29,16 +29,6 @@ def make_mixer():
 
 
 @pytest.fixture(scope="session")
-def randn():
-    """Seeded float64 normal numbers."""
-
-    def draw(*shape, seed=1):
-        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
-
-    return draw
-
-
-@pytest.fixture(scope="session")
 def decode():
     """``decode(mixer, x)``: x (B, T, D) -> (B, T, D), one step a token."""
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from library_layers import NEEDS_LIBRARY, load_both_ways, run_on_cpu, softmax_attention
+from library_layers import NEEDS_LIBRARY, check_equal_layers, load_both_ways, run_on_cpu, softmax_attention
 from madbench.mixers import build
 from madbench.mixers.named import attention_ops
-from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 
 
@@ -38,11 +37,7 @@ class TestLibrary:
         monkeypatch.setattr(
             deltaformer, "deltaformer_attn", lambda q, k, v, beta, **options: naive_deltaformer_attn(q, k, v, beta)
         )
-        other = theirs(layer).double()
-        other.load_state_dict(layer.state_dict())
-        expected = evaluate(other, lambda x: other(x)[0], x, None)
-        found = residuals(evaluate(layer, layer, x, None), expected)
-        assert max(found.values()) < 1e-11 and found[""] < 1e-13
+        check_equal_layers(layer, theirs(layer).double(), x)
 
 
 @pytest.mark.parametrize("path", ["dense", "blocks", "tiled", "sdpa"])

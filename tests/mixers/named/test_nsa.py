@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from library_layers import NEEDS_LIBRARY, load_both_ways, run_on_cpu, softmax_attention
+from library_layers import NEEDS_LIBRARY, check_equal_layers, load_both_ways, run_on_cpu, softmax_attention
 from madbench.mixers import build
 from madbench.mixers.named.operators.nsa import GATES
-from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 
 
@@ -54,11 +53,7 @@ class TestLibrary:
         layer, x = filled_mixer(lambda: build(label, 32, length, n_head=2))
         run_on_cpu(monkeypatch)
         monkeypatch.setattr(nsa, "parallel_nsa", attention_by_references)
-        other = theirs(layer).double()
-        other.load_state_dict(layer.state_dict())
-        expected = evaluate(other, lambda x: other(x)[0], x, None)
-        found = residuals(evaluate(layer, layer, x, None), expected)
-        assert max(found.values()) < 1e-11 and found[""] < 1e-13
+        check_equal_layers(layer, theirs(layer).double(), x)
 
 
 def with_gates(layer, x, *gates):

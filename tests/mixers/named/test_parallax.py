@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from library_layers import NEEDS_LIBRARY, load_both_ways, run_on_cpu, softmax_attention
+from library_layers import NEEDS_LIBRARY, check_equal_layers, load_both_ways, run_on_cpu, softmax_attention
 from madbench.mixers import build
-from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 
 
@@ -34,11 +33,7 @@ class TestLibrary:
         layer, x = filled_mixer(lambda: build(label, 32, length, n_head=2))
         run_on_cpu(monkeypatch)
         monkeypatch.setattr(parallax, "parallel_parallax", lambda q, r, k, v, **options: naive_parallax(q, r, k, v))
-        other = theirs(layer).double()
-        other.load_state_dict(layer.state_dict())
-        expected = evaluate(other, lambda x: other(x)[0], x, None)
-        found = residuals(evaluate(layer, layer, x, None), expected)
-        assert max(found.values()) < 1e-11 and found[""] < 1e-13
+        check_equal_layers(layer, theirs(layer).double(), x)
 
 
 @torch.no_grad()

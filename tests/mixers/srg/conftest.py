@@ -25,16 +25,6 @@ def make_mixer():
     return make
 
 
-@pytest.fixture(scope="session")
-def randn():
-    """Seeded float64 normal numbers; exact in float32, so that one reference serves both."""
-
-    def draw(*shape, seed=1):
-        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
-
-    return draw
-
-
 @pytest.fixture
 def make():
     """``make(label, ...)``: a small float64 mixer whose every weight shows."""
