@@ -30,17 +30,20 @@ def without_archives(monkeypatch, fresh) -> Path:
 
 @pytest.fixture
 def ship(monkeypatch, fresh):
-    """``ship(name, keeps)``: one archive alone is shipped, with the files for whose paths ``keeps`` is true."""
+    """``ship(item, jobs)``: only these runs of the item's archives are shipped, with the files that ``keeps`` keeps."""
 
-    def call(name, keeps):
-        archive = shipped.MEASURED / f"{name}{SUFFIX}"
+    def call(item, jobs, keeps=lambda path: True):
+        whole, ids = shipped.MEASURED, {job.id for job in jobs}
         monkeypatch.setattr(shipped, "MEASURED", fresh / "measured")
-        part = shipped.MEASURED / f"{name}{SUFFIX}"
-        part.parent.mkdir(parents=True)
-        with tarfile.open(archive) as source, tarfile.open(part, "w:xz", preset=0) as target:
-            for member in source:
-                if keeps(PurePosixPath(member.name)):
-                    target.addfile(member, source.extractfile(member))
+        for name in item.runs:
+            part = shipped.MEASURED / f"{name}{SUFFIX}"
+            part.parent.mkdir(parents=True, exist_ok=True)
+            with tarfile.open(whole / part.relative_to(shipped.MEASURED)) as source:
+                with tarfile.open(part, "w:xz", preset=0) as target:
+                    for member in source:
+                        path = PurePosixPath(member.name)
+                        if path.parts[2] in ids and keeps(path):
+                            target.addfile(member, source.extractfile(member))
 
     return call
 
@@ -91,7 +94,9 @@ def test_what_is_not_shipped_and_what_is_asked_for_is_trained(main, fresh, execu
 
 
 @pytest.mark.slow
-def test_an_item_of_trained_models_is_decided_by_what_was_measured_of_the_shipped_runs(main, fresh):
+def test_an_item_of_trained_models_is_decided_by_what_was_measured_of_the_shipped_runs(main, ship):
+    item = load_paper("coefficients").item("figure9")
+    ship(item, jobs_of(Request(load_paper("coefficients"), item)))
     ended = main("paper", "coefficients", "figure9")
     assert ended.code == 0 and "coefficients figure9: not at this size" in ended.stdout
     assert "weights" not in ended.stderr and "coefficients.tar.xz" in ended.stderr
@@ -99,7 +104,9 @@ def test_an_item_of_trained_models_is_decided_by_what_was_measured_of_the_shippe
 
 @pytest.mark.slow
 def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not(main, ship):
-    ship("papers/coefficients", lambda path: "measurements" not in path.parts)
+    item = load_paper("coefficients").item("figure9")
+    jobs = jobs_of(Request(load_paper("coefficients"), item))
+    ship(item, jobs, lambda path: "measurements" not in path.parts)
     ended = main("paper", "coefficients", "figure9")
     assert ended.code == 0 and "not at this size (quick): the shipped verdict" in ended.stdout
     assert "weights" in ended.stderr and "coefficients.tar.xz" in ended.stderr
@@ -108,12 +115,11 @@ def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not
 @pytest.mark.slow
 def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, ship):
     paper = load_paper("coefficients")
-    item = paper.item("principle4")
+    item = paper.item("principle6")
     jobs = jobs_of(Request(paper, item))
-    few = {job.id for job in jobs if job.seed < 3}
-    ship("papers/coefficients", lambda path: path.parts[2] in few)
+    ship(item, [job for job in jobs if job.seed < 3])
     assert len({job.seed for job in jobs}) > 3 == len(complete_seeds(Request(paper, item), jobs, shipped_ids(item)))
-    ended = main("paper", "coefficients", "principle4", "-f", "json")
+    ended = main("paper", "coefficients", "principle6", "-f", "json")
     assert ended.code == 0 and json.loads(ended.stdout)["verdicts"] and "seeds 0-2. Nothing" in ended.stderr
     assert remembered(Request(paper, item))["quick"]["seeds"] == "0-2"
     asked = Request(paper, item, seeds="0-4")
@@ -128,7 +134,9 @@ def test_an_installed_wheel_has_the_verdicts_alone(main, without_archives, execu
 
 
 @pytest.mark.slow
-def test_claims_are_judged_by_the_shipped_runs_in_a_fresh_clone(main, fresh):
+def test_claims_are_judged_by_the_shipped_runs_in_a_fresh_clone(main, fresh, ship):
+    paper = load_paper("hypermlp")
+    ship(paper.item("claims"), jobs_of(Request(paper, paper.item("quick"), seeds="2-4")))
     ended = main("paper", "hypermlp", "claims")
     assert ended.code == 0 and "Sequence mixing is a large gain" in ended.stdout
     assert "evening.tar.xz" in ended.stderr and not (fresh / "results" / "runs").exists()
