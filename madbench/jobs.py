@@ -25,12 +25,6 @@ NOT_AT_DEFAULT = {"in_id_at_default": False}
 
 Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper", "flops", "state", "compute"]
-LEAST_MATCHED = 0.9
-"""Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
-MOST_MATCHED = 1.01
-"""Largest ratio at which a mixer counts as matched. A label above it is over budget, and has no rank in tables."""
-LEAST_SEEDS = 3
-"""Smallest number of seeds per label for a significance test, or for a mark of significance in a table."""
 Precision = Literal["float32", "bfloat16"]
 Status = Literal["finished", "diverged", "failed"]
 

@@ -14,7 +14,7 @@ from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomi
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
 from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
-from madbench.jobs import MOST_MATCHED
+from madbench.labels.budgets import MOST_MATCHED
 from madbench.suites.columns import Column
 
 Shows = Literal["interval", "sd", "rank"]

@@ -36,7 +36,7 @@ from madbench.analysis.quantities import (
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.errors import ConfigError, did_you_mean
-from madbench.jobs import LEAST_MATCHED, MOST_MATCHED
+from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
 from madbench.labels.names import display_name
 from madbench.suites import suites
 

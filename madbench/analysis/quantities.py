@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.analysis.marked_text import with_minus
-from madbench.jobs import MOST_MATCHED
 from madbench.labels import factors_of_text
+from madbench.labels.budgets import MOST_MATCHED
 from madbench.suites import Column, Suite, suites
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from madbench.cli.parameters import option
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import convert, from_mapping, settings_of
 from madbench.errors import BudgetError, ConfigError, did_you_mean
-from madbench.jobs import LEAST_MATCHED
 from madbench.labels import expand, family_of
-from madbench.labels.budgets import BUDGETS
+from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
 from madbench.labels.names import typed_label
 from madbench.mixers import Allocation, solve, used_settings
 from madbench.mixers.costs import count_costs

@@ -7,8 +7,9 @@ from typing import Any
 
 from madbench.config import key_of
 from madbench.errors import ConfigError
-from madbench.jobs import LEAST_MATCHED, MOST_MATCHED, Job
+from madbench.jobs import Job
 from madbench.labels import Label, family_of
+from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
 from madbench.labels.patterns import part_texts
 from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels

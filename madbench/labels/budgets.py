@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from madbench.labels.family import Allocation, Size
 
 Quantity = Literal["parameters", "flops", "state"]
+LEAST_MATCHED = 0.9
+"""Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
+MOST_MATCHED = 1.01
+"""Largest ratio at which a mixer counts as matched. A label above it is over budget, and has no rank in tables."""
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.jobs import LEAST_SEEDS, Budget, Fidelity, Job, mapping_text
+from madbench.jobs import Budget, Fidelity, Job, mapping_text
 from madbench.labels import Label, parse
 from madbench.mixers.sequence import MixerSequence, solve_blocks
 from madbench.suites.identity import mixer_identity, names_outside_mixer
 from madbench.suites.profile import Profile
 
+LEAST_SEEDS = 3
+"""Smallest number of seeds per label for a significance test, or for a mark of significance in a table."""
 MOST_JOBS = 100_000
 """The largest number of jobs of one experiment."""
 

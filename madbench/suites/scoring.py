@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from madbench.jobs import LEAST_MATCHED, Job, Record, mapping_text
-from madbench.labels.budgets import BUDGETS
+from madbench.jobs import Job, Record, mapping_text
+from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
 from madbench.suites.base import Suite
 from madbench.suites.columns import Column
 from madbench.suites.protocol import Protocol
@@ -67,6 +67,11 @@ class JobOutcome:
     @property
     def details(self) -> Mapping[str, Any]:
         return self.record.details if self.record else {}
+
+    @property
+    def curve(self) -> Sequence[Mapping[str, float]]:
+        """The rows of the run's curve. Empty without a record."""
+        return self.record.curve if self.record else ()
 
 
 class Scoring:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from madbench.analysis.inference.variance import VISIBLE_SHARE, Terms, terms_of_mean
-from madbench.jobs import LEAST_SEEDS
+from madbench.suites.planning import LEAST_SEEDS
 
 UNLEARNED_SHARE = 0.05
 """A label has learned a task if its mean is more than this share of the way from heuristic (or chance) to ceiling."""
