@@ -1,0 +1,39 @@
+"""Settings: where their files are, how they are read and changed, and how their errors read.
+
+The names below are used by all other rooms.
+"""
+
+from madbench.config.field_docs import field_docs
+from madbench.config.overrides import apply_override, key_of, override_of, parse_override, settings_of
+from madbench.config.paths import EXAMPLES, LANGUAGE_PROFILES, PAPERS, PROFILES, TASKS, VARIANTS
+from madbench.config.seeds import MOST_SEED, check_seeds, parse_seeds, seed_list
+from madbench.config.settings import MOST, cached_by_class, check_at_least, check_numbers, convert, from_mapping
+from madbench.config.values import plain_values
+from madbench.config.yaml_files import read_yaml
+
+__all__ = [
+    "EXAMPLES",
+    "LANGUAGE_PROFILES",
+    "MOST",
+    "MOST_SEED",
+    "PAPERS",
+    "PROFILES",
+    "TASKS",
+    "VARIANTS",
+    "apply_override",
+    "cached_by_class",
+    "check_at_least",
+    "check_numbers",
+    "check_seeds",
+    "convert",
+    "field_docs",
+    "from_mapping",
+    "key_of",
+    "override_of",
+    "parse_override",
+    "parse_seeds",
+    "plain_values",
+    "read_yaml",
+    "seed_list",
+    "settings_of",
+]

@@ -1,0 +1,58 @@
+"""Seeds of runs: lists such as ``0-4`` as numbers, and numbers as such lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from madbench.config.values import shown
+from madbench.errors import ConfigError
+
+MOST_SEEDS = 1000
+MOST_SEED = 2**63 - 1
+
+
+def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
+    """Parses seeds such as ``"0,1,2"`` or ``"0-4"``."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
+        if not numbers:
+            raise ConfigError(f"{where} {text!r}: expected whole numbers such as 0,1,2 or 0-4")
+        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+        if last < first:
+            raise ConfigError(f"{where} {text!r}: {first}-{last} counts down; did you mean '{last}-{first}'?")
+        count = len(seeds) + last - first + 1
+        if count > MOST_SEEDS:
+            raise ConfigError(f"{where} {text!r}: {count:,} seeds; at most {MOST_SEEDS:,} are allowed")
+        seeds += range(first, last + 1)
+    if len(set(seeds)) != len(seeds):
+        raise ConfigError(f"{where} {text!r}: give each seed once")
+    return seeds
+
+
+def seed_list(seeds: Collection[int]) -> str:
+    """Writes seeds in the form that ``--seeds`` accepts.
+
+    >>> seed_list([0, 1, 2, 5])
+    '0-2,5'
+    """
+    parts: list[list[int]] = []
+    for seed in sorted(seeds):
+        if parts and seed == parts[-1][-1] + 1:
+            parts[-1].append(seed)
+        else:
+            parts.append([seed])
+    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
+
+
+def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
+    """Returns one seed or several as a tuple. Raises ``ConfigError`` for anything but whole numbers of at least 0."""
+    seeds = tuple(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else (seeds,)
+    for seed in seeds:
+        if type(seed) is not int or seed < 0:
+            wanted = "whole numbers of at least 0, such as 0-2 or [0, 1, 2]"
+            raise ConfigError(f"seeds: expected {wanted}, got {shown(seed)}")
+        if seed > MOST_SEED:
+            raise ConfigError(f"seeds: expected at most 2^63 - 1, got {shown(seed)}")
+    return seeds

@@ -1,0 +1,121 @@
+"""Strict settings: turns a mapping into a dataclass, or raises an error that names the file, the key and the fix.
+
+Settings are frozen dataclasses. A sentence of documentation follows each field (:mod:`madbench.config.field_docs`).
+Nothing is ignored silently: an unknown key and a wrong type are errors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from madbench.config.values import shown
+from madbench.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}
+MOST |= {"vocab_size": 10_000_000} | {f"num_{split}_examples": 10_000_000 for split in ("train", "validation", "test")}
+"""The largest allowed value of a field of this name."""
+MOST_OTHERWISE = 1_000_000_000
+
+
+def cached_by_class(function: F) -> F:
+    """``functools.cache`` for a function of a class, with the type of ``function``: mypy rejects some dataclasses."""
+    return typing.cast(F, functools.cache(function))
+
+
+def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
+    """Builds the dataclass ``cls`` from ``mapping``. Error messages begin with ``where`` (a file or an option)."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of keys to values, got {shown(mapping)}")
+    types_by_name, required = _fields(cls)
+    values = {}
+    for key, value in mapping.items():
+        if key not in types_by_name:
+            raise ConfigError(f"{where}: unknown key {shown(key)}{did_you_mean(key, types_by_name)}")
+        values[key] = convert(value, types_by_name[key], f"{where}: {key}")
+    for name in required:
+        if name not in values:
+            raise ConfigError(f"{where}: key {name!r} is missing")
+    try:
+        return cls(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def check_at_least(config: Any, least: int, *names: str) -> None:
+    """Raises ``ConfigError`` for a field below ``least`` or above the largest size of fields with its name."""
+    for name in names:
+        value, most = getattr(config, name), MOST.get(name, MOST_OTHERWISE)
+        if not least <= value <= most:
+            bound = f"least {least:,}" if value < least else f"most {most:,}"
+            raise ConfigError(f"{name} must be at {bound}, got {shown(value)}")
+
+
+def check_numbers(config: Any, *names: str) -> None:
+    """Converts the fields to floats, so that 1 and 1.0 give one id. Raises ``ConfigError`` unless finite and >= 0."""
+    for name in names:
+        if not 0 <= getattr(config, name) < math.inf:
+            raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")
+        object.__setattr__(config, name, float(getattr(config, name)) + 0.0)  # turns -0.0 into 0.0
+
+
+def convert(value: Any, expected: Any, where: str) -> Any:
+    """Converts ``value`` to the type ``expected``. An integer may be given for a float and a list for a tuple.
+
+    Nothing else is converted. -0.0 becomes 0.0, so that both give one job id.
+    """
+    if expected is Any or type(value) is expected and value == value:
+        return value + 0.0 if expected is float else value
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if isinstance(expected, type) and dataclasses.is_dataclass(expected):
+        return value if isinstance(value, expected) else from_mapping(expected, value, where)
+    if origin is typing.Literal:
+        if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
+            near = did_you_mean(value, map(str, arguments))
+            raise ConfigError(f"{where}: {shown(value)} is not allowed{near}{_advice_on(value, type(arguments[0]))}")
+        return value
+    if origin is tuple:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return tuple(convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(items))
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return convert(value, next(a for a in arguments if a is not type(None)), where)
+    if origin is dict or expected is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: expected a mapping of keys to values, got {shown(value)}")
+        of_key, of_value = arguments or (Any, Any)
+        return {convert(k, of_key, where): convert(v, of_value, f"{where}: {k}") for k, v in value.items()}
+    if expected is float and type(value) in (int, str):  # YAML 1.1 reads 1e-3 (no point) as text
+        with suppress(ValueError, OverflowError):
+            value = float(value) + 0.0
+    if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)) or value != value:
+        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+        got = f"{shown(value)}{_advice_on(value, expected)}"
+        raise ConfigError(f"{where}: expected {names.get(expected, expected)}, got {got}")
+    return value
+
+
+def _advice_on(value: Any, expected: Any) -> str:
+    """Advice to quote a truth value, such as off, if text is expected. Empty for other values."""
+    is_for_text = isinstance(value, bool) and expected is str
+    return "; YAML reads yes, no, on and off as true and false: put text in quotes" if is_for_text else ""
+
+
+@cached_by_class
+def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
+    """Types by field name, and the names of fields without a default. Fields marked ``internal`` are left out."""
+    hints = typing.get_type_hints(cls)
+    fields = [field for field in dataclasses.fields(cls) if not field.metadata.get("internal")]
+    missing = dataclasses.MISSING
+    required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
+    return {field.name: hints[field.name] for field in fields}, required
