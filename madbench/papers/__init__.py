@@ -9,7 +9,7 @@ does not import this package, and papers use only what every package may use. A 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -93,6 +93,21 @@ class Item:
         return bool(self.labels or self.command or self.measure)
 
     @property
+    def fault(self) -> str:
+        """The reason why its fields do not fit together. Empty if they do."""
+        if not self.is_made_here and not self.needs:
+            return "expected labels, a command or a measure, or needs: why it is not made"
+        if not self.is_made_here and self.needs.partition(":")[0] not in ABSENT:
+            return f"needs: expected {' or '.join(ABSENT)}, and a colon and the reason behind it"
+        if self.command.split()[:1] == ["paper"]:
+            return "command: expected another verb than paper, which would call itself"
+        for name, has_effect, where in _EFFECTS:
+            if (value := getattr(self, name)) and not has_effect(self):
+                verb = "have" if isinstance(value, tuple) else "has"
+                return f"{name} {verb} no effect {where}"
+        return ""
+
+    @property
     def evidence(self) -> str:
         """The kind of evidence, one of :data:`EVIDENCE`. An item with ``runs`` and no profiles judges stored runs."""
         return "arithmetic" if self.arithmetic else "trained" if self.profiles or self.runs else "operator"
@@ -108,6 +123,26 @@ class Item:
         why_not = self.needs[:1].lower() + self.needs[1:].rstrip(".")
         own = "runs at its own size with --profile full" if "full" in self.profiles else why_not
         return "; ".join(filter(None, [quick, own]))
+
+
+_EFFECTS: tuple[tuple[str, Callable[[Item], object], str], ...] = (
+    ("labels", lambda item: item.profiles or item.checks, "without profiles or checks"),
+    ("checks", lambda item: item.labels, "without labels"),
+    ("profiles", lambda item: not item.checks, "beside checks"),
+    ("measure", lambda item: not item.checks, "beside checks"),
+    ("arithmetic", lambda item: not item.profiles, "beside profiles"),
+    ("arithmetic", lambda item: not item.command, "beside a command"),
+    ("runs", lambda item: item.profiles or item.command, "without profiles or a command"),
+    ("part", lambda item: item.is_made_here and not item.command, "on what has no verdict here"),
+    ("overrides", lambda item: item.labels and not item.measure, "without labels, and beside a measure of its own"),
+    ("published_rows", lambda item: item.published, "without published"),
+    (
+        "figures",
+        lambda item: item.labels and not (item.measure or item.checks),
+        "without labels, and beside checks or a measure of its own",
+    ),
+)
+"""Fields that have an effect only on some items: the condition, and where they have none."""
 
 
 @dataclass(frozen=True)
@@ -168,66 +203,56 @@ def _beside(item: Item, folder: Path) -> Item:
 
 
 def _check(paper: Paper, where: str) -> None:
-    ids = [item.id for item in paper.items]
+    """Raise ``ConfigError`` for an item whose fields do not fit together, or that names something unknown."""
     from madbench.analysis.claims import load_claims
-    from madbench.analysis.figures import figure_names
+
+    _check_published_columns(paper)
+    ids = [item.id for item in paper.items]
+    claims = {claim.name for claim in load_claims(paper.claims_file)} if paper.claims_file else set()
+    for item in paper.items:
+        at = f"{where}: items: {item.id}"
+        if ids.count(item.id) > 1:
+            raise ConfigError(f"{at}: is there twice")
+        if fault := item.fault:
+            raise ConfigError(f"{at}: {fault}")
+        _check_names(item, claims, at)
+        if item.published:
+            _check_published(paper.file(item.published), item, at)
+
+
+def _check_published_columns(paper: Paper) -> None:
+    """Raise ``ConfigError`` for a column of the published tables that no suite has."""
     from madbench.analysis.quantities import suite_of_column
 
-    claims = {claim.name for claim in load_claims(paper.claims_file)} if paper.claims_file else set()
     tables = read_published(paper.folder).tables if paper.folder != Path() else ()
     for name in dict.fromkeys(name for table in tables for name in table.columns):
         if suite_of_column(name) is None:
             known = [column for suite in suites().values() for column in suite.order()]
             raise ConfigError(f"{paper.folder / PUBLISHED}: columns: no column {name!r}{did_you_mean(name, known)}")
-    for item in paper.items:
-        at = f"{where}: items: {item.id}"
-        if ids.count(item.id) > 1:
-            raise ConfigError(f"{at}: is there twice")
-        if not item.is_made_here and not item.needs:
-            raise ConfigError(f"{at}: expected labels, a command or a measure, or needs: why it is not made")
-        if not item.is_made_here and item.needs.partition(":")[0] not in ABSENT:
-            raise ConfigError(f"{at}: needs: expected {' or '.join(ABSENT)}, and a colon and the reason behind it")
-        if item.labels and not (item.profiles or item.checks):
-            raise ConfigError(f"{at}: labels have no effect without profiles or checks")
-        if item.checks and not item.labels:
-            raise ConfigError(f"{at}: checks have no effect without labels")
-        if item.checks and (item.profiles or item.measure):
-            raise ConfigError(f"{at}: {'profiles' if item.profiles else 'measure'} has no effect beside checks")
-        if item.arithmetic and (item.profiles or item.command):
-            which = "profiles" if item.profiles else "a command"
-            raise ConfigError(f"{at}: arithmetic has no effect beside {which}")
-        if item.runs and not (item.profiles or item.command):
-            raise ConfigError(f"{at}: runs have no effect without profiles or a command")
-        if item.part and (item.command or not item.is_made_here):
-            raise ConfigError(f"{at}: part has no effect on what has no verdict here")
-        if item.overrides and (item.measure or not item.labels):
-            raise ConfigError(f"{at}: overrides have no effect without labels, and beside a measure of its own")
-        for size in item.profiles:
-            if size not in SIZES:
-                hint = did_you_mean(size, SIZES) or f"; expected one of: {', '.join(SIZES)}"
-                raise ConfigError(f"{at}: profiles: unknown size {size!r}{hint}")
-        known = [*item.profiles.values(), *(own for suite in suites().values() for own in suite.Profile.names())]
-        for name in item.budgets:
+
+
+def _check_names(item: Item, claims: Collection[str], at: str) -> None:
+    """Raise ``ConfigError`` for a name that does not exist, or for seeds or labels that cannot be read."""
+    from madbench.analysis.figures import figure_names
+
+    for size in item.profiles:
+        if size not in SIZES:
+            hint = did_you_mean(size, SIZES) or f"; expected one of: {', '.join(SIZES)}"
+            raise ConfigError(f"{at}: profiles: unknown size {size!r}{hint}")
+    profiles = [*item.profiles.values(), *(own for suite in suites().values() for own in suite.Profile.names())]
+    named = {
+        "budgets": ("profile", item.budgets, profiles),
+        "figures": ("figure", item.figures, figure_names()),
+        "claims": ("claim", item.claims, claims),
+    }
+    for key, (noun, names, known) in named.items():
+        for name in names:
             if name not in known:
-                raise ConfigError(f"{at}: budgets: no profile {name!r}{did_you_mean(name, known)}")
-        if item.command.split()[:1] == ["paper"]:
-            raise ConfigError(f"{at}: command: expected another verb than paper, which would call itself")
-        parse_seeds(item.seeds, f"{at}: seeds")
-        for task in item.tasks:
-            check_task(task.rpartition("/")[2], f"{at}: tasks: ")
-        if item.published_rows and not item.published:
-            raise ConfigError(f"{at}: published_rows has no effect without published")
-        if item.published:
-            _check_published(paper.file(item.published), item, at)
-        if item.figures and (item.measure or item.checks or not item.labels):
-            raise ConfigError(f"{at}: figures have no effect without labels, and beside checks or a measure of its own")
-        for figure in item.figures:
-            if figure not in figure_names():
-                raise ConfigError(f"{at}: figures: no figure {figure!r}{did_you_mean(figure, figure_names())}")
-        for claim in item.claims:
-            if claim not in claims:
-                raise ConfigError(f"{at}: claims: no claim {claim!r}{did_you_mean(claim, claims)}")
-        expand(item.labels)
+                raise ConfigError(f"{at}: {key}: no {noun} {name!r}{did_you_mean(name, known)}")
+    parse_seeds(item.seeds, f"{at}: seeds")
+    for task in item.tasks:
+        check_task(task.rpartition("/")[2], f"{at}: tasks: ")
+    expand(item.labels)
 
 
 def _check_published(path: Path, item: Item, at: str) -> None:
