@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,20 +14,15 @@ from rich.console import Console
 from madbench.cli import options
 from madbench.cli.options import TrainingOptions
 from madbench.cli.paper_listings import print_items, print_papers
+from madbench.cli.paper_options import FLAGS_OF_JOBS, PaperOptions
+from madbench.cli.paper_printing import print_jobs, print_made
 from madbench.cli.paper_shipped import results_or_shipped, show_shipped
-from madbench.cli.parameters import EVERY_VERB, argument, option, output_option
-from madbench.cli.plan import ask_before_long, job_states
+from madbench.cli.parameters import argument
+from madbench.cli.plan import ask_before_long
 from madbench.cli.plot import LayoutOptions, write_figure
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import (
     PLAIN,
-    counted,
-    in_words,
-    print_json,
-    print_lines,
-    print_text_table,
-    quantity,
-    table_lines,
 )
 from madbench.cli.progress import train_on_screen
 from madbench.cli.training import train_grid
@@ -36,8 +30,7 @@ from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
-from madbench.jobs import Budget
-from madbench.papers import QUICK, built_in, load_paper
+from madbench.papers import built_in, load_paper
 from madbench.papers.making import (
     FAILS,
     REPRODUCED,
@@ -48,14 +41,11 @@ from madbench.papers.making import (
     chosen_settings,
     measure_of,
     remember,
-    state_of,
-    statement_verdict,
 )
 from madbench.papers.operators import failing_operators, fails_here, operators_of
 from madbench.papers.shipped import archive_names
 from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
-from madbench.suites import size_of
 from madbench.suites.addressing import task_names
 
 if TYPE_CHECKING:
@@ -71,38 +61,8 @@ def paper(
             "A paper, one of its items, and changes of its profile. Without words: a list of the papers.",
         ),
     ] = None,
-    profile: Annotated[
-        str,
-        option(
-            "Size: quick (for a laptop) or full (that of the paper); or a profile, or a YAML file.",
-            "--profile",
-            "-p",
-            completes="SIZE",
-        ),
-    ] = QUICK,
-    seeds: Annotated[str | None, option("Seeds such as 0-2.", show_default="those of the item")] = None,
-    tasks: Annotated[
-        list[str] | None,
-        option(options.TASKS_HELP, "--tasks", "--task", "-t", show_default="its own", completes="TASK,..."),
-    ] = None,
     *,
-    budget: Annotated[Budget | None, option(options.BUDGET_HELP, show_default="that of the item")] = None,
-    device: options.DeviceOption = "auto",
-    results: options.ResultsOption = options.RESULTS,
-    slots: options.SlotsOption = None,
-    threads: options.ThreadsOption = None,
-    force: options.ForceOption = False,
-    corpus: Annotated[
-        Path | None, option("Corpus for an item of language models, at a size without its own corpus.", rare=EVERY_VERB)
-    ] = None,
-    dry_run: Annotated[bool, option("Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run")] = False,
-    yes: Annotated[
-        bool, option("Train without asking, also if it takes long or if shipped runs would answer.", "--yes", "-y")
-    ] = False,
-    figures: Annotated[bool, option("Draw the item's figures.")] = True,
-    output: Annotated[
-        Path | None, output_option("Folder of the figures.", show_default="RESULTS/plots", rare=EVERY_VERB)
-    ] = None,
+    asked: PaperOptions,
     shape: LayoutOptions,
     printed: PrintOptions,
 ) -> None:
@@ -133,116 +93,173 @@ def paper(
       madbench paper hypermlp table1 --seeds 0-2 training.epochs=20
     """
     names, overrides = labels_and_overrides(words or [])
-    name, item_id, labels = (names + [None, None])[:2] + [tuple(names[2:])]
-    values = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots, "--yes": yes}
-    values |= {"--threads": threads, "--force": force, "--corpus": corpus, "--dry-run": dry_run, "--output": output}
-    values |= {"--budget": budget}
-    values |= {"--width, --no-title and --no-caption": shape != LayoutOptions()} | dict.fromkeys(overrides, True)
-    if item_id is None:
-        for flag in (flag for flag, value in values.items() if value):
-            raise ConfigError(f"{flag} has no effect without an item")
-        print_papers(results, printed) if name is None else print_items(load_paper(name), results, printed)
+    given = {**asked.flags, "--width, --no-title and --no-caption": shape != LayoutOptions()}
+    given |= dict.fromkeys(overrides, True)
+    flags = [flag for flag, value in given.items() if value]
+    if len(names) < 2:
+        if flags:
+            raise ConfigError(f"{flags[0]} has no effect without an item")
+        if names:
+            print_items(load_paper(names[0]), asked.results, printed)
+        else:
+            print_papers(asked.results, printed)
         return
-    if (output or shape != LayoutOptions()) and (dry_run or not figures):
-        flags = f"--output {output}: has" if output else "--width, --no-title and --no-caption have"
-        raise ConfigError(f"{flags} no effect with {'--dry-run' if dry_run else '--no-figures'}")
+    if (asked.output or shape != LayoutOptions()) and (asked.dry_run or not asked.figures):
+        given_layout = f"--output {asked.output}: has" if asked.output else "--width, --no-title and --no-caption have"
+        raise ConfigError(f"{given_layout} no effect with {'--dry-run' if asked.dry_run else '--no-figures'}")
+    name, item_id, *labels = names
     chosen = load_paper(name)
     item = chosen.item(item_id)
     if not item.is_made_here:
         raise ConfigError(f"{name} {item_id}: {item.needs}")
     if item.command:
-        of_jobs = ("--slots", "--threads", "--yes")  # options of jobs; an item such as a theorem may have no job
-        choices = {flag: value for flag, value in values.items() if flag not in of_jobs} | dict.fromkeys(labels, True)
-        for flag in (flag for flag, value in choices.items() if value):
+        for flag in (flag for flag in [*flags, *labels] if flag not in FLAGS_OF_JOBS):
             raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
-        group: Any = context.find_root().command
-        verb = group.get_command(context, item.command.split()[0])
-        reads = any(option.name == "results" for option in verb.params)
-        words = ("--results", str(results)) if reads and results != options.RESULTS else ()
-        if threads and any(option.name == "threads" for option in verb.params):
-            words = (*words, "--threads", str(threads))
-        request = Request(chosen, item, results=results.absolute())
-        with results_or_shipped(chosen, item, results) as folder:
-            hidden = ("--results", str(folder)) if reads and folder != results else ()
-            call_verb(request, group.main, words, hidden)
+        _run_command(context, Request(chosen, item, results=asked.results.absolute()), asked)
         return
-    check_profile(item, profile)
-    asked = task_names(split_list(tasks) or ())
-    request = Request(chosen, item, profile, seeds, labels, asked, tuple(overrides), device, results, budget)
-    measure, policy = measure_of(item), Policy(redo=force)
-    planned = measure.plan(request)
-    if budget and not isinstance(planned, Grid):
-        raise ConfigError(f"--budget {budget}: has no effect on {item.id}, which has the ranks of its own models")
-    from madbench.training.distributed import is_first
+    check_profile(item, asked.profile)
+    tasks = task_names(split_list(asked.tasks) or ())
+    request = Request(
+        chosen,
+        item,
+        asked.profile,
+        asked.seeds,
+        tuple(labels),
+        tuple(tasks),
+        tuple(overrides),
+        asked.device,
+        asked.results,
+        asked.budget,
+    )
+    _Making(request, asked, shape, printed).run()
 
-    if printed.format == "terminal" and not dry_run and is_first():
-        print(*measure.introduction(request), sep="\n")
-    if corpus is not None and not isinstance(planned, Grid):
-        raise ConfigError(f"--corpus {corpus}: has no effect on {item.id}, which trains no language model")
-    if planned is None and dry_run:
-        raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
 
-    def finish(decided: Request, trained: Results | None) -> None:
+def _run_command(context: typer.Context, request: Request, asked: PaperOptions) -> None:
+    """Make an item by the verb of its command, with the results folder and the threads if the verb takes them."""
+    group: Any = context.find_root().command
+    verb = group.get_command(context, request.item.command.split()[0])
+    taken = {option.name for option in verb.params}
+    words: list[str] = []
+    if "results" in taken and asked.results != options.RESULTS:
+        words += ["--results", str(asked.results)]
+    if "threads" in taken and asked.threads:
+        words += ["--threads", str(asked.threads)]
+    with results_or_shipped(request.paper, request.item, asked.results) as folder:
+        hidden = ("--results", str(folder)) if "results" in taken and folder != asked.results else ()
+        call_verb(request, group.main, words, hidden)
+
+
+class _Making:
+    """An item that is trained or computed here: its plan, its training, and its result."""
+
+    def __init__(self, request: Request, asked: PaperOptions, shape: LayoutOptions, printed: PrintOptions):
+        self.request, self.asked, self.shape, self.printed = request, asked, shape, printed
+        self.measure, self.policy = measure_of(request.item), Policy(redo=asked.force)
+        self.planned = self.measure.plan(request)
+        self.keeps_weights = self.measure.keeps_weights(request) and not asked.dry_run
+
+    def run(self) -> None:
+        """Decide the item by its own runs, which are trained if they are missing, or by the shipped runs."""
+        from madbench.training.distributed import is_first
+
+        self.refuse_useless()
+        asked = self.asked
+        if self.printed.format == "terminal" and not asked.dry_run and is_first():
+            print(*self.measure.introduction(self.request), sep="\n")
+        asks_to_train = asked.dry_run or asked.yes or asked.force or asked.corpus is not None or not is_first()
+        if self.request.item.runs and not asks_to_train:
+            if show_shipped(self.request, self.measure, self.verify, self.finish, self.printed):
+                return
+        if isinstance(self.planned, Grid):
+            self.ask_before_training(self.planned)
+        if not asked.dry_run:
+            self.verify()
+        trained = self.train()
+        if not asked.dry_run and is_first():
+            self.finish(self.request, trained)
+
+    def refuse_useless(self) -> None:
+        """Raise ``ConfigError`` for an option that has no effect on the plan."""
+        asked, item = self.asked, self.request.item
+        if asked.budget and not isinstance(self.planned, Grid):
+            raise ConfigError(
+                f"--budget {asked.budget}: has no effect on {item.id}, which has the ranks of its own models"
+            )
+        if asked.corpus is not None and not isinstance(self.planned, Grid):
+            raise ConfigError(f"--corpus {asked.corpus}: has no effect on {item.id}, which trains no language model")
+        if asked.dry_run and self.planned is None:
+            raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
+
+    def ask_before_training(self, grid: Grid) -> None:
+        """Ask the user before a long training. Raise ``StoreError`` for stored runs that the item cannot measure."""
+        asked = self.asked
+        needs_weights = self.keeps_weights and not asked.force
+        if asked.dry_run or (asked.yes and not needs_weights):
+            return
+        experiment = prepare(grid, device=asked.device, results=asked.results, corpus=asked.corpus, is_remote=False)
+        if needs_weights and (note := _note_on_weights(self.measure, self.request, experiment)):
+            problem = f"{self.request.item.id} measures trained models: {note}"
+            raise StoreError(f"{problem}; or name another folder with --results")
+        if not asked.yes:
+            ask_before_long(experiment, self.policy, slots=asked.slots, threads=asked.threads)
+
+    def verify(self) -> None:
+        """Print the failures and exit with code 1 if an operator of the item differs from its definition."""
+        from madbench.training.distributed import is_first
+
+        with Console(stderr=True).status("verifying the operators"):
+            failing = failing_operators(operators_of(self.request, self.measure, self.planned))
+        if not failing:
+            return
+        made = fails_here(failing)
+        if is_first():
+            remember(self.request, made)
+            print_made(self.request, made, [], self.printed)
+        raise typer.Exit(1)
+
+    def train(self) -> Results | None:
+        """Train what is planned and return its results. None for an item without jobs, and after a plan is printed."""
+        asked = self.asked
+        if self.planned is None:
+            return None
+        if not isinstance(self.planned, Grid):
+            return _train(self.planned, self.policy, asked, self.printed)
+        training = TrainingOptions(
+            corpus=asked.corpus,
+            device=asked.device,
+            results=asked.results,
+            slots=asked.slots,
+            threads=asked.threads,
+            force=asked.force,
+            dry_run=asked.dry_run,
+            keep_weights=self.keeps_weights,
+        )
+        return train_grid(self.planned, training, has_tables=False, printed=self.printed)
+
+    def finish(self, decided: Request, trained: Results | None) -> None:
         """Decide the item by its own runs or by the shipped runs. Draw, store and print the result."""
+        is_own = decided is self.request
         with Console(stderr=True).status("measuring"):
-            made = measure.decide(decided, trained)
-            folder = output or results / "plots"
-            drawn = []
-            try:
-                for figure in made.figures if figures else ():
-                    drawn += write_figure(figure.draw(layout=shape.layout), folder / figure.stem, figure.frame)
-            except StoreError as error:
-                if decided is request:
-                    raise
-                options.warn(f"figures are left out: {error}")  # they need weights, which are not shipped
+            made = self.measure.decide(decided, trained)
+            drawn = self.draw(made, needs_all=is_own) if self.asked.figures else []
         note = chosen_settings(trained) if made.verdicts else ""
-        remember(replace(decided, results=results), made, () if decided is request else archive_names(item), note)
-        _print(decided, made, drawn, printed, note)
+        archives = () if is_own else archive_names(decided.item)
+        remember(replace(decided, results=self.asked.results), made, archives, note)
+        print_made(decided, made, drawn, self.printed, note)
         if made.exit_code:
             raise typer.Exit(made.exit_code)
 
-    asks_to_train = dry_run or yes or force or corpus is not None or not is_first()
-    verify = functools.partial(_check_operators, request, measure, planned, printed)
-    if item.runs and not asks_to_train and show_shipped(request, measure, verify, finish, printed):
-        return
-    where, trained = {"device": device, "results": results, "corpus": corpus}, None
-    keep = measure.keeps_weights(request) and not dry_run
-    if isinstance(planned, Grid):
-        needs_weights = keep and not force
-        if not dry_run and (needs_weights or not yes):
-            experiment = prepare(planned, is_remote=False, **where)
-            if needs_weights and (note := _note_on_weights(measure, request, experiment)):
-                raise StoreError(f"{item.id} measures trained models: {note}; or name another folder with --results")
-            if not yes:
-                ask_before_long(experiment, policy, slots=slots, threads=threads)
-    if not dry_run:
-        verify()
-    if isinstance(planned, Grid):
-        training = TrainingOptions(
-            **where, slots=slots, threads=threads, dry_run=dry_run, force=force, keep_weights=keep
-        )
-        trained = train_grid(planned, training, has_tables=False, printed=printed)
-    elif planned is not None:
-        trained = _train(planned, policy, slots, threads, dry_run, printed)
-    if not dry_run and is_first():
-        finish(request, trained)
-
-
-def _check_operators(
-    request: Request, measure: Measure, planned: Grid | Experiment | None, printed: PrintOptions
-) -> None:
-    """Print the failures and exit with code 1 if an operator of the item differs from its definition."""
-    from madbench.training.distributed import is_first
-
-    with Console(stderr=True).status("verifying the operators"):
-        failing = failing_operators(operators_of(request, measure, planned))
-    if not failing:
-        return
-    made = fails_here(failing)
-    if is_first():
-        remember(request, made)
-        _print(request, made, [], printed)
-    raise typer.Exit(1)
+    def draw(self, made: Made, needs_all: bool) -> list[Path]:
+        """Write the figures and return their files. Unless ``needs_all``, figures that need weights are left out."""
+        folder, drawn = self.asked.output or self.asked.results / "plots", list[Path]()
+        try:
+            for figure in made.figures:
+                drawn += write_figure(figure.draw(layout=self.shape.layout), folder / figure.stem, figure.frame)
+        except StoreError as error:
+            if needs_all:
+                raise
+            options.warn(f"figures are left out: {error}")  # weights are not shipped
+        return drawn
 
 
 def _note_on_weights(measure: Measure, request: Request, experiment: Experiment) -> str:
@@ -259,42 +276,21 @@ def check_no_paper(word: str) -> None:
         raise ConfigError(f"{word} is a paper: madbench paper {word}")
 
 
-def _train(
-    experiment: Experiment, policy: Policy, slots: int | None, threads: int | None, dry_run: bool, printed: PrintOptions
-) -> Results | None:
+def _train(experiment: Experiment, policy: Policy, asked: PaperOptions, printed: PrintOptions) -> Results | None:
     """Train an experiment that is not a grid and return its results, or print its plan and return None."""
     from madbench.analysis.scores import Results
 
     console = Console(stderr=True)
-    if dry_run:
-        _print_jobs(experiment, policy, printed)
+    if asked.dry_run:
+        print_jobs(experiment, policy, printed)
         return None
     names = {job.id: row.row.named_changes[0] for row in experiment.rows for job in row.jobs}
-    _, failed = train_on_screen(experiment, policy, console, names, slots=slots, threads=threads)
+    _, failed = train_on_screen(experiment, policy, console, names, slots=asked.slots, threads=asked.threads)
     for job_id, reason in failed.items():
         console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)
     if failed:
         raise typer.Exit(1)
     return Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
-
-
-def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -> None:
-    """Print the jobs of an experiment whose steps cannot be timed in advance."""
-    states = job_states(experiment.jobs, experiment.results, policy)
-    todo = {job_id for job_id, state in states.items() if state == "todo"}
-    lines = []
-    for row in experiment.rows:
-        size, job = size_of(row.jobs[0]), row.jobs[0]
-        line = {"task": job.task, "row": row.row.named_changes[0], "jobs": len(row.jobs)}
-        line |= {"to do": sum(job.id in todo for job in row.jobs), "parameters": size.parameters, "steps": size.steps}
-        lengths = ",".join(map(str, job.setting.get("test_lengths", ())))
-        lines.append(line | {"FLOPs": quantity(size.flops), "tests at L": lengths})
-    if printed.format == "json":
-        print_json(lines)
-        return
-    console = Console(highlight=False)
-    print_lines(console, table_lines(lines, right=("jobs", "to do", "parameters", "steps", "FLOPs")))
-    console.print(f"{counted(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
 
 
 def call_verb(
@@ -315,27 +311,3 @@ def call_verb(
         remember(request, Made((), verdicts, {}))
     if code:
         raise typer.Exit(code)
-
-
-def _print(request: Request, made: Made, files: list[Path], printed: PrintOptions, note: str = "") -> None:
-    """Print the result. ``note`` is printed beside each verdict."""
-    if printed.format == "json":
-        content = {**made.content, "state": state_of(request, made), "verdicts": dict(made.verdicts), "note": note}
-        print_json(content | {"figures": list(map(str, files))})
-        return
-    for i, table in enumerate(made.tables):
-        print()
-        print_text_table(table, printed, i)
-    if printed.format == "terminal":
-        console = Console(highlight=False)
-        console.print()
-        if made.heading:
-            console.print(in_words(made.heading, console), **PLAIN)
-        for statement, verdict in made.verdicts.items():
-            beside = f" ({note})" if note else ""
-            console.print(in_words(f"{statement_verdict(request, verdict)}{beside}: {statement}", console), **PLAIN)
-            if statement in made.remarks:
-                console.print(in_words(made.remarks[statement], console, indent=4), **PLAIN)
-        if made.verdicts:
-            console.print(f"{request.paper.name} {request.item.id}: {state_of(request, made)}", **PLAIN)
-        console.print(*files, sep="\n", **PLAIN)

@@ -19,6 +19,8 @@ PACKAGE = Path(madbench.__file__).parent
 MAY_IMPORT = {
     "cli/paper.py",
     "cli/paper_listings.py",
+    "cli/paper_options.py",
+    "cli/paper_printing.py",
     "cli/paper_shipped.py",
     "cli/packages.py",
     "cli/listings.py",
