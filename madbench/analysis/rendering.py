@@ -6,7 +6,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -46,6 +46,11 @@ class TextTable(ABC):
     latex_name: str = r"\texttt{%s}"
     """The LaTeX format of the first cell of a row."""
     latex_label: str = "tab:results"
+
+    def with_notes_if(self, shows_notes: bool) -> TextTable:
+        """The table, which prints its notes if ``shows_notes``."""
+        assert is_dataclass(self)
+        return replace(self, shows_notes=shows_notes)
 
     @property
     def below(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
 from rich.console import Console
@@ -17,7 +17,7 @@ from madbench.config import check_seeds, settings_of
 from madbench.errors import TrainingError
 from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
-from madbench.experiment import Experiment, prepare
+from madbench.experiment import Experiment, RunOptions, prepare
 from madbench.grid import Mode, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of
@@ -81,7 +81,7 @@ def run(
     check_is_not_imported()
     grid = _grid(labels, profile, overrides, tasks, seeds, fidelity, budget)
     experiment = prepare(grid, device=device, results=results)
-    execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
+    execution: RunOptions = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
     return _trained(experiment, Policy(redo=force), **execution).scores.drop(columns=["heuristic"])
 
 
@@ -250,8 +250,8 @@ def sweep(
     show(shown_names().over(loaded.names))
     experiment = prepare(loaded, device=device, results=results, **data)
     policy = Policy(redo=force, retry=retry)
-    execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
-    scores = _trained(experiment, policy, **execution).scores.drop(columns=["heuristic"])
+    trained = _trained(experiment, policy, slots=slots, threads=threads, group=group, keep_weights=keep_weights)
+    scores = trained.scores.drop(columns=["heuristic"])
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
@@ -272,7 +272,7 @@ def _grid(
     return Grid(_rows(labels), chosen, check_seeds(seeds), str(profile or ""), fidelity, budget, changes_of(overrides))
 
 
-def _trained(experiment: Experiment, policy: Policy, **options: Any) -> Results:
+def _trained(experiment: Experiment, policy: Policy, **options: Unpack[RunOptions]) -> Results:
     """Trains the jobs of an experiment and returns their results. Raises ``TrainingError`` if some of them failed.
 
     During training a terminal shows a progress bar. A notebook also shows the running jobs.

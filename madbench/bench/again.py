@@ -213,9 +213,9 @@ def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
                 pair = (part, stored[part], here[part])
                 are_equal[pair] = are_equal.get(pair, True) and each.difference == 0
     pairs: Pairs = {}
-    for (part, *pair), is_equal in sorted(are_equal.items()):
+    for (part, stored_digest, digest), is_equal in sorted(are_equal.items()):
         if is_equal:
-            pairs.setdefault(part, []).append(pair)
+            pairs.setdefault(part, []).append([stored_digest, digest])
     return pairs
 
 

@@ -22,7 +22,7 @@ def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
         return None
     series = list(dict.fromkeys(_series(curve, row) for row in drawn))
     colors = distinct(PALETTE, len(series))
-    looks = {
+    looks: dict[str, Look] = {
         name: {
             "color": GREY if name == PEER else colors[i],
             "marker": MARKERS[i % len(MARKERS)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from madbench.bench.mixer import Shape as MixerShape
 from madbench.bench.mixer import check_error, check_path, make, resolved
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
-from madbench.bench.timing import in_turns, peak_bytes, reason
+from madbench.bench.timing import all_timed, in_turns, peak_bytes, reason
 from madbench.config import PAPERS
-from madbench.errors import TrainingError
 from madbench.labels import parse
 from madbench.mixers import build, solve
+from madbench.mixers.named.budget import Label as NamedLabel
 from madbench.mixers.residuals import difference
 from madbench.models.blocks import autocast
-from madbench.models.gpt import GPT
+from madbench.models.gpt import GPT, DecodingState
 from madbench.models.token_loss import TokenLoss
 
 PLAIN_LABELS = ("cd:linear", "cd:id-dm-bd")
@@ -81,7 +81,8 @@ def paper_flops_per_token(name: str, label: str, n_head: int, shape: Shape = GPT
     """
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper")
     if qk_rank:
-        mixer = replace(mixer, ranks=mixer.ranks | {"qk": qk_rank})
+        assert is_dataclass(mixer)
+        mixer = replace(mixer, ranks={**mixer.ranks, "qk": qk_rank})
     first, whole = mixer.flops_per_token(1), mixer.flops_per_token(shape.length)
     per_pair = (whole - first) / ((shape.length - 1) / 2)
     pairs = {"S flash": 0, "S naive": shape.length}.get(name, (shape.length + PAPER_ROWS) / 2)
@@ -123,7 +124,8 @@ def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
 def _path(label: str, setup: Setup) -> str:
     """``fla`` if the label is a named layer with such a path, and the library is installed for a GPU. Else ``auto``."""
     is_possible = label in NAMED_LABELS and not setup.is_cpu and setup.precision != "float32"
-    has_kernels = is_possible and "fla" in parse(label).operator.paths
+    parsed = parse(label)
+    has_kernels = is_possible and isinstance(parsed, NamedLabel) and "fla" in parsed.operator.paths
     return "fla" if has_kernels and importlib.util.find_spec("fla") is not None else "auto"
 
 
@@ -132,7 +134,8 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
 
     Each is timed in turns with S flash.
     """
-    shape, flash = _shape(setup), {}
+    shape = _shape(setup)
+    flash: dict[str, Callable[[], None]] = {}
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
     for name, label, path, heads in setup.in_time(_models(setup)):
         row: Row = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
@@ -143,11 +146,10 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
             check_path(label, of_mixer, setup, row["path"], heads)
             model = model_of(label, shape, setup, path, heads)
             passes = _passes(model, tokens, setup)
-            times = in_turns(passes | flash, setup.limits, setup.device)
+            measured = in_turns(passes | flash, setup.limits, setup.device)
             if name == "S flash":
-                flash, times["flash train"] = {f"flash {way}": run for way, run in passes.items()}, times["train"]
-            if bad := next((time for time in times.values() if isinstance(time, str)), ""):
-                raise TrainingError(bad)
+                flash, measured["flash train"] = {f"flash {way}": run for way, run in passes.items()}, measured["train"]
+            times = all_timed(measured)
             weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
             own = {"forward": weights, "train": 3 * weights}  # AdamW has two moments
             peaks = {way: own[way] + peak_bytes(run, setup.device) for way, run in passes.items()}
@@ -193,18 +195,17 @@ def measure_decoding(setup: Setup) -> Iterator[Row]:
     """One row per label: a prompt at once, then tokens one by one. S is always included."""
     shape = _shape(setup, SMALL_DECODED, replace(GPT2_SMALL, batch=1))
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
-    softmax = {}
+    softmax: dict[str, Callable[[], None]] = {}
     for label in setup.in_time(dict.fromkeys(["S", *setup.labels])):
         row: Row = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
             model = model_of(label, shape, setup, tokens=NEW_TOKENS).eval()
             _check_decoding(model, tokens[:1, :64], setup)
             cases = _decoding(model, tokens, setup)
-            times = in_turns(cases | softmax, setup.limits, setup.device)
+            measured = in_turns(cases | softmax, setup.limits, setup.device)
             if label == "S":
-                softmax, times["S tokens"] = {f"S {name}": run for name, run in cases.items()}, times["tokens"]
-            if bad := next((time for time in times.values() if isinstance(time, str)), ""):
-                raise TrainingError(bad)
+                softmax, measured["S tokens"] = {f"S {name}": run for name, run in cases.items()}, measured["tokens"]
+            times = all_timed(measured)
         except Exception as error:  # many kinds of errors of a kernel
             yield row | {"error": reason(error)}
             continue
@@ -220,9 +221,12 @@ def measure_decoding(setup: Setup) -> Iterator[Row]:
 def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], None]]:
     """Functions that read the prompt, and that decode tokens from the resulting state."""
 
-    def prompt() -> tuple[Tensor, object]:
+    def read_prompt() -> tuple[Tensor, DecodingState]:
         with torch.inference_mode(), autocast(setup.device, setup.precision):
             return model.decode(tokens)
+
+    def prompt() -> None:
+        read_prompt()
 
     def following() -> None:
         logits, state = read
@@ -230,7 +234,7 @@ def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[]
             for _ in range(NEW_TOKENS):
                 logits, state = model.decode(logits.argmax(-1, keepdim=True), state)
 
-    read = prompt()
+    read = read_prompt()
     return {"prompt": prompt, "tokens": following}
 
 

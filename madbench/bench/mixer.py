@@ -69,9 +69,10 @@ def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int
     """
     torch.manual_seed(0)
     path = "auto" if "," in path else path  # a list of the paths that the mixers of a hybrid choose themselves
-    size, options = (shape.d_model, shape.length), {"n_head": n_head, "budget": "paper", "path": path}
-    module = Layers(label, *size, **options) if block_period(label) > 1 else build(parse(label), *size, **options)
-    return module.to(setup.device)
+    make_module = (
+        functools.partial(Layers, label) if block_period(label) > 1 else functools.partial(build, parse(label))
+    )
+    return make_module(shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
 
 
 def resolved(mixer: nn.Module, shape: Shape, setup: Setup, path: str) -> str:
@@ -173,9 +174,10 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
 
 def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
     """The compiled version of ``case``, checked against it."""
-    compiled = Case(case.label, COMPILED.format(case.path), make(case.label, Shape(*x.shape), setup, case.path))
+    mixer = make(case.label, Shape(*x.shape), setup, case.path)
+    compiled = Case(case.label, COMPILED.format(case.path), mixer)
     try:
-        compiled.mixer.compile(dynamic=False)
+        mixer.compile(dynamic=False)
         (y, gradients), (truth, exact) = (
             _outcome(each.mixer, x, setup.device, setup.precision) for each in (compiled, case)
         )
@@ -206,7 +208,7 @@ def core_passes(
     theirs = [leaf(shape.d_model // FLASH_HEAD_WIDTH, FLASH_HEAD_WIDTH) for _ in range(3)]
     operators = {
         "core": (ours, lambda: attend(mixer.variant.base, mixer.by_lag, q, k, v, *strengths, *mixings)),
-        "flash": (theirs, lambda: F.scaled_dot_product_attention(*theirs, is_causal=True)),
+        "flash": (theirs, lambda: F.scaled_dot_product_attention(theirs[0], theirs[1], theirs[2], is_causal=True)),
     }
 
     def run(inputs: Sequence[Tensor], operator: Callable[[], Tensor], backward: bool) -> None:
@@ -252,12 +254,14 @@ def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: 
         yield row
 
 
-def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: Shape, setup: Setup) -> dict[str, Any]:
-    row = {"label": case.label, "path": case.path, "shape": str(shape)}
+def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: Shape, setup: Setup) -> Row:
+    row: Row = {"label": case.label, "path": case.path, "shape": str(shape)}
     row |= {"batch": shape.batch, "length": shape.length, "d_model": shape.d_model}
-    forward, step = (times.get((case.label, case.path, way)) for way in (False, True))
-    if problem := case.problem or next((time for time in (forward, step) if isinstance(time, str)), ""):
-        return row | {"error": problem}
+    if case.problem:
+        return row | {"error": case.problem}
+    forward, step = (times[case.label, case.path, way] for way in (False, True))
+    if isinstance(forward, str) or isinstance(step, str):
+        return row | {"error": forward if isinstance(forward, str) else step}
     row |= {"forward_ms": 1e3 * forward.median, **step.milliseconds("step")}
     row["us_per_token"] = 1e6 * step.median / shape.batch / shape.length
     if case.mixer is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from madbench.bench.timing import Limits
 from madbench.jobs import Precision
 from madbench.labels.names import typed_label
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 """A row of a table. ``error`` is the reason why it has no numbers."""
 
 PEER = "peer"
@@ -105,10 +105,7 @@ class BenchTable(TextTable):
     caption: str
     notes: str = ""
     shows_notes: bool = False
-
-    @property
-    def latex_label(self) -> str:
-        return f"tab:bench-{self.part.name}"
+    latex_label: str = "tab:bench"
 
     @property
     def below(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from madbench.errors import MadbenchError
+from madbench.errors import MadbenchError, TrainingError
 from madbench.mixers import products
 from madbench.training.cost import PeakMemory
 
@@ -65,18 +65,28 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
             if name in times:
                 continue
             try:
-                spent = _seconds(run, device, calls[name])
+                took = _seconds(run, device, calls[name])
                 if not round_ and device != "cpu":  # on a GPU a pass may be far shorter than a wait for the device
                     calls[name] = max(1, min(MOST_CALLS, int(ROUND_SECONDS / _seconds(run, device))))
             except Exception as error:  # many kinds of errors of a kernel or a compiler
                 times[name] = reason(error)
                 continue
             if round_:
-                seconds[name].append(spent)
+                seconds[name].append(took)
     for name, spent in seconds.items():
         if name not in times:
             times[name] = Timing(statistics.median(spent), min(spent), max(spent))
     return times
+
+
+def all_timed(times: Mapping[str, Timing | str]) -> dict[str, Timing]:
+    """The times of cases that were all measured. Raises ``TrainingError`` with the reason of the first that was not."""
+    measured: dict[str, Timing] = {}
+    for name, timing in times.items():
+        if isinstance(timing, str):
+            raise TrainingError(timing)
+        measured[name] = timing
+    return measured
 
 
 def reason(error: Exception) -> str:

@@ -19,6 +19,8 @@ from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import main_suite, size_of
 from madbench.suites.profile import Profile
+from madbench.suites.token_trial import TokenTrial
+from madbench.suites.tokens import TokenProfile
 from madbench.tasks import settings_class
 from madbench.training.loop import step_of
 from madbench.training.member import GroupMember
@@ -51,6 +53,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 else:
                     steps[label] = functools.partial(step, [member.rate])
             trial = next(iter(members.values())).trial
+            assert isinstance(trial, TokenTrial)  # of the main suite
             if setup.peer:
                 batch, _ = next(iter(trial.micro_batches(0)))
                 of_model = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
@@ -70,10 +73,10 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             if name in jobs:
                 products = _flops_of_step(jobs[name][0]) / ceiling_flops(setup.device, getattr(torch, setup.precision))
                 row["times_of_products"] = time.median / products
-            if isinstance(times.get("S"), Timing):
-                row["times_of_S"] = time.median / times["S"].median
-            if isinstance(times.get(PEER), Timing):
-                row["speed_over_peer"] = times[PEER].median / time.median
+            if isinstance(of_softmax := times.get("S"), Timing):
+                row["times_of_S"] = time.median / of_softmax.median
+            if isinstance(of_peer := times.get(PEER), Timing):
+                row["speed_over_peer"] = of_peer.median / time.median
             if name in jobs:
                 row |= {"jobs": len(jobs[name]), "hours": _seconds_of_all(jobs[name], time.median) / 3600}
             done.append(row)
@@ -88,6 +91,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
 def _tasks(setup: Setup) -> list[str]:
     """The tasks whose sequences have one of the requested lengths, or all tasks."""
     profile = main_suite().Profile.load(setup.profile)
+    assert isinstance(profile, TokenProfile)
     return [
         task for task in main_suite().usual_tasks() if profile.settings(task)[0]["seq_len"] in setup.lengths
     ] or list(main_suite().usual_tasks())

@@ -6,7 +6,7 @@ import gc
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -87,12 +87,12 @@ class _TrainByDefault(VerbGroup):
 
     headings = LANGUAGE_VERBS
 
-    def shell_complete(self, ctx, incomplete):
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         of_train = self.commands["train"].params
         words = next(parameter for parameter in of_train if parameter.param_type_name == "argument")
         return [*super().shell_complete(ctx, incomplete), *words.shell_complete(ctx, incomplete)]
 
-    def parse_args(self, ctx, args):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = ["train", *args]
         return super().parse_args(ctx, args)
@@ -148,7 +148,9 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None:
             problem = f"{error.filename}: {(error.strerror or str(error)).lower()}"
-        elif (problem := output_problem(error)) is None:
+        elif (of_output := output_problem(error)) is not None:
+            problem = of_output
+        else:
             raise
     from rich.console import Console
 

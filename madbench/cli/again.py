@@ -22,6 +22,7 @@ from madbench.store.runs import Store
 
 if TYPE_CHECKING:
     from madbench.bench.again import Repeat, Repeatable
+    from madbench.cli.progress import RunScreen
 
 MOST_NAMED = 20
 """The largest number of damaged or differing runs that are listed."""
@@ -127,7 +128,7 @@ def _unpacked(file: Path, folder: Path) -> Store:
     return store
 
 
-def _screen(groups: Sequence[Sequence[Any]], file: Path):
+def _screen(groups: Sequence[Sequence[Any]], file: Path) -> RunScreen:
     from madbench.cli.progress import RunScreen
 
     jobs = [run.job for group in groups for run in group]

@@ -59,7 +59,9 @@ def ask(
         job, measured = trained.job, []
         asked = [_own(trained, own, corpus, device, seq_len, limit)]
         if harness:
-            asked.append(_others(trained, harness, corpus, device, seq_len, limit, shots, cache and results / CACHE))
+            asked.append(
+                _others(trained, harness, corpus, device, seq_len, limit, shots, results / CACHE if cache else None)
+            )
         for measurement in (each for answers in asked for each in answers):
             measured.append(measurement)
             trained.measure(measurement)
@@ -120,7 +122,7 @@ def _others(
     seq_len: int | None,
     limit: int | None,
     shots: int | None,
-    cache: Path | bool,
+    cache: Path | None,
 ) -> Iterator[Measurement]:
     """The answers to tasks of lm-evaluation-harness."""
     from madbench.lm_eval.measure import Asked, measure
@@ -128,9 +130,7 @@ def _others(
 
     vocabulary = trained.corpus(**_named(corpus)).tokenizer()
     model = HarnessModel(trained.model, trained.job, vocabulary, device, seq_len)
-    file = None
-    if cache:
-        file = Path(cache) / model.identity[:16]
+    file = cache / model.identity[:16] if cache else None
     yield from measure(model, tasks, Asked(shots, limit, file))
 
 

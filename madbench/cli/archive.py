@@ -83,10 +83,11 @@ def _chosen(words: list[str] | None, stored: StoredOptions) -> tuple[Store, list
     """The store, and the ids of the chosen runs with a result. Raises ``StoreError`` if there are none."""
     if words or vars(stored) != vars(StoredOptions(results=stored.results)):
         results = stored.selection(words).select()
-        store, ids = results.store, {job.id for row in results.rows for job in row.jobs}
+        store = results.store
+        ids = [*dict.fromkeys(job.id for row in results.rows for job in row.jobs)]
     else:
         store = options.open_stored(stored.results)
-        ids = store.jobs().keys()
+        ids = [*store.jobs()]
         for problem in store.problems:
             options.warn(problem)
     with_result = [job_id for job_id, record in store.records(ids).items() if record.status != "failed"]

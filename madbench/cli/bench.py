@@ -234,7 +234,8 @@ def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) ->
             except KeyboardInterrupt:
                 stopped = True
         missing = f" {len(groups)} of {count} measured in the time (--minutes)." if len(groups) < count else ""
-        yield BenchTable(part, rows, f"{part.caption} {where}{missing}", NOTES), stopped
+        label = f"tab:bench-{part.name}"
+        yield BenchTable(part, rows, f"{part.caption} {where}{missing}", NOTES, latex_label=label), stopped
         if stopped:
             return
 

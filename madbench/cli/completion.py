@@ -6,7 +6,6 @@ The metavar of an argument or option selects its completion. Errors are ignored:
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +79,8 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
         yield from _starting_with(incomplete, (f"@{name}" for name in available_sets()))
         return
     head, slash, last = incomplete.rpartition("/")  # earlier layers of a hybrid
-    start = re.match("~?([0-9]+x)?", last)[0]  # a neighborhood, and a count of layers
+    found = re.match("~?([0-9]+x)?", last)  # a neighborhood, and a count of layers
+    start = found[0] if found else ""
     sign, text = f"{head}{slash}{start}", last.removeprefix(start)
     parts = text.count("-") + 1
     labels = [*_labels_of_sets(), *every_label()]
@@ -139,12 +139,10 @@ def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
     """The columns of the table that the words and options so far select."""
     from madbench.cli.options import StoredOptions
     from madbench.cli.table import losses_of
-    from madbench.store.runs import Snapshot
 
     values = {field.name: ctx.params.get(field.name) for field in dataclasses.fields(StoredOptions)}
     stored = StoredOptions(**{name: value for name, value in values.items() if value is not None})
-    silent = {"opened": functools.partial(Snapshot.open, create=False), "warn": lambda message: None}
-    selection = dataclasses.replace(stored.selection(_words(ctx)), **silent)
+    selection = dataclasses.replace(stored.selection(_words(ctx)), track=iter, warn=lambda message: None)
     table = selection.table(thresholds=losses_of(ctx.params.get("thresholds")))
     return _starting_with(incomplete, ("label", *table.sort_keys()))
 

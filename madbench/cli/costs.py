@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from madbench.cli.options import BudgetOption
+from madbench.cli.options import BudgetOption, canonical_budget
 from madbench.cli.parameters import option
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import convert, from_mapping, settings_of
@@ -62,7 +62,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
     short_settings = [f"{name}={value}" for name, value in short.items() if value is not None]
     settings = settings_of([*(word.removeprefix("model.") for word in overrides), *short_settings])
     asked = _resized(asked, settings)
-    size = asked.d_model, asked.n_head, asked.max_len, asked.budget
+    budget = canonical_budget(asked.budget)
     solved: dict[str, Allocation] = {}
     rows: dict[str, dict[str, Any]] = {}
     labels = expand(labels)
@@ -77,7 +77,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
     for label in labels:
         try:
             own = {name: value for name, value in settings.items() if name in reads[label]}
-            solved[label] = solve(label, *size, **own)
+            solved[label] = solve(label, asked.d_model, asked.n_head, asked.max_len, budget, **own)
             rows[label] = _counts(solved[label])
         except BudgetError as error:
             rows[label] = {"error": str(error)}
@@ -87,14 +87,14 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
     elif solved:
         console = Console(highlight=False)
         _print_summary(console, rows)
-        _print_match(console, rows, BUDGETS[asked.budget].name)
+        _print_match(console, rows, BUDGETS[budget].name)
         console.print(
-            f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {asked.budget} "
+            f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {budget} "
             "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
             "state: numbers that decoding carries after max_len tokens; cache: bytes that a token adds to it in a "
             "bfloat16 model, 0 if its size is fixed; FLOP: forward pass, per token at max_len, causal half. "
             "B: budget in parameters; left: B - strict."
-            f"{STEPS_NOTE if asked.budget == 'compute' else ''}",
+            f"{STEPS_NOTE if budget == 'compute' else ''}",
             style="dim",
         )
         ratios = {label: row.get("match", row)["ratio"] for label, row in rows.items() if "ratio" in row}

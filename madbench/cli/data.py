@@ -21,6 +21,7 @@ from madbench.config import settings_of
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.jobs import Job
 from madbench.suites import suite_of_task
+from madbench.suites.tokens import TokenProfile
 from madbench.tasks import IGNORE, SPLITS, Split, TaskSetting, load_task
 
 MOST_VIOLATIONS = 5
@@ -80,7 +81,9 @@ def data(
         warn(problem)
     for task in tasks or mad_tasks.loaded_tasks():
         suite = suite_of_task(task)
-        choices = suite.Profile.load(profile or suite.default).settings(task)
+        chosen = suite.Profile.load(profile or suite.default)
+        assert isinstance(chosen, TokenProfile)
+        choices = chosen.settings(task)
         if overrides:
             choices = [{**choices[0], **settings_of(overrides)}]
         settings[task] = [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in choices]
@@ -200,7 +203,11 @@ def _print_check(console: Console, work: Sequence[tuple[str, TaskSetting, Split]
         violations = mad_tasks.find_violations(setting, examples, split)
         change = ", ".join(f"{name} {value}" for name, value in load_task(task).change_of(setting).items())
         faults += [f"{task} ({change or 'baseline'}) {split}: {violation}" for violation in violations]
-        counts = {"settings": 1, "examples": len(examples.inputs), "targets": int((examples.targets != IGNORE).sum())}
+        counts: dict[str, float] = {
+            "settings": 1,
+            "examples": len(examples.inputs),
+            "targets": int((examples.targets != IGNORE).sum()),
+        }
         counts |= {"violations": len(violations), "seconds": time.perf_counter() - started}
         row = rows.setdefault((task, split), {"task": task, "split": split, **dict.fromkeys(counts, 0)})
         row |= {name: row[name] + count for name, count in counts.items()}

@@ -92,8 +92,20 @@ def evaluate(
     _refuse_useless(bool(names), windows=windows, limit=limit, shots=shots, include=include, cache=cache or None)
     how = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     if names:
-        asked = {"limit": limit, "shots": shots, "include": include, "cache": cache, "seq_len": seq_len}
-        ask(runs, names, results, device, as_json, how, trust=trust, **asked)
+        ask(
+            runs,
+            names,
+            results,
+            device,
+            as_json,
+            how,
+            seq_len=seq_len,
+            limit=limit,
+            shots=shots,
+            include=include,
+            cache=cache,
+            trust=trust,
+        )
         return
     device = resolve_device(device)
     contents, not_stored = [], []
@@ -119,10 +131,14 @@ def _loss(
     trained: TrainedModel, seq_len: int | None, windows: int | None, device: str, as_json: bool, how: dict[str, Any]
 ) -> dict[str, Any]:
     """Measure the validation loss of a model and store it. It is printed unless ``as_json``."""
+    from madbench.suites.language.trial import LanguageTrial
+
     job, windowed = trained.job, trained.corpus(how["corpus"], how["tokenizer"], how["dtype"])
     length = seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=windows or job.training.eval_sequences)
-    evaluation = suite_of(job).Trial.evaluator(windowed, length, config, device)
+    trial = suite_of(job).Trial
+    assert issubclass(trial, LanguageTrial)  # the model is a language model
+    evaluation = trial.evaluator(windowed, length, config, device)
     with Console(stderr=True).status(f"{config.eval_sequences} windows of {length} tokens"):
         losses = evaluation.validation(trained.model.to(device))
     described = evaluation.description()

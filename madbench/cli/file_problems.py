@@ -45,7 +45,7 @@ def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[An
     sound = sound if isinstance(sound, type(node)) else type(node)()
     for key in parts if is_list else {**parts, **sound}:
         replacement = next(iter(sound), None) if is_list else sound.get(key)
-        changes = []
+        changes: list[Any] = []
         if isinstance(parts.get(key), (list, dict)):
             changes += _repairs(parts[key], replacement, message, str(key))
         if is_list:

@@ -168,7 +168,7 @@ def findings(
             _print_explanations(rows, sources if explain == "all" else [])
             return
     table = findings_table(rows, sentences, left_out)
-    print_text_table(table.of_origin(results.origin() if results else ""), printed)
+    print_text_table(table.of_origin(results.origin() if results else None), printed)
 
 
 def asked_columns(selection: Selection) -> list[str]:
@@ -183,8 +183,9 @@ def _is_detail(selection: Selection, name: str) -> bool:
     from madbench.analysis.quantities import is_average, suite_of_column
 
     suite = suite_of_column(name)
-    is_of_suite = suite is not None and bool(selection.tasks_of(suite))
-    return is_of_suite and name not in suite.tasks() and not is_average(name)
+    if suite is None or not selection.tasks_of(suite):
+        return False
+    return name not in suite.tasks() and not is_average(name)
 
 
 def _stored_results(selection: Selection) -> Results | None:
@@ -206,11 +207,12 @@ def _command_options(selection: Selection, results: Results | None) -> dict[str,
     profile = selection.profile or selection.leading.default
     overrides = own_overrides(selection.overrides, selection.leading, selection.leading)
     selection.leading.Profile.load(profile, overrides)  # raises for an invalid profile, even if there are no runs
-    values = {"--profile": selection.profile, "--fidelity": selection.fidelity}
-    values |= {"--budget": selection.budget, "--results": str(selection.results)}
-    words = {suite.name: [*overrides, *option_words(values)] for suite in [selection.leading]}
-    for suite in results.suites_with_result if results else ():
-        words[suite.name] = protocol_words(results.rows_of(suite)[0], selection.results)
+    options = option_words({"--profile": selection.profile, "--fidelity": selection.fidelity}, selection.budget)
+    folder = option_words({"--results": str(selection.results)})
+    words = {selection.leading.name: [*overrides, *options, *folder]}
+    if results:
+        for suite in results.suites_with_result:
+            words[suite.name] = protocol_words(results.rows_of(suite)[0], selection.results)
     return {name: shlex.join(of_suite) for name, of_suite in words.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -68,7 +68,7 @@ def ls(
       madbench ls sweeps --results /data/runs --watch
     """
     as_json = format == "json"
-    kinds, kind = listings(), OTHER_WORDS.get(kind, kind)
+    kinds, kind = listings(), kind and OTHER_WORDS.get(kind, kind)
     if kind is not None and kind not in kinds:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, kinds)}")
     if specs and kind not in ("labels", "profiles", "runs"):
@@ -82,13 +82,13 @@ def ls(
         return
 
     rows_of, _, caption = kinds[kind] if kind else (overview, "", "madbench ls KIND lists one of these")
-    arguments = {
+    arguments: dict[str | None, list[Any]] = {
         "labels": [specs or ["@table1"]],
         "profiles": [specs or []],
         "runs": [results, specs or []],
         None: [results],
     }
-    rows = rows_of(*arguments.get(kind, ()))
+    rows = rows_of(*arguments.get(kind, []))
     if as_json:
         print_json(rows)
         return

@@ -168,8 +168,8 @@ def _compare(path: str, device: str) -> dict[str, Any]:
         reason = _problem_of_kernels(errors, device) if path == "fused" else ""
     else:
         reason = f"differs from the reference by {worst:.1e}" if errors else f"refuses every label tried: {refusal}"
-    error = worst if math.isfinite(worst) else None
-    return row | {"works": not reason, "max_relative_error": error, "labels": [*errors], "reason": reason}
+    largest = worst if math.isfinite(worst) else None
+    return row | {"works": not reason, "max_relative_error": largest, "labels": [*errors], "reason": reason}
 
 
 def _problem_of_kernels(labels: Iterable[str], device: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from madbench.config import from_mapping, read_yaml
@@ -52,14 +53,13 @@ class SlurmConfig:
     """Other options of sbatch by their long names, such as {account: me}."""
 
     def executor(self, gpus: float, slots: int | None) -> Executor:
-        from madbench.execute.submitit import slurm_executor
+        from madbench.execute.submitit import SLOTS, slurm_executor
 
-        limit = {} if slots is None else {"slots": slots}
-        own = (self.partition, self.minutes, self.cpus_per_job, gpus, self.memory_gb)
-        return slurm_executor(*own, extra=self.sbatch, **limit)
+        limit = SLOTS if slots is None else slots
+        return slurm_executor(self.partition, self.minutes, self.cpus_per_job, gpus, self.memory_gb, limit, self.sbatch)
 
 
-CONFIGS = {"ray": RayConfig, "slurm": SlurmConfig}
+CONFIGS: dict[str, type[RayConfig] | type[SlurmConfig]] = {"ray": RayConfig, "slurm": SlurmConfig}
 
 
 def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executor | None, str]:
@@ -74,8 +74,9 @@ def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executo
     if name not in CONFIGS:
         expected = "expected ray, ray:ADDRESS, ray:FILE.yaml, slurm or slurm:FILE.yaml"
         raise ConfigError(f"--on {on}: {expected}{did_you_mean(name, CONFIGS)}")
+    config: RayConfig | SlurmConfig
     if where.endswith((".yaml", ".yml")):
-        config = from_mapping(CONFIGS[name], read_yaml(where), where)
+        config = from_mapping(CONFIGS[name], read_yaml(Path(where)), where)
     elif name == "ray":  # ray://HOST:PORT is an address itself
         config = RayConfig(on if where.startswith("//") else where or None)
     elif where:

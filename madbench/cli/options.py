@@ -16,7 +16,7 @@ from madbench.cli.parameters import EVERY_VERB, Parameter, argument, option
 from madbench.cli.printing import in_words, tracked
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
-from madbench.jobs import Fidelity
+from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
 from madbench.labels.names import with_typed_labels
 from madbench.store.runs import Snapshot
@@ -69,11 +69,16 @@ FidelityOption = Annotated[
 ]
 
 
+def canonical_budget(name: BudgetName) -> Budget:
+    """The budget of a name on the command line."""
+    return "strict" if name == "parameters" else name
+
+
 def budget_option(**settings: Any) -> Parameter:
     """The option ``--budget``, also named ``--match``. ``--match parameters`` is ``--budget strict``."""
 
-    def canonical(name: str | None) -> str | None:
-        return "strict" if name == "parameters" else name
+    def canonical(name: BudgetName | None) -> Budget | None:
+        return name and canonical_budget(name)
 
     return option(BUDGET_HELP, "--budget", "--match", callback=canonical, **settings)
 
@@ -273,7 +278,7 @@ class TrainingOptions:
         ),
     ] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.fail_fast and self.max_failures not in (None, 1):
             raise ConfigError(f"--max-failures {self.max_failures} contradicts --fail-fast, which is --max-failures 1")
         if self.retry is not None and self.force:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.core import TyperOption
 from typer.models import ParameterInfo
 
 from madbench.labels import texts_of, trust
@@ -70,7 +72,9 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
     label as it was typed, or by the name that its set or ``--rename`` gives.
     """
     hints = get_type_hints(verb, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups: dict[str, type[Any]] = {
+        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
+    }
     labelled = [name for name, hint in hints.items() if _takes_labels(hint)]
 
     @functools.wraps(verb)
@@ -84,10 +88,10 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         verb(**values)
 
-    parameters = []
+    parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(verb).parameters.values():
         if group := groups.get(parameter.name):
-            types, members = get_type_hints(group, include_extras=True), inspect.signature(group).parameters.values()
+            types, members = get_type_hints(group, include_extras=True), [*inspect.signature(group).parameters.values()]
         else:
             types, members = hints, [parameter]
         parameters += [member.replace(annotation=types[member.name], kind=parameter.kind) for member in members]
@@ -95,14 +99,27 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
     if any(details.hidden for member in parameters for details in get_args(member.annotation)[1:2]):
         help_all = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll)
         parameters.append(help_all)
-    command.__signature__ = inspect.Signature(parameters)
+    vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {member.name: member.annotation for member in parameters}
     return command
 
 
+@contextmanager
+def every_option(command: Any) -> Iterator[None]:
+    """A context in which help and completion of a command of typer show every option."""
+    rare = [parameter for parameter in command.params if isinstance(parameter, TyperOption) and parameter.hidden]
+    for parameter in rare:
+        parameter.hidden = False
+    try:
+        yield
+    finally:
+        for parameter in rare:
+            parameter.hidden = True
+
+
 def _print_every_option(context: typer.Context, is_asked: bool) -> None:
     if is_asked:
-        with context.command.every_option():
+        with every_option(context.command):
             print(context.get_help())
         raise typer.Exit
 

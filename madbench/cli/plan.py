@@ -65,7 +65,8 @@ def make_plan(
     sizes = {job.id: size_of(job) for job in experiment.jobs}
     untimed: dict[str, str] = {}
     states = job_states(experiment.jobs, experiment.results, policy)
-    cells, batches = [], []
+    cells: list[dict[str, Any]] = []
+    batches: list[dict[str, Any]] = []
     with console.status("counting, and timing a few steps") as status:
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
         samples = {job.label: job for job in sorted(todo, key=lambda job: sizes[job.id].parameters)}  # the largest
@@ -118,7 +119,9 @@ def _node(flops: float) -> dict[str, Any]:
     words = shlex.join(["-m", "madbench", *_training_words(sys.argv[1:])])
     several = f"--nnodes 2 --nproc-per-node {GPUS} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
     commands = {"one": f"torchrun --nproc-per-node {GPUS} {words}", "two": f"torchrun {several} {words}"}
-    seconds = flops / (GPUS * SHARE * peak_flops(GPU, "bfloat16"))
+    peak = peak_flops(GPU, "bfloat16")
+    assert peak is not None
+    seconds = flops / (GPUS * SHARE * peak)
     return {"gpu": GPU, "gpus": GPUS, "share_of_peak": SHARE, "assumed_seconds": seconds, "commands": commands}
 
 
@@ -153,7 +156,7 @@ def _cell(
 ) -> dict[str, Any]:
     """The cost of the jobs of one row and task. Its seconds are None if no pass could be timed."""
     left = sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo")
-    cell = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
+    cell: dict[str, Any] = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
     cell |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
     cell |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
     return cell | {

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
@@ -126,8 +126,9 @@ def plot(
 
     every_figure = figure_names()
     asked, others = names_and_labels(words or [], every_figure, "figure")
-    own = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
-    own = {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in own.items()}
+    asked_of: dict[str, dict[str, Any]]
+    asked_of = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
+    own = {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in asked_of.items()}
     flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}
     drawn = ", ".join(asked or every_figure)
     for flag, (value, name) in flags.items():
@@ -136,17 +137,13 @@ def plot(
             raise ConfigError(f"{setting}: has no effect on {drawn}; it is for {name}")
     folder = output or stored.results / "plots"
     if source is not None:
-        (name,) = asked if len(asked) == 1 else [None]
-        if name is None:
+        if len(asked) != 1:
             raise ConfigError(f"--from {source}: name the one figure whose CSV it is, such as loss")
         _check_no_choice(stored)
-        frame = _read_frame(source, name, others)
-        print(
-            *write_figure(
-                drawing_of(name).draw(frame, layout=shape.layout, **own.get(name, {})), folder / drawing_of(name).file
-            ),
-            sep="\n",
-        )
+        (name,) = asked
+        drawing, frame = drawing_of(name), _read_frame(source, name, others)
+        figure = drawing.draw(frame, layout=shape.layout, **own.get(name, {}))
+        print(*write_figure(figure, folder / drawing.file), sep="\n")
         return
     _check_suites(asked, split_list(stored.tasks))
     selection = _with_usual_tasks(stored, asked).selection(others)

@@ -86,14 +86,24 @@ def prepare(
         raise ConfigError(f"--results {results} has no effect with --output, which names the corpus's folder itself")
     if output is None:
         name = name or default_name(sources, tokenizer)
+        output = results / "corpora" / name
     console = Console(stderr=True)
     screen = PrepareScreen(console)
-    options = {"tokenizer": tokenizer, "validation": validation, "text_key": text_key, "workers": workers}
-    options |= {"name": name, "force": force, "skip_bad": skip_bad, "on_progress": screen.update}
-    options["limits"] = Limits(*(int(1e6 * most) for most in (max_line, max_document, max_total)))
     try:
         with screen.bars:
-            corpus = prepare_corpus(sources, output or results / "corpora" / name, **options)
+            corpus = prepare_corpus(
+                sources,
+                output,
+                tokenizer=tokenizer,
+                name=name,
+                validation=validation,
+                text_key=text_key,
+                workers=workers,
+                force=force,
+                limits=Limits(*(int(1e6 * most) for most in (max_line, max_document, max_total))),
+                skip_bad=skip_bad,
+                on_progress=screen.update,
+            )
     except BadRowError as error:
         raise ConfigError(f"{error}; --skip-bad leaves such rows out") from None
     except KeyboardInterrupt:
@@ -107,7 +117,7 @@ def prepare(
     rows = []
     for split, content in corpus.manifest.splits.items():
         counts = {key: f"{getattr(content, key):,}" for key in ("documents", "tokens", "bytes")}
-        rows.append({"split": split, **counts, "bytes per token": f"{content.bytes / content.tokens:.2f}"})
+        rows.append({"split": split, **counts, "bytes per token": f"{(content.bytes or 0) / content.tokens:.2f}"})
     print_lines(Console(), table_lines(rows, right=tuple(rows[0])[1:]))
     console.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
     if skipped := [source for source in corpus.manifest.sources if source.skipped]:

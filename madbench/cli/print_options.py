@@ -55,7 +55,7 @@ class PrintOptions(NameOptions):
         ),
     ] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for flag, value in (("--tex-label", self.tex_label), ("--latex-width", self.latex_width)):
             if value is not None and self.format != "latex":
                 raise ConfigError(f"{flag} {value}: has no effect without --format latex")
@@ -82,7 +82,7 @@ class CostsOptions:
         ),
     ] = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.full_square and not self.costs:
             raise ConfigError("--full-square has no effect without --costs")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import textwrap
@@ -59,9 +58,14 @@ def in_words(text: str, console: Console, indent: int = 0) -> str:
     space, lines = " " * indent, []
     for line in make_printable(text).split("\n"):
         if console.is_terminal and not line.startswith(" "):
-            whole_words = {"break_long_words": False, "break_on_hyphens": False}
-            layout = {"width": console.width, "initial_indent": space, "subsequent_indent": space}
-            lines += textwrap.wrap(line, **layout, **whole_words) or [""]
+            lines += textwrap.wrap(
+                line,
+                width=console.width,
+                initial_indent=space,
+                subsequent_indent=space,
+                break_long_words=False,  # whole words
+                break_on_hyphens=False,
+            ) or [""]
         else:
             lines.append(space + line)
     return "\n".join(lines)
@@ -92,7 +96,7 @@ def print_text_table(
     ``place`` is the position of the table in this output. LaTeX labels contain it from the second table on. ``costs``
     are tables that stand below it, by suite.
     """
-    table, *below = (dataclasses.replace(each, shows_notes=printed.notes) for each in (table, *(costs or {}).values()))
+    table, *below = (each.with_notes_if(printed.notes) for each in (table, *(costs or {}).values()))
     format = printed.format
     if format == "terminal":
         _print_on_terminal(table, "" if printed.notes else " --notes explains how the numbers were computed.")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,7 +20,7 @@ from madbench.cli.printing import PLAIN, counted, duration, first_of, in_words, 
 from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line
 from madbench.execute.sweep_state import SweepState, flatten, weights
-from madbench.experiment import Experiment
+from madbench.experiment import Experiment, RunOptions
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
 from madbench.trackers import Naming, Tracking, open_trackers
@@ -102,7 +102,8 @@ class RunScreen:
     def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
         self.title, self.console = title, console
         self.state = SweepState(weights(jobs), jobs, names or {})
-        self._count, self._counts_printed, self._began = len(jobs), Counter(), time.monotonic()
+        self._count, self._began = len(jobs), time.monotonic()
+        self._counts_printed: Counter[str] = Counter()
         self._is_announced = True  # False when the screen is on the console
         self._warnings: set[str] = set()  # printed once, as every progress event of a job repeats its warning
         self._lock = threading.Lock()  # a separate thread draws the live screen
@@ -177,7 +178,7 @@ def train_on_screen(
     names: Mapping[str, str],
     track: Sequence[str] = (),
     naming: Naming = Naming(),
-    **run_options: Any,
+    **run_options: Unpack[RunOptions],
 ) -> tuple[Summary, dict[str, str]]:
     """Train the missing jobs. Returns the summary, and the reasons of failed jobs by id.
 
@@ -191,7 +192,7 @@ def train_on_screen(
         console.print(in_words(f"warning: {text}", console), **PLAIN)
 
     jobs, title, results = experiment.jobs, experiment.title, experiment.results
-    observers: list[Any] = []
+    observers: list[Tracking | Journal] = []
     screen = RunScreen(jobs, title, console, names)
     try:
         with ExitStack() as stack:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
@@ -17,6 +17,9 @@ from madbench.cli.parameters import option, output_option
 from madbench.cli.print_options import NameOptions
 from madbench.cli.printing import counted, quantity
 from madbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from madbench.analysis.cells import Shows
 from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically
 
@@ -86,7 +89,7 @@ def report(
 
 
 def _leaderboard(
-    archives: list[Path], chosen: dict[str, Any], stored: StoredOptions, spread: str, written: str
+    archives: list[Path], chosen: dict[str, Any], stored: StoredOptions, spread: Shows, written: str
 ) -> bytes:
     """The leaderboard of ``archives``. Raises ``ConfigError`` for options without effect on it."""
     from madbench.report.leaderboard import leaderboard

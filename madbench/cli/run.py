@@ -9,7 +9,7 @@ from madbench.cli.options import GridOptions, TrainingOptions
 from madbench.cli.parameters import argument
 from madbench.cli.print_options import CostsOptions, PrintOptions
 from madbench.cli.training import train_labels
-from madbench.cli.words import labels_and_overrides
+from madbench.cli.words import labels_and_overrides, split_list
 
 
 def run(
@@ -45,6 +45,5 @@ def run(
       madbench run @table1 --profile full --device cuda --dry-run
     """
     labels, overrides = labels_and_overrides(words or [])
-    keys = grid.keys()
-    keys |= {"tasks": keys["tasks"] and tuple(keys["tasks"])}
-    train_labels(labels, overrides, training, printed, costs, **keys)
+    tasks = split_list(grid.tasks)
+    train_labels(labels, overrides, training, printed, costs, tasks=tasks, profile=grid.profile, fidelity=grid.fidelity)

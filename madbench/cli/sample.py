@@ -61,9 +61,15 @@ def sample(
         count = tokens_of_text.vocab_size
         raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {tokens_of_text.spec} has {count} tokens")
     ids = tokens_of_text.encode(prompt).tolist() or [tokens_of_text.end_of_text]
-    draw_options = {"temperature": temperature, "top_k": top_k, "vocab_size": tokens_of_text.vocab_size}
-    draw_options["generator"] = torch.Generator(device).manual_seed(seed % 2**63)
-    written = generate(trained.model.to(device), ids, tokens, **draw_options)
+    written = generate(
+        trained.model.to(device),
+        ids,
+        tokens,
+        generator=torch.Generator(device).manual_seed(seed % 2**63),
+        temperature=temperature,
+        top_k=top_k,
+        vocab_size=tokens_of_text.vocab_size,
+    )
     if len(ids) + tokens - 1 > trained.model.seq_len:
         options.warn(past_context(trained.model.seq_len))
     print(prompt, end="", flush=True)

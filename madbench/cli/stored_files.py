@@ -74,6 +74,10 @@ def check_store(results: Path) -> list[dict[str, Any]]:
         elif any((folder / f"{split}.bin").exists() for split in SPLITS) and not (folder / PARTIAL).exists():
             yield f"{folder}: {MANIFEST} is missing; delete the folder and prepare the corpus again"
 
+    def check_one_checkpoint(path: Path) -> Iterable[str]:
+        check_checkpoint(path)
+        return ()
+
     def check_journal(sweep: dict[str, Any]) -> Iterable[str]:
         if sweep["state"] == "damaged":
             yield sweep["error"]
@@ -86,7 +90,7 @@ def check_store(results: Path) -> list[dict[str, Any]]:
     index, work, sweeps = RunIndex(results), results / "work", results / FOLDER
     return [
         _report("runs", results / "runs", lambda: names, check_run) | {"notes": notes},
-        _report("checkpoints", work, checkpoints, lambda path: check_checkpoint(path) or ()) | {"notes": left_over},
+        _report("checkpoints", work, checkpoints, check_one_checkpoint) | {"notes": left_over},
         # after the runs, which name some corpora
         _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished},
         _report("index", index.path, lambda: [set(names)] if may_exist(index.path) else [], index.problems),

@@ -100,11 +100,16 @@ def sweep(
         "vary": parse_axes([word for word in vary or [] if word not in labels]),
     }
     source, overrides = _source_of([*(words or []), *labels])
-    changes = {key: value for key, value in keys.items() if context.get_parameter_source(key).name != "DEFAULT"}
+    changes = {key: value for key, value in keys.items() if _is_given(context, key)}
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         _print_replaced_keys(source, changes)
     train_grid(load_grid(source, changes), training, has_baseline=True, printed=printed, costs=costs)
+
+
+def _is_given(context: typer.Context, key: str) -> bool:
+    source = context.get_parameter_source(key)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:

@@ -59,9 +59,9 @@ def use_sound_terminal() -> None:
             stream = os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w", encoding="utf-8")
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, ClosedOutput(stream) if name == "stdout" else stream)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=_IN_ITS_PLACE)
+    for output in (sys.stdout, sys.stderr):
+        if hasattr(output, "reconfigure"):
+            output.reconfigure(errors=_IN_ITS_PLACE)
     if not isinstance(sys.stderr, LossyOutput):
         sys.stderr = LossyOutput(sys.stderr)
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from madbench.cli.machines import executor_of
-from madbench.cli.options import TrainingOptions
+from madbench.cli.options import TrainingOptions, canonical_budget
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.print_options import CostsOptions, PrintOptions
 from madbench.cli.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table, with_costs
@@ -21,7 +21,8 @@ from madbench.config import parse_seeds, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
-from madbench.experiment import Experiment, labels_of_tasks, prepare
+from madbench.experiment import Experiment, RunOptions, labels_of_tasks, prepare
+from madbench.jobs import Fidelity
 from madbench.labels import expand
 from madbench.labels.names import show, shown_names
 from madbench.report.commands import option_words
@@ -41,11 +42,21 @@ def train_labels(
     training: TrainingOptions,
     printed: PrintOptions,
     costs: CostsOptions,
-    **choices: Any,
+    *,
+    tasks: Sequence[str] | None,
+    profile: str | None = None,
+    fidelity: Fidelity = "corrected",
 ) -> None:
-    """Train labels, by default the labels in the profile of the tasks. ``choices`` are the other keys of a grid."""
-    choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
-    grid = Grid(tuple(map(Row, expand(labels))), **choices)
+    """Train labels, by default the labels in the profile of the tasks."""
+    grid = Grid(
+        tuple(map(Row, expand(labels))),
+        None if tasks is None else tuple(tasks),
+        tuple(parse_seeds(training.seeds)),
+        profile or "",
+        fidelity,
+        canonical_budget(training.budget),
+        tuple(overrides),
+    )
     if not grid.rows:
         grid = replace(grid, rows=tuple(map(Row, labels_of_tasks(grid))))
     train_grid(grid, training, printed=printed, costs=costs)
@@ -89,20 +100,37 @@ def train_grid(
     for note in [*experiment.notes, "" if policy.redo else without_weights]:
         if note:
             console.print(in_words(note, console), **PLAIN)
-    run_options = {name: getattr(options, name) for name in ("threads", "micro_batch")}
-    run_options |= {"slots": None if executor else options.slots, "devices": gpus}
+    slots = None if executor else options.slots
     if options.compile == "auto" and executor is None and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
     if options.dry_run:
         if is_first():
-            plan = make_plan(experiment, policy, console, details=options.details, **run_options)
+            plan = make_plan(
+                experiment,
+                policy,
+                console,
+                slots=slots,
+                devices=gpus,
+                micro_batch=options.micro_batch,
+                threads=options.threads,
+                details=options.details,
+            )
             if printed.format == "json":
                 print_json(plan)
             else:
                 print_plan(experiment, plan, by_task=not has_baseline)
         return None
-    run_options |= {"executor": executor, "compile": options.compile, "keep_weights": options.keep_weights}
-    run_options |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}
+    run_options: RunOptions = {
+        "slots": slots,
+        "executor": executor,
+        "devices": gpus,
+        "micro_batch": options.micro_batch,
+        "compile": options.compile,
+        "keep_weights": options.keep_weights,
+        "group": options.group,
+        "cuda_graph": not options.no_cuda_graph,
+        "threads": options.threads,
+    }
     names = {job.id: row.name for row in experiment.rows for job in row.jobs}
     varied = {job.id: settings_of(row.row.changes) for row in experiment.rows for job in row.jobs}
     naming = replace(naming, rows=names, varied=varied)
@@ -154,11 +182,11 @@ def _print_rest(
     if summary.busy:
         console.print(f"{counted(summary.busy, 'job')} left to another process; run this again when it is done")
     if summary.left:
-        most = f"after {counted(policy.max_failures, 'job')} had failed"
+        most = f"after {counted(policy.max_failures or 0, 'job')} had failed"
         console.print(f"{counted(summary.left, 'job')} not started {most}; the same command trains them")
     if failures:
         console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
-        lines = [f"  {job_name(failure | {'label': failure['row']})}: {failure['reason']}" for failure in failures]
+        lines = [f"  {job_name({**failure, 'label': failure['row']})}: {failure['reason']}" for failure in failures]
         for line in first_of(lines, MOST_FAILURES, "  and {:,} more; -f json has them all"):
             console.print(line, **PLAIN)
         words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
@@ -170,7 +198,8 @@ def _print_rest(
 def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
     """The jobs that failed in this command or are stored as failed, with reasons, in the order of the rows."""
     stored = results.store.records({job.id for job in results.jobs})
-    reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | failed_now
+    reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"}
+    reasons |= failed_now
     failures: dict[str, dict[str, Any]] = {}
     row_names = {job.id: row.name for row in results.rows for job in row.jobs}
     details = distinctions(results.jobs, row_names)
@@ -187,13 +216,10 @@ def _table_command(experiment: Experiment, store: Store) -> str:
     """The ``madbench table`` command for an experiment whose rows differ only in their labels."""
     grid, protocol = experiment.grid, experiment.protocol
     suite = protocol.suite
-    terms = {"--fidelity": grid.fidelity, "--budget": grid.budget}
-    values = {"--profile": grid.profile or None, **terms}
-    if protocol.corpus is not None:  # several protocols may be stored
-        values["--profile"] = protocol.profile_name
+    profile = protocol.profile_name if protocol.corpus is not None else grid.profile  # several may be stored
     is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).without_effect
     words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]
-    words += option_words({key: value for key, value in values.items() if value})
+    words += option_words({"--profile": profile or None, "--fidelity": grid.fidelity}, grid.budget)
     words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
     corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in experiment.rows if row.protocol.corpus}
     if experiment.suites == [suite] and len(corpora) == 1:

@@ -68,7 +68,9 @@ def validate(
     """
     as_json = format == "json"
     if machine and (files or store):
-        raise ConfigError(f"--machine has no effect with {'--store' if store else files[0]}; give one of the two")
+        raise ConfigError(
+            f"--machine has no effect with {files[0] if files and not store else '--store'}; give one of the two"
+        )
     if machine:
         check_machine(results or RESULTS, as_json)
         return
@@ -118,7 +120,7 @@ def _broken_tasks() -> list[dict[str, Any]]:
 
 def _check(path: Path) -> dict[str, Any]:
     """A report on one file, as in ``-f json``."""
-    kind, summary, notes = "", "", []
+    kind, summary, notes = "", "", list[str]()
     try:
         if path.is_dir():
             raise ConfigError(f"{path}: a folder; for results: madbench validate --store --results {path}")
@@ -203,7 +205,8 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
 
 def _notes(profile: Profile, lengths: set[int]) -> list[str]:
     """Notes on lengths at which labels of the paper's table have no ranks under the strict budget."""
-    model, failed = profile.model_config(), {}
+    model = profile.model_config()
+    failed: dict[int, list[str]] = {}
     for length, label in itertools.product(sorted(lengths), expand(["@table1"])):
         try:
             solve(label, model.d_model, model.n_head, length, "strict", **profile.mixer_settings(label))

@@ -9,41 +9,25 @@ import keyword
 import math
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from madbench.cli.completion import completion_of
 from madbench.cli.moved import MOVED_OPTIONS
-from madbench.cli.parameters import with_groups
+from madbench.cli.parameters import every_option, with_groups
 from madbench.errors import ConfigError, did_you_mean
 
 
 class Verb(TyperCommand):
     """A command that rejects repeated options, empty values, inf and NaN. Its help has a short and a long form."""
 
-    def __init__(self, *args, **settings):
-        super().__init__(*args, **settings)
-        self.rare = [parameter for parameter in self.params if getattr(parameter, "hidden", False)]
-
-    @contextmanager
-    def every_option(self):
-        """A context in which help and completion show every option."""
-        for parameter in self.rare:
-            parameter.hidden = False
-        try:
-            yield
-        finally:
-            for parameter in self.rare:
-                parameter.hidden = True
-
-    def shell_complete(self, ctx, incomplete):
-        with self.every_option():
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        with every_option(self):
             return super().shell_complete(ctx, incomplete)
 
-    def parse_args(self, ctx, args):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             values, _, order = self.make_parser(ctx).parse_args(list(args))
         except Exception as error:  # typer may have a click of its own, so its class is not known here
@@ -74,7 +58,8 @@ class Verb(TyperCommand):
 def _choices(callback: Callable[..., Any] | None, name: str | None) -> tuple[str, ...]:
     """The values that the annotation of a parameter allows. Empty if it has no ``Literal``."""
     parameter = inspect.signature(callback).parameters.get(name or "") if callback else None
-    waiting, found = [parameter.annotation] if parameter else [], []
+    waiting = [parameter.annotation] if parameter else []
+    found: list[str] = []
     while waiting:
         hint = waiting.pop(0)
         if get_origin(hint) is Literal:
@@ -89,14 +74,17 @@ class VerbGroup(TyperGroup):
 
     headings: ClassVar[Mapping[str, str]]
     """The names of the verbs by heading of the help text. Each verb is in the module of its name."""
+    commands: Any
+    """The commands by name. They are a ``dict`` in typer, and imported when they are looked up here."""
 
-    def __init__(self, *args, **settings):
+    def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.commands = _Commands(self.headings, dict(self.commands))
 
-    def format_help(self, ctx, formatter):
-        for parameter in self.params:  # so that the overview fits on one screen
-            parameter.hidden = parameter.name in ("install_completion", "show_completion")
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption):  # so that the overview fits on one screen
+                parameter.hidden = parameter.name in ("install_completion", "show_completion")
         commands, self.commands = self.commands, self.commands.summaries()
         try:
             super().format_help(ctx, formatter)
@@ -104,7 +92,7 @@ class VerbGroup(TyperGroup):
             self.commands = commands
 
 
-class _Commands(Mapping):
+class _Commands(Mapping[str, Any]):
     """Commands by name, in the order of the help text. A verb is imported when it is looked up."""
 
     def __init__(self, headings: Mapping[str, str], groups: Mapping[str, Any]):
@@ -135,7 +123,7 @@ def _module(verb: str) -> str:
 
 
 @functools.cache
-def _command(verb: str) -> TyperCommand:
+def _command(verb: str) -> Any:
     name = _module(verb)
     function = pkgutil.resolve_name(f"madbench.cli.{name}:{name}")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")

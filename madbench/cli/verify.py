@@ -79,7 +79,7 @@ def _fails(outcomes: Sequence[CheckResult]) -> bool:
 
 def _print(console: Console, label: str, outcomes: Sequence[CheckResult], is_whole: bool) -> None:
     """Print a line for the label and its checks: all checks, or those that failed."""
-    counts = Counter(outcome.verdict for outcome in outcomes)
+    counts: Counter[str] = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")
     console.print(

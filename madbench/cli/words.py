@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import mixer_names
@@ -29,9 +29,10 @@ def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tup
     return [name for name in names if name in words], others
 
 
-def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
+def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
     """Split ``LABEL... key.path=value...``. A label may have a '=' after a colon or a parenthesis."""
-    labels, overrides = [], []
+    labels: list[str] = []
+    overrides: list[str] = []
     for word in words:
         if re.fullmatch(r"[^@=:][^=:]*\.ya?ml", word):
             raise ConfigError(f"{word!r} is no label; madbench sweep {word} trains a grid, @{word} is a set of labels")

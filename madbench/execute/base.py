@@ -1,12 +1,8 @@
 """The common interface of executors: they take groups of jobs, store runs and report events, on any machines.
 
-An executor is called as ``executor(groups, store, train, on_event=..., policy=...)`` and returns a :class:`Summary`. A
-group is a sequence of jobs that train together, in one call of ``train``. The executor trains the jobs selected by
-``policy``, in order, each at most once, and stores each result immediately. Jobs that are already stored or in training
-elsewhere are left out of their group. ``on_event`` gets ``{"event": kind, "job": job, ...}`` for each job: ``skipped``
-(with ``reason``: ``stored``, ``failed`` for a stored failure that is not retried, or ``busy`` for a job that another
-process is training), ``started`` (with ``slot``), ``progress`` (with ``slot`` and the reported dict as ``progress``),
-``finished`` and ``failed`` (with ``slot`` and ``record``; a diverged run is finished).
+A group is a sequence of jobs that train together, in one call of ``train``. An :class:`Executor` trains the jobs
+selected by ``policy``, in order, each at most once, and stores each result immediately. Jobs that are already stored or
+in training elsewhere are left out of their group. ``on_event`` gets an :class:`Event` for each job.
 
 A worker (:func:`work`) is a process that trains one group and knows neither store nor driver.
 """
@@ -26,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from madbench._version import __version__
 from madbench.errors import ConfigError, MadbenchError, StoreError
@@ -36,7 +32,27 @@ from madbench.jobs import KEEP, Job, Record, Report, Status, StopTraining
 from madbench.labels import trust
 from madbench.store.runs import Store, StoreBusyError
 
-Event = dict[str, Any]
+EventKind = Literal["skipped", "started", "progress", "finished", "failed"]
+Skipped = Literal["stored", "failed", "busy"]
+"""Why a job is skipped: it has a result, it failed and is not retried, or another process is training it."""
+
+
+class EventDetails(TypedDict, total=False):
+    """The fields of an event that depend on its kind."""
+
+    reason: Skipped  # of ``skipped``
+    slot: int  # of every kind but ``skipped``
+    progress: dict[str, Any]  # of ``progress``: what the training loop reported
+    record: Record  # of ``finished`` and ``failed``
+
+
+class Event(EventDetails):
+    """A step of a job in a sweep. A diverged run is ``finished``."""
+
+    event: EventKind
+    job: Job
+
+
 OnEvent = Callable[[Event], None]
 Groups = Sequence[Sequence[Job]]
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
@@ -51,7 +67,6 @@ HandIn = Callable[[str, Record, Files], None]
 """A function that gets the id, record and files of a job that ended before its group (see :class:`WorkerResult`).
 """
 LONGEST_REASON = 200  # characters of the last line of a stored error
-Executor = Callable[..., "Summary"]
 
 
 def ignore_event(event: Event) -> None:
@@ -85,7 +100,7 @@ class Policy:
     Unfinished jobs of a group then resume alone, with the same limit.
     """
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_counts(max_failures=self.max_failures)
         if self.time_limit is not None and not self.time_limit > 0:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
@@ -108,6 +123,7 @@ class Policy:
 
     @property
     def _limit(self) -> str:
+        assert self.time_limit is not None
         limit = f"{self.time_limit / 60:g} min" if self.time_limit % 60 == 0 else f"{self.time_limit:g} s"
         return f"the time limit of {limit}"
 
@@ -125,6 +141,14 @@ class Summary:
 
     def __add__(self, other: Summary) -> Summary:
         return Summary(**{name: value + vars(other)[name] for name, value in vars(self).items()})
+
+
+class Executor(Protocol):
+    """A function that trains jobs on some machines (see above)."""
+
+    def __call__(
+        self, groups: Groups, store: Store, train: Train, on_event: OnEvent = ..., policy: Policy = ...
+    ) -> Summary: ...
 
 
 @dataclass(eq=False)
@@ -171,7 +195,7 @@ class Execution:
                 return None
             return JobLock(job, work, lock.pop_all())
 
-    def skip(self, job: Job, reason: str | None) -> bool:
+    def skip(self, job: Job, reason: Skipped | None) -> bool:
         """Report and count the job as skipped if there is a reason. True if it is skipped."""
         if reason:
             count = "busy" if reason == "busy" else "skipped"
@@ -183,8 +207,8 @@ class Execution:
         setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
         self.report("failed" if record.status == "failed" else "finished", job, slot=slot, record=record)
 
-    def report(self, kind: str, job: Job, **more: Any) -> None:
-        self.on_event({"event": kind, "job": job, **more})
+    def report(self, kind: EventKind, job: Job, **details: Unpack[EventDetails]) -> None:
+        self.on_event({"event": kind, "job": job, **details})
 
 
 def check_counts(**counts: int | None) -> None:
@@ -303,8 +327,8 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
             is_of_job = len(group) == 1 and not (len(jobs) > 1 and _leaves_unsound(problem))
             return [Record("failed", error=text)] if is_of_job else [], text
         if len(records) != len(group):
-            problem = f"train gave {len(records)} records for {len(group)} jobs"
-            records = [Record("failed", error=problem)] * len(group)
+            fault = f"train gave {len(records)} records for {len(group)} jobs"
+            records = [Record("failed", error=fault)] * len(group)
         return records, ""
 
     with ExitStack() as stack:
@@ -389,7 +413,8 @@ def work_remotely(
 
 def now_and_then(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
     """Return a ``send`` that calls ``pass_on`` with new progress by job id, at most once in ``seconds``."""
-    last, news = -math.inf, {}
+    last = -math.inf
+    news: dict[str, dict[str, Any]] = {}
 
     def send(job_id: str, progress: dict[str, Any]) -> None:
         nonlocal last, news

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import resource
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -27,6 +28,7 @@ from madbench.errors import StoreError
 from madbench.execute.base import (
     Assignment,
     Execution,
+    Files,
     Groups,
     JobLock,
     Listener,
@@ -53,7 +55,7 @@ class Task:
     """A group of jobs that the driver has claimed and hands to a backend, for one worker."""
 
     claims: list[JobLock]  # locks of the jobs that are not stored yet
-    assignment: Assignment | None = None  # the worker's assignment at the last attempt
+    given: Assignment | None = None  # the worker's assignment at the last attempt
     attempt: int = 1
     slot: int | None = None  # number for the screen, set once it trains
     due: float = math.inf  # time of cancellation, on the monotonic clock
@@ -64,10 +66,18 @@ class Task:
     @property
     def jobs(self) -> Sequence[Job]:
         """The jobs that the worker was given."""
-        return self.assignment.jobs if self.assignment else [claim.job for claim in self.claims]
+        return self.given.jobs if self.given else [claim.job for claim in self.claims]
+
+    @property
+    def assignment(self) -> Assignment:
+        """The assignment of a task that the driver has submitted."""
+        assert self.given is not None
+        return self.given
 
 
 Kind = Literal["note", "starting", "started", "waiting", "progress", "record", "done", "failed", "lost", "late"]
+Told = tuple[Kind, Any]
+"""A kind of message and its value."""
 Message = tuple[Task, Kind, Any]
 """A message of a backend: the task, the kind and a value.
 
@@ -82,7 +92,7 @@ machine. ``late``, sent by the driver itself, means that a worker has not begun 
 """
 
 
-class Backend:
+class Backend(ABC):
     """The base class of backends, which start workers. A lost task is submitted again, at most ``ATTEMPTS`` times."""
 
     shares_folder = True  # True if workers see the results folder at the same path
@@ -92,9 +102,11 @@ class Backend:
         """The number of tasks that the backend takes now: tasks that can run, and some that wait."""
         return self.slots
 
+    @abstractmethod
     def submit(self, tasks: Sequence[Task]) -> None:
         """Start or queue tasks."""
 
+    @abstractmethod
     def poll(self, seconds: float) -> Iterator[Message]:
         """Yield new messages as soon as there are any. Yield nothing if none arrive within ``seconds``."""
 
@@ -102,6 +114,7 @@ class Backend:
         """Yield the last messages before the sweep ends early. Workers may get time to save their state."""
         return self.poll(0)
 
+    @abstractmethod
     def cancel(self, tasks: Iterable[Task]) -> None:
         """End tasks. They send no more messages."""
 
@@ -204,7 +217,7 @@ class _Driver(Execution):
             jobs, works = zip(*((claim.job, claim.work.absolute()) for claim in task.claims))
             folders = works if self.backend.shares_folder else None
             code = importable({job.label for job in jobs})
-            task.assignment = Assignment(jobs, self.train, self.policy, folders, code)
+            task.given = Assignment(jobs, self.train, self.policy, folders, code)
             task.is_training, task.due = False, math.inf
         if tasks:
             self.backend.submit(tasks)
@@ -255,12 +268,13 @@ class _Driver(Execution):
 
     def take_records(self, task: Task, kind: Kind, value: Any) -> list[JobLock]:
         """Keep the arrived records of jobs that are not stored yet, and return these jobs."""
-        arrived = {}
+        arrived: dict[str, tuple[Record, Files]] = {}
         if kind == "record":
             job_id, record, files = value
             arrived[job_id] = record, files
         elif kind == "done":
-            arrived = {job.id: result for job, *result in zip(task.jobs, value.records, value.files) if result[0]}
+            ended = zip(task.jobs, value.records, value.files)
+            arrived = {job.id: (record, files) for job, record, files in ended if record}
         claims = [claim for claim in task.claims if claim.job.id in arrived]
         for claim in claims:
             claim.result = arrived[claim.job.id]
@@ -268,8 +282,9 @@ class _Driver(Execution):
 
     def end(self, task: Task, claim: JobLock) -> None:
         """Store and report the result of a job."""
-        self.store_result(task, claim)
-        self.finish(claim.job, claim.result[0], task.slot)
+        record = self.store_result(task, claim)
+        assert task.slot is not None  # set at its first message
+        self.finish(claim.job, record, task.slot)
 
     def fail(self, task: Task, error: str, has_begun: bool = True) -> None:
         """End a task whose worker stopped. A single job has failed. The jobs of a group are trained one by one instead.
@@ -292,8 +307,9 @@ class _Driver(Execution):
                 with suppress(StoreError):
                     self.store_result(task, claim)
 
-    def store_result(self, task: Task, claim: JobLock) -> None:
-        """Store the record of a job with the files of its run, and release the job."""
+    def store_result(self, task: Task, claim: JobLock) -> Record:
+        """Store the record of a job with the files of its run, release the job, and return the record."""
+        assert claim.result is not None
         record, files = claim.result
         for name, content in files.items():
             path = claim.work / KEEP / name
@@ -305,6 +321,7 @@ class _Driver(Execution):
         if not task.claims:
             task.drop_results()
         claim.close()
+        return record
 
     def release(self, task: Task) -> None:
         """Release the jobs of a task for other processes."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from multiprocessing import connection, resource_tracker
-from typing import Any
+from typing import Any, Literal
 
 from madbench.errors import TrainingError
 from madbench.execute.base import (
@@ -24,7 +24,7 @@ from madbench.execute.base import (
     work,
     worker_environment,
 )
-from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
+from madbench.execute.driver import ATTEMPTS, Backend, Kind, Message, Task, drive
 from madbench.execute.main_module import SAFE_PATH, check_can_start, without_main
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
@@ -93,6 +93,7 @@ class LocalBackend(Backend):
         readable = connection.wait([worker.pipe for worker in self.workers], seconds)
         for worker in [worker for worker in self.workers if worker.pipe in readable]:
             task, (kind, value) = worker.task, worker.receive()
+            assert task is not None  # idle workers have ended above
             if kind == "ready":
                 worker.is_ready = True
                 worker.send(task.assignment)
@@ -160,7 +161,7 @@ class WorkerProcess:
         with suppress(OSError):  # a dead process is noticed at the next read
             self.pipe.send(assignment)
 
-    def receive(self) -> tuple[str, Any]:
+    def receive(self) -> tuple[Kind | Literal["ready", "ended"], Any]:
         """The next message, or ``ended`` once the process is gone and all messages were read."""
         try:
             return self.pipe.recv()
@@ -176,6 +177,7 @@ class WorkerProcess:
         self.process.kill()
         self.process.join()
         code = self.process.exitcode
+        assert code is not None
         self.process.close()
         self.pipe.close()
         if code >= 0:
@@ -192,7 +194,8 @@ def _serve(pipe: connection.Connection) -> None:
     """
 
     def end_with_parent() -> None:
-        multiprocessing.parent_process().join()
+        if parent := multiprocessing.parent_process():
+            parent.join()
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -26,7 +26,7 @@ from madbench.execute.base import (
     work_remotely,
     worker_environment,
 )
-from madbench.execute.driver import Backend, Message, Task, drive
+from madbench.execute.driver import Backend, Message, Task, Told, drive
 from madbench.jobs import Record
 from madbench.store.runs import Store
 
@@ -67,12 +67,16 @@ def ray_executor(
     check_counts(cpus_per_job=cpus_per_job, slots=slots)
     if gpus_per_job < 0 or (gpus_per_job > 1 and gpus_per_job != int(gpus_per_job)):
         raise ConfigError(f"gpus_per_job must be a fraction of 1 or a whole number, got {gpus_per_job:g}")
-    reserved = {"cpus": cpus_per_job, "gpus": gpus_per_job, "slots": slots, "shared": shared}
-    return functools.partial(drive, connect=functools.partial(_connect, address=address, **reserved))
+    connect = functools.partial(
+        _connect, address=address, cpus=cpus_per_job, gpus=gpus_per_job, slots=slots, shared=shared
+    )
+    return functools.partial(drive, connect=connect)
 
 
 @contextmanager
-def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[RayBackend]:
+def _connect(
+    store: Store, *, address: str | None, cpus: int, gpus: float, slots: int | None, shared: bool
+) -> Iterator[RayBackend]:
     """Connect to a cluster. An existing connection of the process is used and kept."""
     import ray
 
@@ -80,7 +84,7 @@ def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[
         if address is not None:
             problem = f"address {address!r} has no effect: this process is connected to Ray already"
             raise ConfigError(f"{problem}; ray.shutdown() first")
-        yield RayBackend(**reserved)
+        yield RayBackend(cpus, gpus, slots, shared)
         return
     try:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
@@ -92,7 +96,7 @@ def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[
         hint = "a cluster that asks for a token needs RAY_AUTH_MODE=token here too"
         raise ConfigError(f"{where} cannot be reached: {' '.join(str(error).split())}; {hint}") from error
     try:
-        yield RayBackend(**reserved)
+        yield RayBackend(cpus, gpus, slots, shared)
     finally:
         ray.shutdown()
 
@@ -151,19 +155,21 @@ class RayBackend(Backend):
             return
         for timeout in (seconds, 0):  # wait for the first end, then take all ended tasks
             done, _ = ray.wait(list(self.tasks), num_returns=1 if timeout else len(self.tasks), timeout=timeout)
-        news, records = {}, []
+        news: dict[str, dict[str, Any]] = {}
+        records: list[tuple[str, Record, Files]] = []
         with suppress(ray.exceptions.RayError):  # without the board, a sweep only shows less and stores later
             news, records = ray.get(self.board.take.remote(), timeout=5)
         tasks = {job.id: task for task in self.tasks.values() for job in task.jobs}
         for job_id, progress in news.items():
             if job_id in tasks:
-                yield tasks[job_id], *(("progress", (job_id, progress)) if progress else ("started", None))
+                task = tasks[job_id]
+                yield (task, "progress", (job_id, progress)) if progress else (task, "started", None)
         for record in records:
             if record[0] in tasks:
                 yield tasks[record[0]], "record", record
         for reference in done:
-            result = _result(reference)
-            yield self.tasks.pop(reference), *result
+            kind, value = _result(reference)
+            yield self.tasks.pop(reference), kind, value
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         import ray
@@ -181,7 +187,7 @@ class _Board:
     group.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.news: dict[str, dict[str, Any]] = {}
         self.records: list[tuple[str, Record, Files]] = []
 
@@ -207,7 +213,7 @@ def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> WorkerRes
     return work_remotely(packed, now_and_then(REPORT_SECONDS, board.add_news.remote), needs_gpu, hand_in)
 
 
-def _result(reference: Any) -> tuple[str, Any]:
+def _result(reference: Any) -> Told:
     """The last message about an ended task."""
     import ray
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from madbench.errors import StoreError
 from madbench.execute.base import WorkerResult
-from madbench.execute.driver import Task
+from madbench.execute.driver import Task, Told
 from madbench.execute.slurm_folder import SlurmFolder, read_object, slurm_folders, training_of
 from madbench.jobs import Job
 
@@ -54,7 +54,7 @@ class SlurmJob:
         with suppress(OSError):
             self.folder.path.chmod(self.folder.path.stat().st_mode)
 
-    def how_it_ended(self, jobs: list[Job]) -> tuple[str, Any]:
+    def how_it_ended(self, jobs: Sequence[Job]) -> Told:
         """The last message about an ended Slurm job that trained these jobs of a sweep."""
         deadline = time.monotonic() + OUTCOME_SECONDS
         while not self.folder.outcome.exists() and time.monotonic() < deadline:

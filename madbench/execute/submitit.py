@@ -40,6 +40,7 @@ from madbench.store.runs import Store
 
 FOLDER = "slurm"  # folder in the results folder
 NAME = "madbench"  # name of a Slurm job
+SLOTS = 64  # Slurm jobs at a time
 SUBMIT_SECONDS = 120.0  # longest time of sbatch
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds between a refused submission and the next try
 ASK_SECONDS = 60.0  # interval of state queries; results are seen at once, dead jobs only by a query
@@ -53,9 +54,9 @@ def slurm_executor(
     partition: str | None = None,
     minutes: int = 60,
     cpus_per_job: int = 1,
-    gpus_per_job: int = 0,
+    gpus_per_job: float = 0,
     memory_gb: float | None = None,
-    slots: int = 64,
+    slots: int = SLOTS,
     extra: Mapping[str, Any] = {},
 ) -> Executor:
     """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Slurm jobs.
@@ -184,8 +185,9 @@ class SlurmBackend(Backend):
             self.folder.mkdir(exist_ok=True)
         script = self.script([digest(call) for call in calls])
         try:
-            given = {"input": script, "capture_output": True, "text": True, "timeout": SUBMIT_SECONDS}
-            said = subprocess.run(["sbatch"], check=True, **given).stdout
+            said = subprocess.run(
+                ["sbatch"], check=True, input=script, capture_output=True, text=True, timeout=SUBMIT_SECONDS
+            ).stdout
         except (OSError, subprocess.SubprocessError) as error:
             reason = getattr(error, "stderr", None) or error
             raise TrainingError(f"sbatch does not accept the jobs: {' '.join(str(reason).split())}") from error

@@ -21,7 +21,12 @@ _HEADLINES = ("accuracy", "loss_l5", "mse")
 
 def flatten(event: Event) -> dict[str, Any]:
     """An executor's event as a flat mapping. It has only the status, the reason and the main metrics of a record."""
-    line = {"event": event["event"], "slot": event.get("slot"), "job": event["job"].id, "reason": event.get("reason")}
+    line: dict[str, Any] = {
+        "event": event["event"],
+        "slot": event.get("slot"),
+        "job": event["job"].id,
+        "reason": event.get("reason"),
+    }
     line |= event.get("progress", {})
     if record := event.get("record"):
         line |= {"status": record.status, **{name: record.metrics.get(name) for name in _HEADLINES}}
@@ -48,7 +53,7 @@ def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyTyp
     groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
     for job in jobs:
         groups[names.get(job.id, job.label), job.task, job.seed].append(job)
-    texts = {}
+    texts: dict[str, str] = {}
     for alike in groups.values():
         settings = [_settings(job) for job in alike] if len(alike) > 1 else []
         words: list[list[str]] = [[] for _ in alike]
@@ -97,7 +102,7 @@ class Running:
     @property
     def seconds_left(self) -> float:
         """Seconds until the job ends, at its speed so far; 0 if that is not known yet."""
-        if self.done_here <= 0:
+        if self.first is None or self.done_here <= 0:
             return 0.0
         return (1 - self.fraction) * (self.line["seconds"] - self.first[1]) / self.done_here
 
@@ -175,7 +180,7 @@ class SweepState:
     def _tokens(self) -> tuple[float, float]:
         """The number of remaining tokens, and of tokens trained in this sweep."""
         running = [(self.weights[job], self.running[job]) for job in self.open.intersection(self.running)]
-        left = sum(map(self.weights.get, self.open)) - sum(weight * run.fraction for weight, run in running)
+        left = sum(self.weights[job] for job in self.open) - sum(weight * run.fraction for weight, run in running)
         return left, self._done_here + sum(weight * run.done_here for weight, run in running)
 
     def jobs_per_minute(self) -> float | None:

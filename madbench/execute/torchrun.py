@@ -11,7 +11,7 @@ from typing import Any
 
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, failure_text, ignore_event
-from madbench.jobs import Job, Record, StopTraining
+from madbench.jobs import Job, Record, Report, StopTraining
 from madbench.store.runs import Store
 from madbench.training.distributed import agree, from_first, is_first, process_group
 
@@ -68,7 +68,7 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
         execution.report("started", job, slot=0)
         failure = None
         try:
-            [record] = train([job], [work], report)
+            [record] = train([job], [work], Report(report, ended=lambda job, record: None))  # it has no rest of a group
         except StoreError:
             raise
         except Exception as error:

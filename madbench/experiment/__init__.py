@@ -22,7 +22,7 @@ from madbench.experiment.notes import (
     notes_on_rates,
     notes_on_schedules,
 )
-from madbench.experiment.plan import Experiment
+from madbench.experiment.plan import Experiment, RunOptions
 from madbench.grid import prefix_errors
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.rows import Grid, SuiteRow
@@ -47,7 +47,7 @@ from madbench.suites.protocol import Protocol
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
-__all__ = ["Experiment", "PlannedRow", "Protocol", "labels_of_tasks", "prepare"]
+__all__ = ["Experiment", "PlannedRow", "Protocol", "RunOptions", "labels_of_tasks", "prepare"]
 
 PlannedRow = SuiteRow
 """The earlier name of :class:`madbench.rows.SuiteRow`, for packages of papers that use it."""

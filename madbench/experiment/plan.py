@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Listener, OnEvent, Policy, Summary, ignore_event
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
     from madbench.training.measured import Compile
 
 SPEEDS = "speed"  # folder in the results for measurements of this machine
+
+
+class RunOptions(TypedDict, total=False):
+    """The arguments of :meth:`Experiment.execute` that say where and how jobs run."""
+
+    slots: int | None
+    executor: Executor | None
+    devices: Sequence[str] | None
+    micro_batch: int | None
+    compile: Compile
+    keep_weights: bool
+    group: int | None
+    cuda_graph: bool
+    threads: int | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,6 +145,7 @@ class Experiment(TableRows):
         from madbench.execute.main_module import check_is_not_imported
         from madbench.execute.slots import choose_threads, plan_batches
         from madbench.execute.torchrun import train_distributed
+        from madbench.text.corpus import Corpus
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
         from madbench.training.measured import has_compiler
@@ -163,7 +178,8 @@ class Experiment(TableRows):
         if not cuda_graph and self.device == "cpu":
             raise ConfigError("--no-cuda-graph has no effect with --device cpu")
         store = Store.open(self.results) if is_first() else Store(self.results)
-        corpora = {corpus.digest: corpus.absolute() for row in self.rows if (corpus := row.protocol.corpus)}
+        opened = (row.protocol.corpus for row in self.rows)
+        corpora = {corpus.digest: corpus.absolute() for corpus in opened if isinstance(corpus, Corpus)}
         training = functools.partial(
             train,
             device=self.device,

@@ -87,7 +87,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     @staticmethod
     def _load_pretrained_model(
         model: MadbenchForCausalLM,
-        state_dict: dict | None,
+        state_dict: dict[str, torch.Tensor] | None,
         checkpoint_files: list[str] | None,
         *args: Any,
         **kwargs: Any,
@@ -98,7 +98,9 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         model.config.digests = None  # digests belong to the folder; the open model may change
         return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, *args, **kwargs)
 
-    def save_pretrained(self, save_directory: Any, *args: Any, state_dict: dict | None = None, **kwargs: Any) -> None:
+    def save_pretrained(
+        self, save_directory: Any, *args: Any, state_dict: dict[str, torch.Tensor] | None = None, **kwargs: Any
+    ) -> None:
         """Save as transformers does, with digests of the saved job and weights.
 
         A quantized model is saved without digests.
@@ -215,7 +217,9 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
             inputs |= {"input_ids": input_ids[:, -1:], "decoded": decoded}
         return inputs
 
-    def _update_model_kwargs_for_generation(self, outputs: CausalOutput, model_kwargs: dict, **kwargs: Any) -> dict:
+    def _update_model_kwargs_for_generation(
+        self, outputs: CausalOutput, model_kwargs: dict[str, Any], **kwargs: Any
+    ) -> dict[str, Any]:
         model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, **kwargs)
         return model_kwargs | {"decoded": outputs.get("decoded")}
 

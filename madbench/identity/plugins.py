@@ -52,9 +52,10 @@ def _package(point: EntryPoint) -> tuple[Path, Path | None]:
     """The file of the outermost package or module of an entry point, and its folder if it is a package."""
     parts = point.module.split(".")
     modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
-    spec = next(spec for spec in modules if spec and spec.origin)  # a namespace package has no file
-    origin = Path(spec.origin).resolve()
-    return origin, origin.parent if spec.submodule_search_locations else None
+    found = ((spec.origin, spec.submodule_search_locations) for spec in modules if spec)
+    file, is_package = next((file, is_package) for file, is_package in found if file)  # a namespace package has no file
+    origin = Path(file).resolve()
+    return origin, origin.parent if is_package else None
 
 
 def _counts(path: Path, package: Path) -> bool:

@@ -248,11 +248,11 @@ class Reach:
             if tops & _DYNAMIC_MODULES:
                 self.is_dynamic = True
                 self._whole(reached)
-        for node in ast.walk(statement.node):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in _SUBCLASSES:
+        for part in ast.walk(statement.node):
+            if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)) and part.name in _SUBCLASSES:
                 self.is_registry = True
-            if isinstance(node, ast.keyword) and node.arg == "metaclass":
-                self.is_registry |= ast.unparse(node.value).rpartition(".")[2] not in _PLAIN_METACLASSES
+            if isinstance(part, ast.keyword) and part.arg == "metaclass":
+                self.is_registry |= ast.unparse(part.value).rpartition(".")[2] not in _PLAIN_METACLASSES
 
     def _through_import(self, reached: Reached, node: ast.Import | ast.ImportFrom, chain: Chain, is_lazy: bool) -> None:
         for alias in node.names:
@@ -306,7 +306,7 @@ def _file_of_module(name: str) -> str:
 
 def _found(name: str) -> str:
     """The file that an import of this name would load, found without importing anything."""
-    parts, path = name.split("."), None
+    parts, path, spec = name.split("."), None, None
     for end in range(1, len(parts) + 1):
         try:
             spec = importlib.machinery.PathFinder.find_spec(".".join(parts[:end]), path)
@@ -315,7 +315,8 @@ def _found(name: str) -> str:
         if spec is None:
             return ""
         path = spec.submodule_search_locations
-    return os.path.realpath(spec.origin) if spec.origin and spec.origin.endswith(".py") else ""
+    origin = spec.origin if spec else None
+    return os.path.realpath(origin) if origin and origin.endswith(".py") else ""
 
 
 def _is_namespace(name: str) -> bool:

@@ -56,7 +56,7 @@ def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
     for each in ast.walk(copied):
         body = getattr(each, "body", None)
         if isinstance(body, list) and not keeps_docs:
-            each.body = [child for child in body if not _is_text(child)] or [ast.Pass()]
+            body[:] = [child for child in body if not _is_text(child)] or [ast.Pass()]
     return copied
 
 
@@ -71,7 +71,7 @@ def _joined(parts: list[ast.expr]) -> list[ast.expr]:
     for part in parts:
         last = joined[-1] if joined else None
         if isinstance(part, ast.Constant) and isinstance(last, ast.Constant):
-            joined[-1] = ast.Constant(f"{last.value}{part.value}")
+            joined[-1] = ast.Constant(f"{last.value!s}{part.value!s}")
         else:
             joined.append(part)
     return joined
@@ -196,7 +196,7 @@ def _statements(body: Iterable[ast.stmt], folders: tuple[Path, ...]) -> Iterator
     for node in nodes:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
-                single = ast.Import([alias])
+                single: ast.Import | ast.ImportFrom = ast.Import([alias])
                 if isinstance(node, ast.ImportFrom):
                     single = ast.ImportFrom(node.module, [alias], node.level)
                 yield Statement(ast.copy_location(single, node), frozenset(_bound(single)), False)
@@ -322,8 +322,8 @@ def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes that run when the file is imported, without the bodies of functions."""
     yield node
-    bodies = node.body if isinstance(node, _FUNCTION) else ()
-    bodies = bodies if isinstance(bodies, list) else [bodies]
+    body = node.body if isinstance(node, _FUNCTION) else []
+    bodies: list[ast.AST] = [*body] if isinstance(body, list) else [body]
     for child in ast.iter_child_nodes(node):
         if child not in bodies:
             yield from _run_at_import(child)

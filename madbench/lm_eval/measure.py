@@ -136,13 +136,13 @@ def measurements_of(results: Mapping[str, Any], model: HarnessModel, asked: Aske
         if not values or name in summed:
             continue
         members = [task for task in _members(name, groups) if task not in groups] or [name]
-        settings = {"task": name, "shots": _shots(name, members, results)}
+        settings: dict[str, Any] = {"task": name, "shots": _shots(name, members, results)}
         if asked.limit is not None:
             settings["limit"] = asked.limit
         if model.max_length != model.job.model.seq_len:
             settings["seq_len"] = model.max_length
         counts = [results["n-samples"][task] for task in members]
-        details = {"device": device_name(model.device_name), "versions": versions(), "git": git_state()}
+        details: dict[str, Any] = {"device": device_name(model.device_name), "versions": versions(), "git": git_state()}
         details |= {"lm_eval": lm_eval.__version__, "precision": model.job.training.precision}
         details |= {"task_version": _version(members, results["versions"]), "seq_len": model.max_length}
         details["examples"] = sum(count["effective"] for count in counts)

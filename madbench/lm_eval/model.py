@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +22,7 @@ from madbench.mixers import label_traits
 from madbench.models.blocks import autocast
 from madbench.models.continuation import continuations
 from madbench.models.gpt import GPT, draw
-from madbench.models.likelihood import log_likelihoods
+from madbench.models.likelihood import Likelihood, log_likelihoods
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.training.checkpoints import tensors_digest
 from madbench.training.devices import git_state
@@ -138,10 +138,15 @@ class HarnessModel(TemplateLM):
 
     def _bar(self, total: int, what: str, is_hidden: bool) -> tqdm:
         """A progress bar on a terminal, also if stderr is redirected inside the process."""
-        is_hidden = is_hidden or None  # None: tqdm checks for a terminal
-        return tqdm(total=total, desc=f"{self.job.label}: {what}", disable=is_hidden, file=sys.__stderr__)
+        asks_terminal = None  # tqdm then shows the bar only on a terminal
+        return tqdm(
+            total=total,
+            desc=f"{self.job.label}: {what}",
+            disable=is_hidden or asks_terminal,
+            file=sys.__stderr__,
+        )
 
-    def _likelihoods(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterable:
+    def _likelihoods(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[tuple[int, Likelihood]]:
         return log_likelihoods(
             self.model,
             pairs,

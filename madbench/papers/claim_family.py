@@ -40,6 +40,7 @@ def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict
     item = request.item
     if not item.claims:
         return {}, {}, ""
+    assert request.paper.claims_file is not None  # checked when the paper is loaded
     claims, own, quantities = load_claims(request.paper.claims_file), _job_ids(results), _quantities(results)
     for words, selection in _selections(request, results):
         with suppress(MadbenchError):  # the suite is not stored, or the protocol is ambiguous
@@ -58,7 +59,8 @@ def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict
 def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
     from madbench.analysis.quantities import difference_text
 
-    verdicts, remarks = {}, {}
+    verdicts: dict[str, str] = {}
+    remarks: dict[str, str] = {}
     for row in rows:
         statement = f"{row.claim.title}, {row.quantity}"
         gain = f"{difference_text(row.ours, row.quantity)}. " if row.ours else ""
@@ -75,10 +77,18 @@ def _selections(request: Request, results: Results) -> Iterator[tuple[list[str],
 
     grid = results.grid
     yield [], Selection(results=request.results)
-    chosen = {"profile": grid.profile, "tasks": grid.tasks, "overrides": grid.overrides, "budget": grid.budget}
     words = [*(["-t", ",".join(grid.tasks)] if grid.tasks else []), "-p", grid.profile, *grid.overrides]
     words += [] if grid.budget == "strict" else ["--budget", grid.budget]
-    yield words, Selection(results=request.results, **chosen)
+    yield (
+        words,
+        Selection(
+            results=request.results,
+            profile=grid.profile,
+            tasks=grid.tasks,
+            overrides=grid.overrides,
+            budget=grid.budget,
+        ),
+    )
 
 
 def _job_ids(results: Results) -> set[str]:

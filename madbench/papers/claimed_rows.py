@@ -10,7 +10,7 @@ from madbench.analysis.claims import ClaimsFile
 from madbench.config import from_mapping, key_of, read_yaml
 from madbench.errors import ConfigError
 from madbench.papers.claim_family import judge
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of, row_of
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of, of_training, row_of
 from madbench.papers.table_measure import beside_published
 from madbench.rows import Grid
 from madbench.tasks import task_names
@@ -34,7 +34,8 @@ class ClaimedRows(PlainMeasure):
         return grid_of(request, dict.fromkeys(rows), request.tasks or request.item.tasks, tuple(axes))
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        table, (verdicts, remarks) = beside_published(request, [results]), judge(results, claims(request))
+        trained = of_training(results)
+        table, (verdicts, remarks) = beside_published(request, [trained]), judge(trained, claims(request))
         return Made([table], verdicts, {"cells": table.records()}, (), remarks)
 
 
@@ -47,7 +48,7 @@ def claims(request: Request) -> list[Claim]:
     path, tasks = request.paper.file(f"{request.item.id}.yaml"), request.tasks or request.item.tasks
     of_tasks, file = [], from_mapping(ClaimsFile, read_yaml(path), str(path))
     for claim in file.claims:
-        pairs = tuple(tuple(row_of(text).name for text in pair) for pair in claim.pairs)
+        pairs = tuple((row_of(one).name, row_of(other).name) for one, other in claim.pairs)
         named = claim.quantities or file.quantities or tasks
         quantities = tuple(name for name in named if name in tasks or name not in task_names())
         if quantities:

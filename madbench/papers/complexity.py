@@ -110,7 +110,7 @@ def measured(case: Case, device: str) -> dict[str, Any]:
     with torch.inference_mode():
         bytes_ = [peak_bytes(run, device) for run in passes.values()]
     made = {"row": case.row, "label": case.label, "path": case.path, "exponent": case.exponent}
-    slopes = {"time": times, "memory": bytes_, "flops": flops}
+    slopes: dict[str, Sequence[float]] = {"time": times, "memory": bytes_, "flops": flops}
     made |= {name: slope(case.lengths, values) for name, values in slopes.items()}
     return made | {"T": f"{case.lengths[0]}-{case.lengths[-1]}", "seconds": times, "bytes": bytes_}
 
@@ -126,10 +126,12 @@ def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: 
                 rounds = [[_own_seconds(run) for run in passes.values()] for _ in range(1 + REPEATS)]
             return [min(times) for times in zip(*rounds[1:])]
         timings = in_turns(passes, Limits(REPEATS), device)
+    seconds = []
     for length, timing in timings.items():
         if not isinstance(timing, Timing):
             raise TrainingError(f"{name} at {length} tokens: {timing}")
-    return [timing.low for timing in timings.values()]
+        seconds.append(timing.low)
+    return seconds
 
 
 @contextmanager

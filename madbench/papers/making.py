@@ -124,6 +124,12 @@ class Measure(Protocol):
         """The result of the item from the runs."""
 
 
+def of_training(results: Results | None) -> Results:
+    """The results of an item whose measure plans runs. It is decided only after they are trained."""
+    assert results is not None
+    return results
+
+
 class PlainMeasure:
     """A base class of measures that need no weights. By default it introduces the item's rule and trains nothing."""
 
@@ -149,7 +155,7 @@ def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, 
     return Grid(
         tuple(rows),
         profile=request.profile_name,
-        tasks=tasks,
+        tasks=None if tasks is None else tuple(tasks),
         overrides=request.overrides,
         axes=tuple(axes),
         seeds=seeds_of(request),

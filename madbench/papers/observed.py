@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import SwiGLU
 from madbench.suites import size_of, suite_of
 from madbench.suites.tokens import setting_of
+from madbench.suites.training import Schedule
 from madbench.tasks import IGNORE, generate
 from madbench.training import member
 
@@ -97,7 +99,7 @@ class Observed:
 
     def decay_end(self, job: Job) -> int:
         """The step at which the cosine ends, also if the run ends earlier."""
-        return suite_of(job).schedule(job).decay_end
+        return _schedule(job).decay_end
 
     def schedule(self, job: Job) -> str:
         """The shape of the schedule after its warm-up."""
@@ -196,7 +198,7 @@ class Observed:
         names.add(_recognised(lambda f: mixer.o(f(mixer.vo_gate(x))), mixer.read_out(read, x)))
         for mixing, strengths in ((mixer.mix1, p.s1), (mixer.mix2, p.s2)):
             flat = strengths.transpose(1, 2).flatten(-2)
-            names.add(_recognised(lambda f, mixing=mixing: f(mixing.gate(x)), flat))
+            names.add(_recognised(functools.partial(_gated, mixing.gate(x)), flat))
         return sorted(names)
 
     @torch.no_grad()
@@ -259,11 +261,22 @@ def _optimizer(job: Job) -> torch.optim.Optimizer:
     return member.make_optimizer(nn.Linear(1, 1), job.training, job.fidelity)
 
 
+def _gated(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+    return f(x)
+
+
+def _schedule(job: Job) -> Schedule:
+    """The schedule of the learning rate of a job. Suites of observed papers state it."""
+    schedule = suite_of(job).schedule(job)
+    assert schedule is not None
+    return schedule
+
+
 def _rate(job: Job) -> Callable[[int], float]:
     """The learning rate by step. The trial of the job is not opened, because that would load its data."""
     suite = suite_of(job)
     trial = suite.Trial.__new__(suite.Trial)
-    trial.job, trial.schedule, trial.steps = job, suite.schedule(job), size_of(job).steps
+    trial.job, trial.schedule, trial.steps = job, _schedule(job), size_of(job).steps
     return trial.learning_rate
 
 

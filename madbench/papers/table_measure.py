@@ -15,7 +15,7 @@ from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.budgets import COUNTINGS
 from madbench.papers.claim_family import judge_item
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of, plots, row_of
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of, of_training, plots, row_of
 from madbench.rows import Grid, Row
 
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ class TableMeasure(PlainMeasure):
         return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        parts = [results, *stored_under_other_budgets(results)]
-        table, (verdicts, remarks, command) = beside_published(request, parts), judge_item(request, results)
+        trained = of_training(results)
+        parts = [trained, *stored_under_other_budgets(trained)]
+        table, (verdicts, remarks, command) = beside_published(request, parts), judge_item(request, trained)
         heading = ""
         if verdicts and command:
             heading = f"Lines of the tests of all claims of the paper on all stored runs of the protocol: {command}"
-        return Made([table], verdicts, {"cells": table.records()}, plots(request, results), remarks, heading)
+        return Made([table], verdicts, {"cells": table.records()}, plots(request, trained), remarks, heading)
 
 
 def stored_under_other_budgets(results: Results) -> list[Results]:

@@ -6,18 +6,22 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from madbench.config import seed_list
-from madbench.jobs import Job, Record
+from madbench.jobs import Budget, Job, Record
 from madbench.labels import is_shown_as_stored
 from madbench.labels.budgets import budget_words
 from madbench.labels.names import display_name, with_typed_labels
 from madbench.rows import SuiteRow
+from madbench.suites.corpora import StoredCorpus
 from madbench.suites.protocol import OWN_PROFILE, Protocol
+
+if TYPE_CHECKING:
+    from madbench.text.corpus import Corpus
 
 _USUAL = {
     "--fidelity": "corrected",
-    "--budget": "strict",
     "--tokenizer": "gpt2",
     "--dtype": "uint16",
     "--results": "results",
@@ -51,7 +55,7 @@ def _words_without_effect(protocol: Protocol, labels: Sequence[str]) -> set[str]
 def protocol_words(row: SuiteRow, results: Path) -> list[str]:
     """The words for ``madbench run`` that select the protocol of ``row``, without its tasks."""
     protocol = row.protocol
-    name, overrides = protocol.profile_name, protocol.overrides
+    name, overrides = protocol.profile_name, list(protocol.overrides)
     if name == OWN_PROFILE:
         name = protocol.suite.default
         overrides = protocol.suite.Profile.load(name).changes(row.jobs[0])
@@ -73,21 +77,24 @@ def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path)
     """The changes of the profile ``name`` and the options of the protocol."""
     is_said = protocol.suite.Profile.load(name, list(changes)).precision == protocol.precision
     precision = [] if is_said else [f"precision={protocol.precision}"]
-    corpus = protocol.corpus
-    is_named = corpus is not None and corpus.folder and not corpus.name.startswith("stdlib-")
-    usual = protocol.suite.default
-    options = {"--profile": None if name == usual else name}
-    options |= {"--fidelity": protocol.fidelity, "--budget": protocol.budget}
-    options |= {"--corpus": str(corpus.folder), **corpus.options} if is_named else {}
-    options |= {"--results": str(results)}
-    return [*changes, *precision, *option_words(options)]
+    profile = None if name == protocol.suite.default else name
+    options = option_words({"--profile": profile, "--fidelity": protocol.fidelity}, protocol.budget)
+    data = option_words({**_corpus_options(protocol.corpus), "--results": str(results)})
+    return [*changes, *precision, *options, *data]
 
 
-def option_words(options: Mapping[str, str | None]) -> list[str]:
-    """The words for all options whose value is neither None nor the default."""
-    named = {option: value for option, value in options.items() if value is not None and value != _USUAL.get(option)}
-    pairs = (budget_words(value) if option == "--budget" else (option, value) for option, value in named.items())
-    return [word for pair in pairs for word in pair]
+def _corpus_options(corpus: Corpus | StoredCorpus | None) -> dict[str, str]:
+    """The options that name the corpus of stored runs. Empty for the default corpus."""
+    if not isinstance(corpus, StoredCorpus) or corpus.folder is None or corpus.name.startswith("stdlib-"):
+        return {}
+    return {"--corpus": str(corpus.folder), **corpus.options}
+
+
+def option_words(options: Mapping[str, str | None], budget: Budget | None = None) -> list[str]:
+    """The words for all options whose value is neither None nor the default, and then for the budget."""
+    named = ((option, value) for option, value in options.items() if value is not None and value != _USUAL.get(option))
+    words = [word for pair in named for word in pair]
+    return words if budget in (None, "strict") else [*words, *budget_words(budget)]
 
 
 @dataclass(frozen=True)

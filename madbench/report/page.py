@@ -152,7 +152,7 @@ def _reported_runs(results: Results, rows: Sequence[SuiteRow], records: Mapping[
         name for suite in results.suites_with_result for name in scoring_of(suite).counted_jobs(results.outcomes(suite))
     }
     changes = setting_changes([job for row in rows for job in row.jobs])
-    words: dict[tuple, list[str]] = {}
+    words: dict[tuple[Any, ...], list[str]] = {}
     runs = []
     for row in rows:
         for job in row.jobs:
@@ -225,14 +225,14 @@ def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], stor
             properties.append(("Tasks", ", ".join(map(title, protocol.tasks))))
             trainings = {run.job.training for run in runs if run.job.suite == suite.name}
             for field in ("learning_rate", "weight_decay"):
-                values = sorted({getattr(training, field, None) for training in trainings} - {None})
+                values = sorted({value for each in trainings if (value := getattr(each, field, None)) is not None})
                 name = f"{field}s".replace("_", " ").capitalize()
                 properties.append((name, ", ".join(f"{value:g}" for value in values)))
     properties.append(("Seeds", seed_list({run.job.seed for run in runs})))
     for heading, name in {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}.items():
-        recorded = [run.record.details.get(name) for run in runs if run.record]
-        recorded = [value for value in recorded if value is not None]  # no commit outside a checkout
-        times = Counter(map(_commit if name == "git" else _text, recorded))
+        details = [run.record.details for run in runs if run.record]
+        recorded = [own[name] for own in details if own.get(name) is not None]  # no commit outside a checkout
+        times = Counter(_commit(value) if name == "git" else _text(value) for value in recorded)
         texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
         properties.append((heading, "; ".join(texts) or "not recorded"))
     properties.append(("Runs ended", _dates(runs)))

@@ -60,7 +60,7 @@ class ReportedRun(NamedTuple):
 def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
     """The columns of ``runs`` by name, such as ``label``, ``metrics.accuracy`` or ``details.device``."""
     records = [run.record or Record("failed") for run in runs]
-    values = {"id": [run.job.id for run in runs]}
+    values: dict[str, list[Any]] = {"id": [run.job.id for run in runs]}
     values |= {name: [getattr(run.job, name) for run in runs] for name in Job.__dataclass_fields__}
     values |= {"status": [run.status for run in runs], "error": [record.error or None for record in records]}
     values |= {name: [getattr(run, name) for run in runs] for name in ("result", "counts", "words", "change")}

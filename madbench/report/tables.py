@@ -91,7 +91,7 @@ def result_page_table(table: ResultTable) -> PageTable:
     """The table of one suite."""
     (suite,) = table.suites
     keys, marks = table.sort_keys(), table.marks()
-    groups = []
+    groups: list[Group] = []
     for name in table.rows:
         sign = f" {SIGN}" if name in table.other_code else ""
         cells = [Cell(f"{name}{sign}", len(groups), page_link("runs", name))]
@@ -123,7 +123,7 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
     rows: list[Comparison] = table.rows
     quantities = in_order(row.quantity for row in rows)
     cells = {(row.label, row.quantity): row for row in rows}
-    groups = []
+    groups: list[Group] = []
     for label in dict.fromkeys(row.label for row in rows):
         line = [Cell(label, len(groups), page_link("runs", label))]
         for quantity in quantities:
@@ -148,7 +148,7 @@ def factor_page_table(table: AttributionTable) -> PageTable:
     """The table with one row per factor or interaction. The cells link to their labels."""
     values = {(row.name, row.quantity): row.estimate.estimate for row in table.rows}
     (corner, *headings), lines = table.text_rows()
-    groups = []
+    groups: list[Group] = []
     for name, *texts in lines:
         cells = [
             Cell(text, values.get((name, quantity)), page_link("effect", name, quantity)) if text else Cell("")
@@ -176,7 +176,7 @@ def cost_page_table(suite: Suite, table: Listing) -> PageTable:
     """The table of costs of one suite, with one row per label."""
     values = {(cell["label"], cell["task"]): cell["mean"] for cell in table.cells}
     names = list(dict.fromkeys(cell["task"] for cell in table.cells))
-    groups = []
+    groups: list[Group] = []
     for name, *texts in table.lines:
         cells = [Cell(text, values[name, column]) for column, text in zip(names, texts, strict=True)]
         groups.append(Group([[Cell(name, len(groups), page_link("runs", name)), *cells]], name))
@@ -191,7 +191,7 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     The numbers are taken from the records if they cannot be computed: if the code of a label must not be run or fails,
     or if a suite's jobs have no width and length.
     """
-    lengths: dict[tuple, list[int]] = {}
+    lengths: dict[tuple[str, int, str, int, int, int], list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
         label, d_model, _, length = _size(job)
         mixers = _mixers(job)
@@ -203,7 +203,7 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
         total, ratio = details.get("mixer_parameters"), details.get("budget_ratio")
         if total and ratio and not mixers and BUDGETS[job.budget].quantity == "parameters":
             lengths.setdefault((label, d_model, "", total, round(total / ratio), total), []).append(length)
-    groups = []
+    groups: list[Group] = []
     for (label, d_model, ranks, total, target, paper_total), seq_lens in lengths.items():
         size = f"d_model {d_model}" if d_model else ""
         if any(seq_lens):
@@ -253,7 +253,8 @@ class PageClaim(NamedTuple):
 
 def page_claims(table: FindingsTable) -> list[PageClaim]:
     """The claims of ``table``."""
-    rows, claims, headings = iter(table.rows), [], []
+    rows, headings = iter(table.rows), list[str]()
+    claims: list[PageClaim] = []
     for texts in table.text_rows()[1]:
         if not any(texts[1:]):
             headings.append(texts[0])

@@ -8,12 +8,12 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from madbench.errors import ConfigError, require
 from madbench.files import file_digest
 from madbench.text.documents import BadRowError, Source, first_line
-from madbench.text.formats import format_of, is_json_lines, json_array, problem_of
+from madbench.text.formats import Content, format_of, is_json_lines, json_array, problem_of
 
 _CHUNK = 1 << 20  # bytes per read
 _ROWS = 64  # parquet rows that are unpacked together
@@ -40,7 +40,7 @@ class File(Source):
         if self.format == "parquet":
             yield from self._parquet()
         else:
-            with open(self.path, "rb", _CHUNK) as file, self._unpacked(file) as content:
+            with io.BufferedReader(io.FileIO(self.path), _CHUNK) as file, self._unpacked(file) as content:
                 head = content.peek(_CHUNK)
                 if problem := problem_of(head):
                     raise ConfigError(f"{self.name}: {problem}")
@@ -57,13 +57,13 @@ class File(Source):
         self.position = self.size
 
     def _explained(self, error: Exception) -> ConfigError:
-        if getattr(error, "errno", None):  # an error of the disk, not of the compression
+        if isinstance(error, OSError) and error.errno:  # an error of the disk, not of the compression
             return ConfigError(f"{self.name}: cannot be read: {(error.strerror or str(error)).lower()}")
         reason = f"{first_line(error)}; fetch the file again or leave it out"
         unit = "row" if self.format == "parquet" else "line"
         return ConfigError(f"{self.name}: damaged after {unit} {self._number}: {reason}")
 
-    def _unpacked(self, file: IO[bytes]) -> IO[bytes]:
+    def _unpacked(self, file: io.BufferedReader[io.FileIO]) -> Content:
         if not self.packing:
             return file
         if self.size == 0:
@@ -73,7 +73,7 @@ class File(Source):
         pyarrow = require("pyarrow", f"{self.name}: zstd", "text")
         return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd"), _CHUNK)
 
-    def _text(self, content: IO[bytes]) -> str:
+    def _text(self, content: Content) -> str:
         """The whole file without its byte order mark."""
         encoded = content.read(self.limits.document + 1)
         self._check_size(len(encoded), "document", self.name)
@@ -84,7 +84,7 @@ class File(Source):
             hint = "convert it, or name the files to use instead of their folder"
             raise ConfigError(f"{self.name}: not UTF-8: {place}; {hint}") from None
 
-    def _json_lines(self, file: IO[bytes], content: IO[bytes]) -> Iterator[str | BadRowError]:
+    def _json_lines(self, file: io.BufferedReader[io.FileIO], content: Content) -> Iterator[str | BadRowError]:
         """Yield the text under ``key`` of one JSON object per line. Blank lines are skipped."""
         while line := content.readline(self.limits.line + 1):
             self._number += 1
@@ -95,14 +95,15 @@ class File(Source):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                is_json_error = isinstance(error, json.JSONDecodeError)
-                reason = f"{error.msg} at character {error.pos + 1}" if is_json_error else error
+                reason = str(error)
+                if isinstance(error, json.JSONDecodeError):
+                    reason = f"{error.msg} at character {error.pos + 1}"
                 forms = " (an array of objects, or one object per line)" if self.format == "json" else ""
                 yield BadRowError(f"{where}: not valid JSON{forms}: {reason}; correct the line or the file")
             else:
                 yield self._text_of_object(row, where)
 
-    def _json_array(self, file: IO[bytes], content: IO[bytes]) -> Iterator[str | BadRowError]:
+    def _json_array(self, file: io.BufferedReader[io.FileIO], content: Content) -> Iterator[str | BadRowError]:
         """Yield the text under ``key`` of the objects in a JSON array."""
         for line, row in json_array(content, self.limits.line, self.name):
             self._number, self.position = line, file.tell()
@@ -116,11 +117,12 @@ class File(Source):
     def _parquet(self) -> Iterator[str | BadRowError]:
         parquet = require("pyarrow.parquet", f"{self.name}: parquet", "text")
         reading = {"buffer_size": _CHUNK, "pre_buffer": False, "page_checksum_verification": True}
-        if self.key not in (names := parquet.read_schema(self.path).names):
+        key = self.key or ""
+        if key not in (names := parquet.read_schema(self.path).names):
             raise ConfigError(str(self._missing_key(names, self.name)))
         with parquet.ParquetFile(self.path, **reading) as table:
-            for batch in table.iter_batches(batch_size=_ROWS, columns=[self.key]):
+            for batch in table.iter_batches(batch_size=_ROWS, columns=[key]):
                 for text in batch.column(0):
                     self._number += 1
-                    yield self._text_in({self.key: text.as_py()}, f"{self.name}:row {self._number}")
+                    yield self._text_in({key: text.as_py()}, f"{self.name}:row {self._number}")
                 self.position = self.size * self._number // table.metadata.num_rows

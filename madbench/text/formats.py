@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import gzip
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from madbench.errors import ConfigError
 
 Format = Literal["text", "lines", "json", "parquet"]
 Packing = Literal["", ".gz", ".zst"]
+Content: TypeAlias = "io.BufferedReader[Any] | gzip.GzipFile"
 
 _FORMATS: dict[str, Format] = {
     ".jsonl": "lines",
@@ -60,12 +63,15 @@ _WIDE = {
 Latin letters."""
 
 
+_PACKINGS: dict[str, Packing] = {".gz": ".gz", ".zst": ".zst"}
+
+
 def format_of(path: Path, name: str) -> tuple[Format, Packing]:
     """The format and the packing of a file, from the ending of its name. Raises ``ConfigError`` if it cannot hold text.
 
     ``name`` is its name in the message.
     """
-    packing = path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
+    packing = _PACKINGS.get(path.suffix.lower(), "")
     inner = Path(path.stem) if packing else path
     ending = inner.suffix.lower()
     if ending in (".csv", ".tsv"):
@@ -94,8 +100,8 @@ def problem_of(head: bytes) -> str:
             return problem
     if len(head) - len(head.translate(None, _CONTROLS)) <= max(8, len(head) // 10):
         return ""
-    zeros = [head[place::4].count(0) * 4 > len(head) / 2 for place in range(4)]
-    if encoding := _WIDE.get(tuple(zeros)):
+    a, b, c, d = (head[place::4].count(0) * 4 > len(head) / 2 for place in range(4))
+    if encoding := _WIDE.get((a, b, c, d)):
         name = encoding[:6]
         return f"not text in UTF-8 but full of zeros; if it is {name}, convert it: iconv -f {encoding} -t UTF-8"
     return "not text but binary data; leave it out, or convert it"
@@ -112,7 +118,7 @@ def is_json_lines(head: bytes) -> bool:
         return False
 
 
-def json_array(stream: IO[bytes], limit: int, name: str) -> Iterator[tuple[int, Any]]:
+def json_array(stream: Content, limit: int, name: str) -> Iterator[tuple[int, Any]]:
     """Yield the elements of the JSON array in ``stream``, each with the line in which it begins. Reads lazily.
 
     Raises ``ConfigError``, with ``name`` and the line, if it is not an array or an element exceeds about ``limit``
@@ -157,7 +163,7 @@ def json_array(stream: IO[bytes], limit: int, name: str) -> Iterator[tuple[int, 
 class _Window:
     """A window on the text of a UTF-8 stream: the part read so far, from ``at`` on."""
 
-    def __init__(self, stream: IO[bytes]):
+    def __init__(self, stream: Content):
         self.text, self.at, self.is_last = "", 0, False
         self._stream, self._line, self._counted = (
             stream,
@@ -183,11 +189,15 @@ class _Window:
 
     def sign(self) -> str:
         """Move ``at`` to the next character that is not white space, and return the character. Empty at the end."""
-        self.at = _WHITE.match(self.text, self.at).end()
+        self._skip_white()
         while self.at == len(self.text) and not self.is_last:
             self.read_more()
-            self.at = _WHITE.match(self.text, self.at).end()
+            self._skip_white()
         return self.text[self.at : self.at + 1]
+
+    def _skip_white(self) -> None:
+        if white := _WHITE.match(self.text, self.at):
+            self.at = white.end()
 
     def parse(self) -> tuple[Any, int]:
         """The JSON value that begins at ``at``, and its end. Raises the errors of ``json``."""

@@ -12,10 +12,12 @@ import os
 import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from madbench._version import __version__
+from madbench.config import convert
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, file_digest, remove, sync_folder
 from madbench.text.corpus import PARTIAL
@@ -34,6 +36,7 @@ from madbench.text.manifest import (
 from madbench.text.tokenizers import Tokenizer
 
 PROGRESS = "progress.json"
+IdType = Literal["uint8", "uint16", "uint32", "uint64"]
 
 Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
 """By split: the ids of a batch in the tokenizer's dtype, and the counts that they add."""
@@ -54,7 +57,7 @@ class SplitRule:
         """The text of a non-empty document, by split. No part is empty."""
         if self.by_tail:
             cut = len(text) - round(len(text) * self.validation)
-            return [(split, part) for split, part in (("train", text[:cut]), ("val", text[cut:])) if part]
+            return [(split, part) for split, part in zip(SPLITS, (text[:cut], text[cut:])) if part]
         digest = hashlib.sha256(text.encode()).digest()
         return [("val" if int.from_bytes(digest[:8], "big") < self.validation * 2**64 else "train", text)]
 
@@ -62,6 +65,13 @@ class SplitRule:
         if self.by_tail:
             return f"val has the last {100 * self.validation:g}% of every document, by characters"
         return f"val has the documents whose sha256, as a fraction of its range, is below {self.validation:g}"
+
+
+def add_counts(one: SplitInfo, other: SplitInfo) -> SplitInfo:
+    """The counts of two parts of a split together. They are known, because madbench makes both parts."""
+    assert one.bytes is not None and one.documents is not None
+    assert other.bytes is not None and other.documents is not None
+    return SplitInfo(one.tokens + other.tokens, one.bytes + other.bytes, one.documents + other.documents)
 
 
 @dataclass(frozen=True)
@@ -89,14 +99,13 @@ class State:
 
         If that fails (full disk), the old state is still valid.
         """
-        splits = {}
+        splits: dict[str, SplitInfo] = {}
         for split, (ids, added) in encoded.items():
             path, before = folder / PARTIAL / f"{split}.bin", self.manifest.splits[split]
             with explain_os_errors(path, ids.nbytes), open(path, "r+b") as file:
                 file.seek(self.bytes_of(split))
                 file.write(ids.tobytes())
-            counts = (before.tokens + added.tokens, before.bytes + added.bytes, before.documents + added.documents)
-            splits[split] = SplitInfo(*counts)
+            splits[split] = add_counts(before, added)
         manifest = replace(self.boundary, splits=splits, sources=(*self.boundary.sources, batch.source))
         return State(manifest, manifest if batch.is_last else self.boundary)
 
@@ -118,7 +127,7 @@ class State:
             for split, info in self.manifest.splits.items():
                 if not info.tokens:
                     remove(folder / PARTIAL)
-                    documents = sum(info.documents for info in self.manifest.splits.values())
+                    documents = sum(info.documents or 0 for info in self.manifest.splits.values())
                     skipped = sum(source.skipped for source in self.manifest.sources)
                     beside = f" beside {skipped} rows without a text" if skipped else ""
                     raise ConfigError(
@@ -138,10 +147,9 @@ def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, n
         for split in SPLITS:
             (folder / PARTIAL / f"{split}.bin").touch()
     tokenizer.save(folder / PARTIAL)
-    splits = dict.fromkeys(SPLITS, SplitInfo())
-    manifest = Manifest(
-        recipe, TokenizerInfo.from_tokenizer(tokenizer), tokenizer.dtype.name, str(rule), splits, notes=notes
-    )
+    splits: dict[str, SplitInfo] = {split: SplitInfo() for split in SPLITS}
+    dtype = convert(tokenizer.dtype.name, IdType, "the tokenizer")
+    manifest = Manifest(recipe, TokenizerInfo.from_tokenizer(tokenizer), dtype, str(rule), splits, notes=notes)
     return State(manifest, manifest)
 
 

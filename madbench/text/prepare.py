@@ -8,7 +8,7 @@ import os
 import platform
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -89,9 +89,12 @@ def prepare(
     if not 0 < validation < 1:
         raise ConfigError(f"validation {validation:g}: expected a share above 0 and below 1, such as {VALIDATION}")
     sources = find_sources(words, text_key, limits, skip_bad)
-    chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
-    identity = f"{chosen.spec} {chosen.digest}" if tokenizer.endswith(".json") else tokenizer
-    if folder_of(tokenizer):  # independent of its location
+    vocab_size = trained_size(tokenizer)
+    chosen = None if vocab_size else load_tokenizer(tokenizer)
+    identity = tokenizer
+    if chosen and tokenizer.endswith(".json"):
+        identity = f"{chosen.spec} {chosen.digest}"
+    if chosen and folder_of(tokenizer):  # independent of its location
         identity = f"{PREFIX}{chosen.digest}"
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
 
@@ -118,7 +121,8 @@ def prepare(
         if state is None:
             notes = (chosen.note,) if chosen and chosen.note else ()
             if chosen is None:
-                chosen = train_bpe(_sample(sources, rule, on_progress), trained_size(tokenizer))
+                assert vocab_size is not None
+                chosen = train_bpe(_sample(sources, rule, on_progress), vocab_size)
                 trained_on = f"the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
                 notes = (f"the tokenizer was trained on {trained_on}",)
             state = begin(folder, recipe, rule, chosen, notes)
@@ -227,7 +231,7 @@ def _pass_over(
                 done += current.size if batch.is_last else 0
                 within = 0 if batch.is_last else current.position
                 tokens = sum(split.tokens for split in state.manifest.splits.values())
-                if sum(split.bytes for split in state.manifest.splits.values()) > most:
+                if sum(split.bytes or 0 for split in state.manifest.splits.values()) > most:
                     raise StoreError(f"{folder}: more than {most / 1e6:g} MB of text; --max-total MB allows more")
                 on_progress(Progress("tokenizing", done + within, total, tokens))
                 if time.monotonic() - saved > SAVE_SECONDS:
@@ -260,7 +264,9 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
         done = 0
 
 
-def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:
+def _encode_all(
+    batches: Iterable[Batch], encoder: Encoder, workers: int
+) -> Generator[tuple[Batch, Encoded], None, None]:
     """Every batch with its ids, in order. A BPE encodes without holding Python's lock."""
     waiting: deque[tuple[Batch, Future[Encoded]]] = deque()
     with ThreadPoolExecutor(workers) as pool:

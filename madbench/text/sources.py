@@ -106,7 +106,7 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
         near = difflib.get_close_matches(word, [*siblings, STDLIB], n=1)
         forms = near or ["a file", "a folder", f"{HUB}NAME", STDLIB]
         raise ConfigError(f"source {word!r}: no such file or folder{did_you_mean(word, forms)}")
-    sources = [File(path, text_key) for path in _files_below(Path(word))]
+    sources: list[Source] = [File(path, text_key) for path in _files_below(Path(word))]
     if not sources:
         raise ConfigError(f"source {word!r}: the folder holds no file")
     return sources
@@ -117,7 +117,7 @@ def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
     paths = []
 
     def refuse(error: OSError) -> None:
-        raise ConfigError(f"{error.filename}: cannot be read: {error.strerror.lower()}") from error
+        raise ConfigError(f"{error.filename}: cannot be read: {(error.strerror or str(error)).lower()}") from error
 
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in without]

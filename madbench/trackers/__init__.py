@@ -9,6 +9,7 @@ store stays authoritative: a tracker that fails is left out of the rest of the s
 from __future__ import annotations
 
 import contextvars
+import functools
 import io
 import json
 import math
@@ -112,12 +113,19 @@ class WandbTracker:
     def begin(self, job: Job) -> Any:
         self.folder.mkdir(parents=True, exist_ok=True)  # wandb replaces a missing folder by another
         names = {"name": self.naming.title(job), "group": job.label, "job_type": job.task}
-        names["config"] = self.naming.settings(job)
         project = self.naming.project or os.environ.get("WANDB_PROJECT", PROJECT)
         places = {"project": project, "dir": str(self.folder)}
         quiet = self.wandb.Settings(silent=True, console="off")
         # A resumed job continues its run, and several jobs train at a time.
-        run = self.wandb.init(**names, **places, id=job.id, resume="allow", reinit="create_new", settings=quiet)
+        run = self.wandb.init(
+            **names,
+            **places,
+            config=self.naming.settings(job),
+            id=job.id,
+            resume="allow",
+            reinit="create_new",
+            settings=quiet,
+        )
         run.define_metric("*", step_metric="step")  # the curve comes after the progress, but wandb's own step must rise
         return run
 
@@ -138,15 +146,19 @@ class TrackioTracker:
         self.trackio, self.naming = require("trackio", "tracker trackio", "trackio"), naming
 
     def begin(self, job: Job) -> Any:
-        # In its own context, init finds no earlier run that it would end: several jobs train at a time.
-        init, name = (
-            contextvars.copy_context().run,
-            f"{self.naming.title(job)} {job.id}",
-        )  # trackio uses the name as key
-        names = {"project": self.naming.project or PROJECT, "name": name, "config": self.naming.settings(job)}
-        hardware = {"auto_log_gpu": False, "auto_log_cpu": False}
+        begin = functools.partial(
+            self.trackio.init,
+            project=self.naming.project or PROJECT,
+            name=f"{self.naming.title(job)} {job.id}",  # trackio uses the name as key
+            group=job.label,
+            config=self.naming.settings(job),
+            resume="allow",
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
         with redirect_stdout(io.StringIO()):
-            return init(self.trackio.init, group=job.label, resume="allow", **names, **hardware)
+            # In its own context, init finds no earlier run that it would end: several jobs train at a time.
+            return contextvars.copy_context().run(begin)
 
     def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
         run.log(dict(values), step=step)
@@ -262,7 +274,7 @@ def _numbers(values: Mapping[str, Any], prefix: str, but: tuple[str, ...] = ()) 
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{name}.")

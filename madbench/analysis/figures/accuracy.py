@@ -34,23 +34,26 @@ from madbench.analysis.quantities import column, in_order, is_average
 from madbench.analysis.samples import sample_of, samples_of, whole_seeds
 from madbench.suites.scoring import Scoring
 
-SCORE_COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
+SCORE_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "label", "mark"), str)
 SCORE_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
 """One row per mark of the figure. The column ``mark`` is ``mean``, ``seed`` or ``published``, or in rows without a
 label ``ceiling`` (if below 100), ``chance`` or ``heuristic``. A mean over ``n`` seeds has the ends of its 95% interval
 and ``solved``, the share of seeds that solve the task, such as ``2/3``. A mean without an accuracy has the reason in
 ``state``. Accuracy is in percent."""
-DIFFICULTY_COLUMNS = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
+DIFFICULTY_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "variable"), str) | {
+    "value": float,
+    "label": str,
+}
 DIFFICULTY_COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
 """One row per task, variable of its settings, value of the variable, and label: the mean accuracy over ``n`` seeds, the
 ends of its 95% interval and the ceiling, all in percent."""
 
 _FEW = 12  # the most labels with which the panels fit into two rows
-_REFERENCES = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
-_SEED = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
-_PUBLISHED = {"marker": "+", "markersize": 5, "color": GREY}
-_STATE = {"color": GREY, "style": "italic", "va": "center"}
-_BEHIND = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
+_REFERENCES: dict[str, Look] = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
+_SEED: Look = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
+_PUBLISHED: Look = {"marker": "+", "markersize": 5, "color": GREY}
+_STATE: Look = {"color": GREY, "style": "italic", "va": "center"}
+_BEHIND: Look = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
 _NAMES = {
     "vocab_size": "vocabulary",
     "seq_len": "length, tokens",
@@ -82,6 +85,7 @@ def score_frame(
         begun_labels = set(begun.label[(begun.column == task) | is_average(task)])
         for label in scores.label.unique():
             base, sample = {"task": task, "label": label}, samples.get(task, {}).get(label)
+            mean: dict[str, Any]
             if sample is None:
                 mean = {"state": "unfinished" if label in begun_labels else "not run"}
             elif sample.diverged_count == sample.n:
@@ -268,8 +272,8 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
             ticks = table.index[[0, -1]] if layout.is_small else table.index[::2]
             axes.set_xticks(ticks, map(_short, ticks))
             if layout.is_small:  # neighbors share the space between two panels
-                axes.get_xticklabels()[0].set_ha("left")
-                axes.get_xticklabels()[-1].set_ha("right")
+                axes.get_xticklabels()[0].set_horizontalalignment("left")
+                axes.get_xticklabels()[-1].set_horizontalalignment("right")
         axes.set_xlabel(_NAMES.get(key[1], key[1]))
     of_axes = dict(zip(panels.axes, tasks))
     for line in panels.rows:

@@ -19,11 +19,11 @@ from madbench.analysis.cells import Cell, cells_of
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.names import name_points
 from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Page, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import GREY, HEURISTIC_LINE, LabelStyle, label_styles, style
+from madbench.analysis.figures.style import GREY, HEURISTIC_LINE, LabelStyle, Look, label_styles, style
 from madbench.analysis.quantities import column, in_order, is_average, suite_of_column, title
 from madbench.analysis.samples import columns_that
 
-COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
+COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "flops_per_token", "state", "mean", "low", "high"), float)
 COLUMNS |= {"n": int}
 """One row per quantity and label: its costs, and the mean over ``n`` seeds with the ends of its 95% interval. The mean
@@ -46,7 +46,7 @@ _DIGITS = (1, 1.5, 2, 3, 5, 7)
 _FEW_DIGITS = (1, 2, 5)  # for an axis over more than a decade
 _FEW = 12  # the most labels whose names fit into a small panel
 _MOST_NAMES = 33  # the most names that fit beside the panel of a single column
-_FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
+_FRONT: Look = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 
 
 def budget_frame(
@@ -76,7 +76,9 @@ def budget_frame(
     cells = cells_of(scores[scores.done == scores.expected], columns)
     rows = []
     for quantity in in_order(quantities):
-        suite = suite_of_column(quantity).name
+        of_suite = suite_of_column(quantity)
+        assert of_suite is not None  # every column of scores has a suite
+        suite = of_suite.name
         for label in scores.label[scores.suite == suite].unique():
             cell = cells.get(label, {}).get(quantity, Cell.of(math.nan))
             key = suite, label, quantity

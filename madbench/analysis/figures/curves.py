@@ -20,14 +20,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from madbench.analysis.baselines import HEURISTIC
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
-from madbench.analysis.figures.panels import Layout, Page, Panels, seeds_note
+from madbench.analysis.figures.panels import Layout, Page, Panels, Share, seeds_note
 from madbench.analysis.figures.style import HEURISTIC_LINE, OTHERS, PERCENTS, Highlights, Look, style
 from madbench.analysis.quantities import in_order
 from madbench.jobs import Record
 from madbench.suites.columns import LAST_EVALUATIONS, loss_l5
 from madbench.suites.scoring import Scoring
 
-LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
+LEARNING_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
 LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
 LEARNING_COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
 """One row per evaluation on ``split``. Accuracy is in percent, losses are in nats per target. A row without a label has
@@ -83,7 +83,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights
     others = [of_label for label, of_label in curves.items() if label not in highlights.styles]
     grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
     axes.plot(*joined([*grey, *(line for of_label in others for line in of_label.diverged)]).T, **OTHERS, zorder=1.5)
-    for label, of_label in reversed(curves.items()):
+    for label, of_label in reversed([*curves.items()]):
         color = highlights.styles[label].color if label in highlights.styles else OTHERS["color"]
         crosses = [line[-1] for line in of_label.diverged]
         axes.plot(*zip(*crosses), color=color, marker="x", linestyle="")
@@ -172,11 +172,11 @@ def learning_figure(
     }
     highlights = Highlights.of(ends, is_lower_better=y == "loss")
     (split,) = frame.split.unique()
-    shared = {"sharey": "row"} if y == "accuracy" else {}
+    sharey: Share = "row" if y == "accuracy" else "none"
     lines, entries = layout.lines([len(curves)], 3, 0.9 if layout.is_small else 1.3, 0.5), highlights.entries()
     entries |= {HEURISTIC.name: HEURISTIC_LINE} if len(references) else {}
     heading, size = f"{split.capitalize()} {y} in training", (2.47, 1.75)
-    panels = Panels(layout, "learning", heading, lines, size, 0.45, len(entries), **shared)
+    panels = Panels(layout, "learning", heading, lines, size, 0.45, len(entries), sharey=sharey)
     percents = PERCENTS[:: 2 if layout.is_small else 1]
     for axes, (task, of_task) in zip(panels.axes, curves.items()):
         draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, highlights)
@@ -211,8 +211,9 @@ def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
         (finished.setdefault(label, []) if status == "finished" else of_label.diverged).append(points[rows])
     longest = max((line[-1, 0] for lines in finished.values() for line in lines), default=0.0)
     for label, lines in finished.items():
-        curves[label].stop = max(line[-1, 0] for line in lines)
-        curves[label].x = steps = np.unique(np.concatenate([[longest], *(line[:, 0] for line in lines)]))
+        curves[label].stop = max(float(line[-1, 0]) for line in lines)
+        steps = np.unique(np.concatenate([[longest], *(line[:, 0] for line in lines)]))
+        curves[label].x = steps
         places = [np.searchsorted(line[:, 0], steps, side="right") - 1 for line in lines]
         curves[label].y = np.array([np.where(at < 0, math.nan, line[at, 1]) for at, line in zip(places, lines)])
     return curves

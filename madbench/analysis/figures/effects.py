@@ -17,15 +17,15 @@ from madbench.analysis.figures.style import GREY, Look, style
 from madbench.analysis.inference import LEVEL, Difference
 from madbench.analysis.quantities import column, in_order, is_average
 
-COLUMNS = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
+COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 COLUMNS |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)
 """One row per mark of the figure. The column ``kind`` is ``effect``, ``pair`` (of the labels ``given`` and ``without``)
 or ``interaction`` (only significant ones). The difference and the ends of its 95% interval are in percentage points, or
 for L5 in nats per token."""
 
 _FEW = 12  # the most rows with which the panels fit into two lines
-_BAR = {"linestyle": "-", "linewidth": 1.6}
-_PAIR = {"color": "#E69F00", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
+_BAR: Look = {"linestyle": "-", "linewidth": 1.6}
+_PAIR: Look = {"color": "#E69F00", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
 _ESTIMATES: dict[str, Look] = {
     "differs from 0": {"marker": "s", "color": "#0072B2"},
     "not significant": {"marker": "s", "color": GREY, "markerfacecolor": "white"},
@@ -42,7 +42,7 @@ def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
         if kind == "effect" or effect.is_significant:
             numbers = _numbers(effect.estimate, effect.p_holm)
             rows.append({"kind": kind, **shared, "pairs": len(effect.cases), **numbers})
-        for (label, without), estimate in effect.cases.items() if kind == "effect" else ():
+        for (label, without), estimate in effect.pairs.items() if kind == "effect" else ():
             pair = {"given": label, "without": without, "pairs": 1}
             rows.append({"kind": "pair", **shared, **pair, **_numbers(estimate)})
     return frame_of(rows, COLUMNS, protocol)
@@ -109,7 +109,7 @@ def _draw(axes: Axes, frame: pd.DataFrame) -> None:
 def _reach(frame: pd.DataFrame) -> float:
     """The half-width of an axis. It covers all differences, and all intervals that are not much longer."""
     differences = frame.difference.abs().max()
-    ends = np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0)
+    ends = float(np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0))
     return 1.1 * max(differences, min(2 * differences, ends)) or 1.0
 
 

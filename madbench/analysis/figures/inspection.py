@@ -89,14 +89,14 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     return panels.finish(notes, {f"head {head + 1}": _line(head) for head in range(heads)})
 
 
-def _heads(drawn: Mapping[str, list[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
+def _heads(drawn: Mapping[str, Sequence[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
     """The largest number of heads that are drawn."""
     return min(MOST_HEADS, max(len(of_layer.get(quantity, ())) for name, quantity in lines for of_layer in drawn[name]))
 
 
 def _maps(models: Models, layout: Layout) -> Figure | None:
     """The figure of scores and weights of the first example: one line of panels per layer and head."""
-    lines = []
+    lines: list[list[tuple[str, np.ndarray]]] = []
     for layers in zip(*map(_layers, models.values())):
         heads = [_maps_of(_before(models, name), models[name], layer) for name, layer in zip(models, layers)]
         lines += [sum(of_head, []) for of_head in zip(*heads)]

@@ -12,7 +12,7 @@ from matplotlib.transforms import Bbox
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from madbench.analysis.figures.style import GREY, smallest
+from madbench.analysis.figures.style import GREY, Look, smallest
 
 _RADIUS = 4  # of a marker, in points
 _BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
@@ -30,20 +30,20 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Seq
     limits of the x axis are changed to make room for the columns. The layout of the figure and the limits of the y axis
     must be final.
     """
-    look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
-    texts = [axes.text(*point, name, va="center", **look) for point, name in zip(points, names)]
+    look: Look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
+    texts = [axes.text(x, y, name, va="center", **look) for (x, y), name in zip(points, names)]
     if not _beside(axes, texts, points, lines):
         _in_columns(axes, texts, points, lines)
 
 
 def _beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> bool:
     """Move the texts to places beside their points. Returns True if every text has one."""
-    scale = axes.get_figure().dpi / 72
+    scale = points_of(axes)
     middles = axes.transData.transform(points)
     taken = [Bbox([middle - _RADIUS * scale, middle + _RADIUS * scale]) for middle in middles]
     taken += _boxes(axes, lines, scale)
     for text, middle in zip(texts, middles):
-        size = text.get_window_extent().size
+        size = np.array(text.get_window_extent().size)
         for side in _BESIDE:
             center = middle + side * (size / 2 * np.abs(side) + _AWAY * scale * np.abs(side) / np.hypot(*side))
             box = Bbox([center - size / 2, center + size / 2])
@@ -56,18 +56,25 @@ def _beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequen
     return True
 
 
+def points_of(axes: Axes) -> float:
+    """The pixels of a point, which is a 72nd of an inch."""
+    figure = axes.get_figure()
+    assert figure is not None
+    return figure.dpi / 72
+
+
 def _boxes(axes: Axes, lines: Iterable[np.ndarray], pad: float) -> list[Bbox]:
     ends = [axes.transData.transform(line) for line in lines]
     return [Bbox([line.min(axis=0) - pad, line.max(axis=0) + pad]) for line in ends]
 
 
 def _is_within(inner: Bbox, outer: Bbox) -> bool:
-    return bool((inner.min >= outer.min).all() and (inner.max <= outer.max).all())
+    return bool(np.all(inner.min >= outer.min) and np.all(inner.max <= outer.max))
 
 
 def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
     """Move the texts to the columns at the edges with the shortest leader lines, so that these lines do not cross."""
-    scale, panel, order = axes.get_figure().dpi / 72, axes.bbox, np.argsort(points[:, 0], kind="stable")
+    scale, panel, order = points_of(axes), axes.bbox, np.argsort(points[:, 0], kind="stable")
     widths, height = np.array([text.get_window_extent().width for text in texts]), texts[0].get_window_extent().height
     slots = panel.y1 - height * _PITCH * (0.5 + np.arange(max(1, int(panel.height / (height * _PITCH)))))
     free = slots[[_is_free(slot, height, axes, lines) for slot in slots]]
@@ -98,10 +105,10 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
     for i, (text, place) in enumerate(zip(texts, places)):
         text.set(position=to_data.transform(place), ha="right" if i in left else "left")
     sides = np.where(np.isin(np.arange(len(texts)), left), 1.5, -1.5) * scale
-    ends = to_data.transform(places + np.column_stack([sides, np.zeros(len(texts))]))
-    over = {"zorder": 3.5, "clip_on": False}  # above the marks, which are close together here
-    axes.add_collection(LineCollection([*zip(points, ends)], colors=GREY, linewidths=0.5, **over), autolim=False)
-    axes.scatter(*points.T, s=3, color=GREY, linewidths=0, **over)
+    dots = to_data.transform(places + np.column_stack([sides, np.zeros(len(texts))]))
+    over: Look = {"zorder": 3.5, "clip_on": False}  # above the marks, which are close together here
+    axes.add_collection(LineCollection([*zip(points, dots)], colors=GREY, linewidths=0.5, **over), autolim=False)
+    axes.scatter(points[:, 0], points[:, 1], s=3, color=GREY, linewidths=0, **over)
 
 
 def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]) -> bool:
@@ -113,5 +120,5 @@ def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]
 
 def _spread(values: np.ndarray, first: float, last: float) -> np.ndarray:
     """The values scaled to ``first`` to ``last``. In the middle if all are equal."""
-    span = np.ptp(values)
+    span = float(np.ptp(values))
     return first + (last - first) * ((values - values.min()) / span if span else np.full(len(values), 0.5))

@@ -12,7 +12,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -21,6 +21,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
@@ -39,6 +40,8 @@ from madbench.analysis.marked_text import Width
 from madbench.analysis.quantities import heading, title
 from madbench.labels.names import with_display_names
 
+Share = Literal["none", "all", "row"]
+"""The panels that share an axis: none, all of a page, or those of a line."""
 WIDTHS = {"single": 3.3, "double": 6.9}
 """The width of one column and of a page with two columns, in inches."""
 HEIGHT = 2.5
@@ -145,7 +148,8 @@ class Panels:
         size: tuple[float, float],
         least: float = 0.45,
         entries: int = 0,
-        **shared: str,
+        sharex: Share = "none",
+        sharey: Share = "none",
     ):
         """Create the panels.
 
@@ -165,10 +169,10 @@ class Panels:
             roomy = max(part) * (size[0] + 1) + 12, len(part) * (size[1] + 1) + 8
             figure = Page(roomy, layout="constrained")
             FigureCanvasAgg(figure)  # remembers the sizes of texts
-            figure.get_layout_engine().set(**dict.fromkeys(("w_pad", "h_pad"), 0.02 if layout.is_small else 0.04))
-            figure.get_layout_engine().set(wspace=0.02, hspace=0.02)
+            pad = 0.02 if layout.is_small else 0.04
+            engine_of(figure).set(w_pad=pad, h_pad=pad, wspace=0.02, hspace=0.02)
             figure.set_label(name)
-            grid = figure.subplots(len(part), max(part), squeeze=False, **shared)
+            grid = figure.subplots(len(part), max(part), squeeze=False, sharex=sharex, sharey=sharey)
             rows = [list(line[:count]) for count, line in zip(part, grid)]
             for axes in {*grid.flat} - {axes for row in rows for axes in row}:
                 axes.remove()
@@ -252,17 +256,14 @@ def _fix(
     legend_title: str,
 ) -> None:
     """Set the size of the page, its ``texts`` above and below, its legend, and the place of every panel."""
-    engine, fixed, panels = (
-        figure.get_layout_engine(),
-        WIDTHS.get(layout.width),
-        [axes for line in lines for axes in line],
-    )
+    engine, fixed = engine_of(figure), WIDTHS[layout.width] if layout.width else None
+    panels = [axes for line in lines for axes in line]
     edge, space = (0.03, 0.04) if layout.is_small else (_EDGE, _SPACE)
     is_below |= bool(fixed)
-    look = {"fontsize": SMALL_HEADING if fixed else HEADING, "weight": "bold"}
-    above = figure.suptitle(texts[0], x=0, y=1, ha="left", va="top", **look)
+    heading_look: Look = {"fontsize": SMALL_HEADING if fixed else HEADING, "weight": "bold"}
+    above = figure.suptitle(texts[0], x=0, y=1, ha="left", va="top", **heading_look)
     handles = [Line2D([], [], **{"linestyle": "", **look}) for look in entries.values()]
-    shape = {"title": legend_title, "loc": "upper left", "alignment": "left"}
+    shape: Look = {"title": legend_title, "loc": "upper left", "alignment": "left"}
     legend = figure.legend(handles, list(entries), **shape)
     legend.set_in_layout(False)
     for axes in panels:
@@ -270,17 +271,18 @@ def _fix(
             artist.set_in_layout(False)  # it is inside of the axes
     columns, rows = max(map(len, lines)), len(lines)
     for axes in panels:
-        write_powers_as_text(axes.xaxis), write_powers_as_text(axes.yaxis)
+        write_powers_as_text(axes.xaxis)
+        write_powers_as_text(axes.yaxis)
         _wrap(axes.title, 0.9 * fixed / columns if fixed else size[0] + 0.2)
     engine.execute(figure)  # with much room, to measure the parts around the axes
-    around = figure.get_size_inches() - (columns, rows) * (panels[0].bbox.size / figure.dpi)
+    around = figure.get_size_inches() - np.array((columns, rows)) * np.array(panels[0].bbox.size) / figure.dpi
     (title_width, title_height), (legend_width, legend_height) = _inches(above), _inches(legend)
     right = 0 if is_below else legend_width + space
     width = fixed or 2 * edge + max(title_width, columns * size[0] + around[0] + right)
     if is_below:
         legend.remove()
-        beside = int((width - 2 * edge) / (legend_width + space)) or 1
-        legend = figure.legend(handles, list(entries), ncols=min(beside, len(entries) or 1), **shape)
+        a_line = int((width - 2 * edge) / (legend_width + space)) or 1
+        legend = figure.legend(handles, list(entries), ncols=min(a_line, len(entries) or 1), **shape)
         legend.set_in_layout(False)
         legend_height = _inches(legend)[1]
     wrapped = textwrap.wrap(texts[1], int((width - 2 * edge) / _NOTE_CHARACTER))
@@ -294,14 +296,14 @@ def _fix(
     for _ in range(2 if fixed else 1):  # panels of another size may have other ticks, with another width
         engine.execute(figure)
         for axes in panels:
-            _wrap(axes.yaxis.label, _inches(axes)[1], is_upright=True)
+            _wrap(axes.yaxis.label, float(_inches(axes)[1]), is_upright=True)
     figure.set_layout_engine(None)  # with "none" every file would be drawn twice
     for axes in panels:  # the last digits of the solver vary
         axes.set_position(np.round(axes.get_position().bounds, 6))
     above.set_position((edge / width, 1 - edge / height))
     notes.set_position((edge / width, edge / height))
-    beside = 1 - (edge + legend_width) / width, lines[0][-1].get_position().y1
-    legend.set_bbox_to_anchor((edge / width, (below + legend_height) / height) if is_below else beside)
+    corner = 1 - (edge + legend_width) / width, lines[0][-1].get_position().y1
+    legend.set_bbox_to_anchor((edge / width, (below + legend_height) / height) if is_below else corner)
     legend.set_in_layout(True)  # notebooks crop a figure to the parts in the layout
 
 
@@ -324,12 +326,22 @@ def draw_intervals(
     colors = np.broadcast_to(colors, len(at))
     for end, arrow, is_beyond in zip((first, last), arrows, (low < first, high > last)):
         places = at[is_beyond], [end] * is_beyond.sum()
-        tip = {"marker": arrow, "s": 22, "clip_on": False, "zorder": 2.5, "linewidths": 0}
-        axes.scatter(*(places if is_vertical else places[::-1]), c=colors[is_beyond], **tip)
+        tip: Look = {"marker": arrow, "s": 22, "clip_on": False, "zorder": 2.5, "linewidths": 0}
+        x, y = places if is_vertical else places[::-1]
+        axes.scatter(x, y, c=colors[is_beyond], **tip)
 
 
 def _inches(artist: Artist) -> np.ndarray:
-    return artist.get_window_extent().size / artist.get_figure().dpi
+    figure = artist.get_figure()
+    assert figure is not None
+    return np.array(artist.get_window_extent().size) / figure.dpi
+
+
+def engine_of(figure: Figure) -> ConstrainedLayoutEngine:
+    """The layout engine of a figure of :class:`Panels`."""
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    return engine
 
 
 def seeds_note(counts: Iterable[float]) -> str:

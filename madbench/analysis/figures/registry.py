@@ -21,8 +21,10 @@ from madbench.analysis.figures.files import NothingToDrawError, read_frame
 from madbench.analysis.scores import Results
 from madbench.jobs import Job, Record
 from madbench.suites import Suite, suites
+from madbench.suites.profile import Profile
 from madbench.suites.published import published_numbers
 from madbench.suites.scoring import CURVES, JobOutcome, scoring_of
+from madbench.suites.tokens import TokenProfile
 from madbench.tasks import load_task
 
 
@@ -93,7 +95,7 @@ def _learning(results: Results, suite: Suite) -> pd.DataFrame:
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
         sentences.append("Runs with the learning rate and weight decay that were chosen.")
     with_curve = functools.partial(_record, results)
-    firsts = {}
+    firsts: dict[str, Job] = {}
     for outcome in results.outcomes(suite):
         firsts.setdefault(outcome.job.task, outcome.job)
     heuristics = baseline_values(HEURISTIC, [*firsts.values()], averages=False)
@@ -137,7 +139,7 @@ def _costs(results: Results, suite: Suite) -> pd.DataFrame:
 
 def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
     outcomes = results.outcomes(suite)
-    if results.protocol(suite).profile.difficulty != "all":
+    if not _is_of_every_setting(results.protocol(suite).profile):
         job_ids = {outcome.job.id for outcome in outcomes}
         planned = {_all_but_setting_and_seed(outcome.job) for outcome in outcomes}
         stored = [job for job in results.store.jobs().values() if job.suite == suite.name and job.id not in job_ids]
@@ -153,9 +155,13 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
     return frame
 
 
+def _is_of_every_setting(profile: Profile) -> bool:
+    return isinstance(profile, TokenProfile) and profile.difficulty == "all"
+
+
 def _hint_on_settings(suite: Suite, task: str) -> str:
     """The ways to train other settings of a task, as the end of a sentence. Empty if it has only one setting."""
-    profiles = [name for name, profile in suite.shipped().items() if profile.difficulty == "all"]
+    profiles = [name for name, profile in suite.shipped().items() if _is_of_every_setting(profile)]
     content = load_task(task)
     baseline = vars(content.baseline)
     values = [pair for setting in content.settings for pair in vars(setting).items() if pair[1] != baseline[pair[0]]]

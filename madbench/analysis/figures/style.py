@@ -18,7 +18,7 @@ from madbench.analysis.figures import fonts
 from madbench.analysis.figures.colors import apart_from, shade
 from madbench.mixers.srg.listing import all_labels, all_variants
 
-Look = Mapping[str, Any]
+Look = dict[str, Any]
 """Arguments of Line2D in Matplotlib."""
 
 COLORS = {
@@ -47,11 +47,11 @@ GREY = "#595959"
 LIGHT = "#bdbdbd"
 SHADE = "#f2f2f2"
 """The color of every second row."""
-OTHERS = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
+OTHERS: Look = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
 """The lines of labels that are not in color."""
-CEILING = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
-CHANCE_LINE = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
-HEURISTIC_LINE = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
+CEILING: Look = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
+CHANCE_LINE: Look = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
+HEURISTIC_LINE: Look = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
 HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
 """The sizes of text in points."""
 PERCENTS = (0, 25, 50, 75, 100)

@@ -126,7 +126,8 @@ def _from_new_process(path: str) -> dict[str, Any] | None:
     folders = os.pathsep.join(os.path.abspath(folder or ".") for folder in standard_first(sys.path))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "code.json")
-        command = [sys.executable, "-P", "-c", f"from {__name__} import write_listing; write_listing()", path, file]
+        code = f"from {__name__} import write_listing; write_listing()"
+        command = [sys.executable, "-P", "-c", code, path, str(file)]
         with suppress(OSError, ValueError, subprocess.SubprocessError):
             environment = os.environ | {"PYTHONPATH": folders, "CUDA_VISIBLE_DEVICES": ""}
             subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=True)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from madbench.labels import expand
+from madbench.labels import expand, parse
+from madbench.mixers.cd.grammar import Label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +52,13 @@ class Study:
     def labels(self) -> list[str]:
         """The canonical labels."""
         return expand(self.patterns)
+
+
+def coefficient_label(text: str) -> Label:
+    """A label of the family cd, parsed."""
+    label = parse(text)
+    assert isinstance(label, Label)
+    return label
 
 
 @dataclass(frozen=True)

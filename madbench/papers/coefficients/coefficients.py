@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,8 @@ from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.jobs import Job
-from madbench.labels import parse
 from madbench.mixers.cd.parts import read_out
-from madbench.papers.coefficients import Decision, Principle, Study
+from madbench.papers.coefficients import Decision, Principle, Study, coefficient_label
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.shares import compare_shares
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
@@ -80,7 +78,11 @@ def measured_runs(
     jobs = {job.id: job for job in results.jobs}
     for row in chosen.itertuples():
         job = jobs[row.id]
-        yield row, job, quantity.of_run(store, job, functools.partial(measure, job=job))
+
+        def of_weights(weights: Path, job: Job = job) -> Values:
+            return measure(weights, job)
+
+        yield row, job, quantity.of_run(store, job, of_weights)
 
 
 def shares(weights: Path, job: Job) -> dict[str, float]:
@@ -125,13 +127,14 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
     )
     headings = ["Label", *(heading for heading, _ in COLUMNS.values()), "n"]
     table = principle_table(caption, headings, lines, [*rows.to_dict("records"), *of_correlations])
-    axes_of = {
+    axes_of: dict[str, dict[str, Any]] = {
         _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
         for task in study.tasks
         for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
         if quantity in shown
     }
-    notes, bands, protocol = ["A point a seed."], {}, " ".join(results.sentences(MAD))
+    notes, protocol = ["A point a seed."], " ".join(results.sentences(MAD))
+    bands: dict[str, float] = {}
     if READOUT in shown:
         axes_of[READOUT_PANEL] = {"xlabel": "score s", "ylabel": "φ(s)", "xticks": (-12, -8, -4, 0)}
         notes.append(f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set.")
@@ -182,7 +185,7 @@ def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
     """phi(s) around zero for every pointwise readout. Kernels are left out: they need more than the score."""
     s = torch.linspace(-12, 3, 301, dtype=torch.float64)
     for label in labels:
-        parsed = parse(label)
+        parsed = coefficient_label(label)
         if not parsed.is_kernel:
             for x, y in zip(s.tolist(), read_out(parsed.readout, s).tolist()):
                 yield {"panel": READOUT_PANEL, "series": label, "label": label, "x": x, "y": y}

@@ -13,23 +13,24 @@ from matplotlib.ticker import NullFormatter
 from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, style
+from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, Look, style
 from madbench.analysis.quantities import in_order
 from madbench.analysis.rendering import TextTable
 from madbench.analysis.samples import samples_of
-from madbench.labels import parse
-from madbench.papers.coefficients import Decision, Principle
+from madbench.papers.coefficients import Decision, Principle, coefficient_label
 
-BAR_COLUMNS = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
+BAR_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
 BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
 """One mean or seed per row, accuracy in percent. ``state`` is ``diverged`` for a mean if every seed diverged."""
-POINT_COLUMNS = dict.fromkeys(("protocol", "panel", "series", "label"), str) | dict.fromkeys(("x", "y"), float)
+POINT_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "panel", "series", "label"), str) | dict.fromkeys(
+    ("x", "y"), float
+)
 """One point per row."""
 
 
 def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """The data of :func:`bar_figure`. Labels are grouped by readout, or by A if all have the same readout."""
-    labels = {label: parse(label) for label in dict.fromkeys(scores.label)}
+    labels = {label: coefficient_label(label) for label in dict.fromkeys(scores.label)}
     is_by_readout = len({label.readout for label in labels.values()}) > 1
     rows: list[dict[str, Any]] = []
     for task, of_label in samples_of(scores).items():
@@ -40,7 +41,7 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
             rest = str(label).removeprefix("cd:").replace(head, "", 1).replace("--", "-").strip("-")
             place = {"task": task, "group": head, "variant": rest or "-"}
             low, high = sample.interval
-            state = "diverged" if sample.has_diverged and sample.diverged.all() else ""
+            state = "diverged" if sample.all_diverged else ""
             numbers = {"accuracy": sample.mean, "low": low, "high": high, "n": sample.n}
             rows.append(place | {"mark": "mean", "state": state} | numbers)
             rows += [place | {"mark": "seed", "accuracy": value} for value in sample.values]
@@ -55,12 +56,14 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
     width = 0.8 / len(variants)
     colors = dict(zip(variants, distinct(PALETTE, len(variants))))
     size = (0.75 * len(groups) + 0.16 * len(groups) * len(variants), 1.9)
-    entries = {variant: {"marker": "s", "markersize": 7, "color": colors[variant]} for variant in variants}
+    entries: dict[str, Look] = {
+        variant: {"marker": "s", "markersize": 7, "color": colors[variant]} for variant in variants
+    }
     if (frame.state != "").any():
         entries["every seed diverged"] = {"marker": "s", "markersize": 7, "markerfacecolor": "white", "color": GREY}
     lines = layout.lines([len(tasks)], 2, 0.4 * len(groups) if layout.is_small else 1.5, 0.5)
-    heading, room = principle.heading, {"least": 0.7, "entries": len(entries)}
-    panels = Panels(layout, f"principle {principle.number}", heading, lines, size, **room, sharey="row")
+    name = f"principle {principle.number}"
+    panels = Panels(layout, name, principle.heading, lines, size, 0.7, len(entries), sharey="row")
     for axes, task in zip(panels.axes, tasks):
         of_task = frame[frame.task == task]
         of_task = of_task.assign(x=of_task.group.map(groups.index) + _offsets(of_task, variants) * width)
@@ -125,11 +128,11 @@ def point_figure(
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))
     colors, markers = dict(zip(series, distinct(PALETTE, len(series)))), dict(zip(series, MARKERS * len(series)))
-    look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
+    look: Look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
     entries = {name: {"color": colors[name], "marker": "" if is_line else markers[name], **look} for name in series}
     lines = layout.lines([len(names)], 3, 1.3 if layout.is_small else 1.8, 0.7)
-    heading, room = principle.heading, {"least": 0.6, "entries": len(entries)}
-    panels = Panels(layout, f"principle {principle.number}", heading, lines, (2.3, 1.9), **room)
+    title = f"principle {principle.number}"
+    panels = Panels(layout, title, principle.heading, lines, (2.3, 1.9), 0.6, len(entries))
     for axes, panel in zip(panels.axes, names):
         for name, rows in frame[frame.panel == panel].groupby("series", sort=False):
             has_line = is_line or panel in bands

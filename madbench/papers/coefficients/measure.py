@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from madbench.config import key_of
 from madbench.errors import ConfigError
 from madbench.papers.coefficients import FULL, QUICK, Principle, Study
 from madbench.papers.coefficients.studies import COPY, FIGURES, principle
-from madbench.papers.making import Drawn, Made, PlainMeasure, Request, grid_of, refuse_choices, seeds_of
+from madbench.papers.making import Drawn, Made, PlainMeasure, Request, grid_of, of_training, refuse_choices, seeds_of
 from madbench.rows import Grid, Row
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
+    from madbench.analysis.rendering import TextTable
     from madbench.analysis.scores import Results
     from madbench.papers.quantities import Quantity
 
@@ -74,19 +75,20 @@ class PrincipleMeasure:
 
     def decide(self, request: Request, results: Results | None) -> Made:
         principle = principle_of(request)
+        tables: Sequence[TextTable]
         if results is None:
             from madbench.papers.coefficients.timing import decide_time
 
-            decision, tables = decide_time(principle, resolve_device(request.device)), []
+            decision, tables = decide_time(principle, resolve_device(request.device)), ()
         else:
             from madbench.analysis.tables import result_tables
             from madbench.papers.coefficients.deciding import decide
             from madbench.papers.coefficients.sweeps import both_choices
 
-            decision, tables = decide(principle, study_of(request), results), result_tables(results)
-            tables = [*tables, *filter(None, [both_choices(results)])]
+            decision, chosen = decide(principle, study_of(request), results), both_choices(results)
+            tables = [*result_tables(results), *([chosen] if chosen else [])]
         statement = {"principle": principle.number, "claim": principle.claim, "expected": principle.expected}
-        content = statement | {"limits": principle.limits}
+        content: dict[str, Any] = statement | {"limits": principle.limits}
         content |= {"verdicts": dict(decision.verdicts), "remarks": dict(decision.remarks)}
         content |= {"rows": decision.table.records()}
         content |= {"cells": [cell for table in tables for cell in table.records()]}
@@ -123,7 +125,7 @@ class LengthsMeasure(PlainMeasure):
     def decide(self, request: Request, results: Results | None) -> Made:
         from madbench.papers.coefficients.lengths import decide_lengths
 
-        return decide_lengths(request, results)
+        return decide_lengths(request, of_training(results))
 
 
 def principle_of(request: Request) -> Principle:

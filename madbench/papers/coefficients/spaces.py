@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from madbench.labels import parse
 from madbench.labels.names import typed_label
+from madbench.papers.coefficients import coefficient_label
 from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def coefficients(label: str) -> np.ndarray:
     from madbench.mixers.cd.family import FAMILY
     from madbench.mixers.cd.sample_mixers import SampleMixers
 
-    mixer, x = SampleMixers(FAMILY, parse(label)).sample(0, batch=SEQUENCES, length=2)
+    mixer, x = SampleMixers(FAMILY, coefficient_label(label)).sample(0, batch=SEQUENCES, length=2)
     a = mixer.coefficients(x).a[:, :, 1].reshape(-1, 2).numpy()
     return a[abs(a).sum(1) > ROUNDING]
 

@@ -13,9 +13,8 @@ from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import title
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
-from madbench.labels import parse
 from madbench.mixers.cd.grammar import Label, twin
-from madbench.papers.coefficients import Decision, Principle, key_width
+from madbench.papers.coefficients import Decision, Principle, coefficient_label, key_width
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
 from madbench.suites.mad.suite import MAD
@@ -35,7 +34,7 @@ def spreads(results: Results) -> pd.DataFrame:
     scores = whole_seeds(results.scores)
     rows = []
     for planned in results.rows:
-        label, job = parse(planned.row.label), planned.jobs[0]
+        label, job = coefficient_label(planned.row.label), planned.jobs[0]
         for task, values in scores[scores.label == planned.name].groupby("column").value:
             if task in planned.protocol.tasks:
                 identity = {"task": task, "label": str(label), "scaling": label.scaling}
@@ -75,7 +74,10 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
     tests, verdicts, remarks = [], {}, {}
     for (task, group, start), of_group in rows.groupby(["task", "group", "init_std"], sort=False):
         gap, p = brown_forsythe(of_group)
-        verdict, panel = _verdict(gap, p, int(of_group.seeds.min()), parse(group)), _panel(group, start, task)
+        verdict, panel = (
+            _verdict(gap, p, int(of_group.seeds.min()), coefficient_label(group)),
+            _panel(group, start, task),
+        )
         verdicts[panel] = verdict
         if not math.isnan(p):
             widths = [(n, brown_forsythe(of_width)[1]) for n, of_width in of_group.groupby("key_width")]

@@ -167,6 +167,6 @@ FIGURES: Mapping[str, Figure] = {
 """The paper's figures with data, by item. An item names its tasks if they differ from those of the principle."""
 
 
-def principle(number: str) -> Principle | None:
-    """The principle with a number such as ``2.1``. None if no principle has it."""
-    return next((each for each in PRINCIPLES if each.number == number), None)
+def principle(number: str) -> Principle:
+    """The principle with a number such as ``2.1``. Raises ``KeyError`` if no principle has it."""
+    return {each.number: each for each in PRINCIPLES}[number]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ def count_points(label: str, seed: int, measured: Measurement, panel: str) -> li
     return [place | {"x": float(i), "y": value} for i, value in enumerate(measured.details["of_rows"], start=1)]
 
 
-def count_table(rows: Sequence[Mapping[str, Any]], place: str, text_of: Callable[[Any], str], by: str = "") -> Listing:
+def count_table(rows: Sequence[dict[str, Any]], place: str, text_of: Callable[[Any], str], by: str = "") -> Listing:
     """The table of rows of :func:`count_row`. ``by`` names further quantities over which the maximum is taken."""
     caption = (
         f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
@@ -88,7 +88,7 @@ def count_table(rows: Sequence[Mapping[str, Any]], place: str, text_of: Callable
         for row in rows
     ]
     headings = ["Label", place.capitalize(), "Seed", "Suppressed", "Rank", "n - 1"]
-    return principle_table(caption, headings, lines, rows)
+    return principle_table(caption, headings, lines, [*rows])
 
 
 def decide_count(principle: Principle, results: Results) -> Decision:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -24,11 +24,12 @@ from madbench.analysis.marked_text import with_minus
 from madbench.analysis.rendering import Listing
 from madbench.labels import expand
 from madbench.mixers.traits import mixers_in
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of_one_task
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of_one_task, of_training
 from madbench.papers.quantities import Quantity, Values
 from madbench.rows import Grid
 from madbench.store.runs import Store
 from madbench.suites.signals.suite import SIGNALS, setting_of
+from madbench.tasks.signals.digits import Digits
 from madbench.training.checkpoints import load_model
 
 if TYPE_CHECKING:
@@ -116,6 +117,12 @@ def accuracy(model: nn.Module, x: Tensor, classes: Tensor) -> float:
     return 100 * float((model(x).argmax(-1) == classes).double().mean())
 
 
+def changed_data(setting: Digits, split: Literal["train", "test"], seed: int, change: str) -> tuple[Tensor, Tensor]:
+    """The inputs and classes of a split after a change."""
+    x, classes = map(torch.from_numpy, setting.data(split, seed))
+    return changed(change, x, classes, setting.patch)
+
+
 def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
     """Yields the accuracies with adapters for one run. Each change, side and rank starts from the same frozen model."""
     for change in CHANGES:
@@ -123,10 +130,8 @@ def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
             for rank in ranks:
                 model, job = load_model(path)
                 setting, seed = setting_of(job), job.derived_seed("data")
-                train, test = (
-                    changed(change, *map(torch.from_numpy, setting.data(split, seed)), setting.patch)
-                    for split in ("train", "test")
-                )
+                assert isinstance(setting, Digits)  # of TASK
+                train, test = (changed_data(setting, split, seed, change) for split in ("train", "test"))
                 before = accuracy(model, *test)
                 with torch.random.fork_rng():
                     torch.manual_seed(job.derived_seed("init"))
@@ -155,9 +160,10 @@ class AdaptationMeasure(PlainMeasure):
         return grid_of_one_task(request, TASK, expand(request.labels or request.item.labels))
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        store, threads = Store(results.store.root), torch.get_num_threads()
+        trained = of_training(results)
+        store, threads = Store(trained.store.root), torch.get_num_threads()
         rows: list[Adapted] = []
-        jobs: list[Job] = [job for row in results.rows_of(SIGNALS) for job in row.jobs]
+        jobs: list[Job] = [job for row in trained.rows_of(SIGNALS) for job in row.jobs]
         torch.set_num_threads(1)  # more threads are slower at these sizes
         try:
             for job in jobs:
@@ -175,7 +181,8 @@ def judged(rows: Sequence[Adapted]) -> tuple[dict[str, str], dict[str, str]]:
     verdicts, remarks = {}, {}
     for label, change, rank in dict.fromkeys((row.label, row.change, row.rank) for row in rows):
         of_case = [row for row in rows if (row.label, row.change, row.rank) == (label, change, rank)]
-        gain = difference(*(_sample([row.after for row in of_case if row.side == side]) for side in (better, worse)))
+        high, low = (_sample([row.after for row in of_case if row.side == side]) for side in (better, worse))
+        gain = difference(high, low)
         said = f"{label}, {change}, rank {rank}"
         decided = gain.p <= LEVEL
         verdicts[said] = (SUPPORTED if gain.estimate > 0 else CONTRADICTED) if decided else OPEN

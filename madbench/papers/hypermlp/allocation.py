@@ -9,6 +9,7 @@ from torch import nn
 
 from madbench.labels import parse
 from madbench.mixers import build
+from madbench.mixers.srg.grammar import Variant
 from madbench.papers.making import CONTRADICTED, FAILS, REPRODUCED, Made, PlainMeasure, Request
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]
     The gates of QK and VO are maps of x to the widths that they gate. Each R has p (t) and A and B (t, r_s) per head,
     and a map of x to s. HyperGLU has one R(1) for each of its two branches, which share the width of Q and K.
     """
-    width, branches = d // share, 2 if parse(label).base == "G" else 1
+    variant = parse(label)
+    assert isinstance(variant, Variant)
+    width, branches = d // share, 2 if variant.base == "G" else 1
     mixing = branches + 1
     tables = mixing * HEADS * length * (2 * RANK + 1)
     return {"first layer": 3 * d * width, "maps to s": mixing * HEADS * RANK * d, "tables": tables, "VO": 3 * d * d}

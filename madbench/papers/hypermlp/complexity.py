@@ -25,7 +25,7 @@ class Table3Measure(ComplexityMeasure):
     )
 
     def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-        def allocated(label: str, length: int, **settings: int) -> Any:
+        def allocated(label: str, length: int, **settings: Any) -> Any:
             return solve(label, WIDTH, HEADS, length, "paper", **settings)
 
         def overhead(rank: int, length: int) -> float:

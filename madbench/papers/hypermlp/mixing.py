@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.jobs import WEIGHTS, Job
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, Request
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, Request, of_training
 from madbench.papers.quantities import Quantity, Values
 from madbench.papers.table_measure import TableMeasure
 from madbench.store.runs import Store
@@ -48,9 +48,10 @@ class LearnedMixing(TableMeasure):
 
     def decide(self, request: Request, results: Results | None) -> Made:
         made = super().decide(replace(request, item=replace(request.item, columns={}, claims=())), results)
-        kernels, store = [], Store(results.store.root)
+        trained = of_training(results)
+        kernels, store = [], Store(trained.store.root)
         first: dict[tuple[str, str], Job] = {}
-        for label, job in chosen_runs(results):
+        for label, job in chosen_runs(trained):
             rows = KERNELS.of_run(store, job, functools.partial(_measured, job=job)).details["kernels"]
             kernels += [{"label": label, "task": job.task, "seed": job.seed} | row for row in rows]
             first.setdefault((label, job.task), job)

@@ -91,7 +91,9 @@ def published_rows(request: Request) -> list[PublishedRow]:
     with open(request.paper.file(request.item.published), newline="", encoding="utf-8") as file:
         return [
             PublishedRow(
-                *(row[name] for name in ("scale", "profile", "model")),
+                row["scale"],
+                row["profile"],
+                row["model"],
                 expand([row["label"]])[0],
                 {column.heading: float(row[column.heading]) for column in COLUMNS},
                 float(row["avg_rank"]),
@@ -192,18 +194,20 @@ def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]
 
     from madbench.jobs import WEIGHTS
     from madbench.store.benchmarks import answer, own_settings, value_of
+    from madbench.text.corpus import Corpus
     from madbench.training.checkpoints import load_model
     from madbench.training.choices import TASKS
     from madbench.training.devices import resolve_device
 
     store, device = Store.open(request.results, create=False), resolve_device(request.device)
-    corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in results.rows_of(LANGUAGE)}
+    opened = (row.protocol.corpus for row in results.rows_of(LANGUAGE))
+    corpora = {corpus.digest: corpus for corpus in opened if isinstance(corpus, Corpus)}
     answers: dict[str, dict[str, list[float]]] = {}
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if device == "cpu" else threads)
     try:
         for run in results.runs(LANGUAGE):
-            if run.record.status != "finished":
+            if run.status != "finished":
                 continue
             measured, model, job = store.measurements(run.job.id), None, run.job
             for task in TASKS:
@@ -239,7 +243,8 @@ def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str
 
     if not (request.results / "runs").is_dir():
         return {}
-    store, of_text = Snapshot.open(request.results, create=False), {}
+    store = Snapshot.open(request.results, create=False)
+    of_text: dict[str, dict[str, list[dict[str, float]]]] = {}
     ids = imagined_corpus(LanguageProfile.load(profile).vocab_size).padded_vocab_size
     for run in store.runs(with_curves=False, suite=LANGUAGE.name):
         is_same = run.job.budget == request.budget_at(profile) and run.job.setting["vocab_size"] == ids

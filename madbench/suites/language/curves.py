@@ -33,9 +33,9 @@ def steps_name(threshold: float) -> str:
 
 def describe(runs: Sequence[JobOutcome]) -> str:
     """The protocol of language-model runs in one line."""
-    protocol = recognise_protocol(LANGUAGE, [(run.job, run.record.details) for run in runs])
-    corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), profile {protocol.name}"
-    return f"{corpus}, {protocol.precision}, budget {protocol.budget}"
+    protocol = recognise_protocol(LANGUAGE, [(run.job, run.details) for run in runs])
+    corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), " if protocol.corpus else ""
+    return f"{corpus}profile {protocol.name}, {protocol.precision}, budget {protocol.budget}"
 
 
 def loss_curves(runs: Sequence[JobOutcome]) -> pd.DataFrame:
@@ -49,10 +49,10 @@ def loss_curves(runs: Sequence[JobOutcome]) -> pd.DataFrame:
         names = dict.fromkeys((run.job.id for run in of_protocol), describe(of_protocol)) | names
     rows = [
         {"protocol": names[run.job.id], "id": run.job.id}
-        | {"label": run.job.label, "seed": run.job.seed, "status": run.record.status}
+        | {"label": run.job.label, "seed": run.job.seed, "status": run.status}
         | {name: row.get(name) for name in [*CURVES][5:]}
         for run in runs
-        for row in run.record.curve
+        for row in run.curve
     ]
     return pd.DataFrame(rows, columns=list(CURVES)).astype(CURVES)
 
@@ -79,9 +79,9 @@ def thresholds_above(lowest: float) -> tuple[float, ...]:
 _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_loss"}
 
 
-def evaluations(run: JobOutcome) -> list[dict[str, float]]:
+def evaluations(run: JobOutcome) -> list[Mapping[str, float]]:
     """The rows of the run's curve that are evaluations: the rows that have every number of an evaluation."""
-    return [row for row in run.record.curve if row.keys() >= _OF_EVALUATION]
+    return [row for row in run.curve if row.keys() >= _OF_EVALUATION]
 
 
 def common_seconds(runs: Iterable[JobOutcome]) -> float:
@@ -89,14 +89,14 @@ def common_seconds(runs: Iterable[JobOutcome]) -> float:
 
     NaN if no finished run has an evaluation.
     """
-    evaluated = [evaluations(run) for run in runs if run.record.status == "finished"]
+    evaluated = [evaluations(run) for run in runs if run.status == "finished"]
     return min((rows[-1]["seconds"] for rows in evaluated if rows), default=math.nan)
 
 
 def timing_differences(runs: Iterable[JobOutcome]) -> list[str]:
     """The details that differ between ``runs`` and prevent a comparison of their times."""
     runs = list(runs)
-    return [name for name in TIMING if len({str(run.record.details.get(name)) for run in runs}) > 1]
+    return [name for name in TIMING if len({str(run.details.get(name)) for run in runs}) > 1]
 
 
 def run_losses(runs: Sequence[JobOutcome], thresholds: Sequence[float]) -> list[dict[str, float]]:
@@ -114,7 +114,7 @@ def run_losses(runs: Sequence[JobOutcome], thresholds: Sequence[float]) -> list[
         numbers = dict.fromkeys(LOSSES, math.nan)
         numbers |= {steps_name(threshold): steps_to(evaluated, threshold) for threshold in thresholds}
         numbers |= dict.fromkeys((SPEED, *PERPLEXITIES), math.nan)
-        if run.record.status == "finished" and evaluated:
+        if run.status == "finished" and evaluated:
             validation = [row["validation_loss"] for row in evaluated]
             in_time = [row["validation_loss"] for row in evaluated if row["seconds"] <= common]
             numbers[LOSS] = loss_l5([row["train_loss"] for row in evaluated])
@@ -123,7 +123,7 @@ def run_losses(runs: Sequence[JobOutcome], thresholds: Sequence[float]) -> list[
             numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
             with np.errstate(over="ignore"):  # a loss above 709 overflows
                 numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
-        if run.record.curve and (last := run.record.curve[-1]).get("seconds", 0) > 0:
+        if run.curve and (last := run.curve[-1]).get("seconds", 0) > 0:
             numbers[SPEED] = last.get("tokens", math.nan) / last["seconds"]
         losses.append(numbers)
     return losses

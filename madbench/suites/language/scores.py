@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.errors import ConfigError
+from madbench.jobs import Job, Record
 from madbench.labels.budgets import BUDGETS
 from madbench.suites.columns import LAST_EVALUATIONS, Column
 from madbench.suites.language.curves import (
@@ -23,7 +24,7 @@ from madbench.suites.language.curves import (
     thresholds_above,
     timing_differences,
 )
-from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
+from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS, LanguageProfile
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import profile_scores, profile_titles
 from madbench.suites.scoring import (
@@ -60,9 +61,9 @@ class LanguageScoring(Scoring):
                 uniform = math.exp(uniform)
             elif column == "validation_bits_per_byte":
                 uniform *= bits_a_nat
-            last_step = run.record.curve[-1].get("step", math.nan) if run.record.curve else math.nan
+            last_step = run.curve[-1].get("step", math.nan) if run.curve else math.nan
             chance = uniform if is_loss else last_step if is_steps else math.nan
-            diverged = is_loss and run.record.status == "diverged"
+            diverged = is_loss and run.status == "diverged"
             is_diverged = diverged or (is_steps and math.isnan(value))
             value = finite_or_nan(chance if is_diverged else value)
             identity = self.suite.name, run.row, run.job.seed, column, value, not math.isnan(value), 1, diverged
@@ -87,7 +88,13 @@ class LanguageScoring(Scoring):
         for threshold in thresholds:
             if not 0 < threshold < math.inf:
                 raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
-        column, runs = self.suite.column, [outcome for outcome in outcomes if outcome.record]
+        runs = [outcome for outcome in outcomes if outcome.record]
+
+        def column(name: str) -> Column:
+            found = self.suite.column(name)
+            assert found is not None
+            return found
+
         chosen = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
         if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
             chosen.append(column("validation_bits_per_byte"))
@@ -104,7 +111,7 @@ class LanguageScoring(Scoring):
     def counted_jobs(self, outcomes: Sequence[JobOutcome]) -> set[str]:
         return {outcome.job.id for outcome in outcomes if outcome.status == "finished"}
 
-    def value(self, job: Any, record: Any) -> float:
+    def value(self, job: Job, record: Record) -> float:
         return record.metrics.get(LOSS, math.nan)
 
     def costs(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
@@ -117,7 +124,8 @@ class LanguageScoring(Scoring):
         return loss_curves([outcome for outcome in outcomes if outcome.record])
 
     def sentences(self, protocol: Protocol) -> list[str]:
-        model, training = protocol.profile.model_config(), protocol.profile.training_config(protocol.precision)
+        profile = _profile_of(protocol)
+        model, training = profile.model_config(), profile.training_config("float32")  # its lengths are those of any
         changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
         positions = "learned" if model.positions == "learned" else "no"
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
@@ -133,7 +141,7 @@ class LanguageScoring(Scoring):
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
     ) -> str:
         runs = [outcome for outcome in outcomes if outcome.record]
-        training = protocol.profile.training_config(protocol.precision)
+        training = _profile_of(protocol).training_config("float32")
         names = {column.name: column.heading for column in columns}
         count = training.steps // training.eval_every
         val = "; Val: the last loss on validation text" if "validation_loss" in names else ""
@@ -170,6 +178,11 @@ class LanguageScoring(Scoring):
             ),
         }
         return " ".join(text for text, is_shown in sentences.items() if is_shown)
+
+
+def _profile_of(protocol: Protocol) -> LanguageProfile:
+    assert isinstance(protocol.profile, LanguageProfile)
+    return protocol.profile
 
 
 def _bits_a_nat(losses: Sequence[Mapping[str, float]]) -> float:

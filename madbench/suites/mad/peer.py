@@ -123,11 +123,11 @@ def _imported(checkout: Path) -> Iterator[None]:
     for name, module in stand_ins.items():
         module.__path__ = [str(checkout.joinpath(*name.split(".")))]
     norm = stand_ins[f"{_LAYERS}.ops.norm.rmsnorm"] = ModuleType(f"{_LAYERS}.ops.norm.rmsnorm")
-    norm.RMSNorm = nn.LayerNorm
+    vars(norm)["RMSNorm"] = nn.LayerNorm
     if importlib.util.find_spec("flash_attn") is None:
         for name in ("flash_attn", "flash_attn.modules", "flash_attn.modules.mha"):
             stand_ins[name] = ModuleType(name)
-        stand_ins["flash_attn.modules.mha"].MHA = SoftmaxAttention
+        vars(stand_ins["flash_attn.modules.mha"])["MHA"] = SoftmaxAttention
     before = dict(sys.modules)
     sys.modules.update(stand_ins)
     try:

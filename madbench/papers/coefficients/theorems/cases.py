@@ -104,6 +104,7 @@ def _start(samples: SampleMixers) -> Iterator[Check]:
     """Check V10: the range of the initial Delta (Example 2)."""
 
     def outside(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        assert mixer.decay is not None  # of a label with the gate sm
         delta = torch.nn.functional.softplus(mixer.decay.bias)
         return torch.maximum(BIASED[0] - delta.min(), delta.max() - BIASED[1]).clamp(min=0)
 

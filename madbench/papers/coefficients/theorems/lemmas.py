@@ -119,11 +119,12 @@ def _example(edge: float) -> Iterator[Check]:
     def least_product() -> float:
         return float(angles.cos().min())
 
-    least = {"is_difference": True, "contradicts": True}
     statement = f"Scores from {edge:.1f} to 0 are negative, but none of their coefficients is within 0.001 of 0."
-    yield Check("V6 negative scores", statement, source, least_coefficient, NEAR_ZERO, **least)
+    yield Check(
+        "V6 negative scores", statement, source, least_coefficient, NEAR_ZERO, is_difference=True, contradicts=True
+    )
     statement = "Between the angles 3 pi/2 and 5 pi/2, those for n = 1, q.h is positive: n pi should be 2 n pi."
-    yield Check("V6 angles", statement, source, least_product, **least)
+    yield Check("V6 angles", statement, source, least_product, is_difference=True, contradicts=True)
 
 
 def _suppression(samples: SampleMixers) -> Iterator[Check]:
@@ -186,6 +187,7 @@ def _evolution(samples: SampleMixers) -> Iterator[Check]:
             return (a - expected).abs().max()
         change = (a if d.log_gate is None else a / d.log_gate.exp()[..., None, :]) - eye
         values = torch.linalg.svdvals(change)
+        assert d.beta is not None  # of a label with a mirror
         # unit() adds 1e-12 to a squared length, which is visible if Delta scales a kernel's keys down
         length = d.k.square().sum(-1) if label.is_kernel and label.mirror[1] == "k" else torch.ones_like(d.beta)
         eigenvalue = -d.beta * length / (length + parts.EPS)
@@ -307,7 +309,7 @@ def equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
     for layer in (mixer.decay, mixer.decay_down, mixer.strength, mixer.scale, mixer.eta):
         if layer:
             layer.weight[:, 0] = 0
-    if mixer.variant.gate == "se":
+    if mixer.variant.gate == "se" and mixer.decay is not None:
         mixer.decay.bias.fill_(math.log(1.05))
     width = mixer.allocation.key_width
     for side in (mixer.q, mixer.k):

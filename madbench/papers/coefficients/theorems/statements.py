@@ -64,6 +64,7 @@ def _table1(samples: SampleMixers) -> Iterator[Check]:
     preset = row_of(samples.label)
 
     def measure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        assert preset is not None
         return relative(mixer(x)[0], closed_form(preset, mixer.state_dict(), HEADS, x[0]))
 
     statement = "The mixer equals its row of Table 1, coded as in the paper that the row cites."

@@ -15,7 +15,8 @@ from madbench.mixers.cd.grammar import PREFIX, PRESETS, Label, read
 def row_of(label: Label) -> str | None:
     """The preset with the same A, b, phi, eta and features as a label, for any budget. None if no preset fits."""
     same = replace(label, rank="", over=False)
-    return next((name for name in PRESETS if Label(**read(PREFIX + name)) == same), None)
+    parsed = ((name, read(PREFIX + name)) for name in PRESETS)
+    return next((name for name, letters in parsed if letters is not None and Label(**letters) == same), None)
 
 
 def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) -> Tensor:
@@ -65,6 +66,7 @@ def _states(
         if decay is not None:
             state = decay[:, t, :, None] * state
         if beta is not None:
+            assert erased is not None
             key = erased[:, t, :, None]
             state = state - beta[:, t, :, None] * key @ (key.mT @ state)
         state = state + k[:, t, :, None] @ v[:, t, None, :]
