@@ -201,18 +201,9 @@ def test_what_an_item_measures_of_weights_is_stored_with_the_run(tmp_path):
 
 @pytest.mark.slow
 def test_an_archive_without_weights_decides_what_its_runs_were_measured_for(main, tmp_path):
-    words = (
-        "coefficients",
-        "principle2.2",
-        "--seeds",
-        "0-1",
-        "training.epochs=1",
-        "--no-figures",
-        "--yes",
-        "-f",
-        "json",
-    )
-    trained = main("paper", *words, "--results", tmp_path / "own", "--slots", 1)
+    words = ("paper", "coefficients", "principle2.2", "--seeds", "0-1", "training.epochs=1", "--no-figures", "--yes")
+    words = (*words, "-f", "json")
+    trained = main(*words, "--results", tmp_path / "own", "--slots", 1)
     assert trained.code == 0, trained.stderr
     assert main("archive", "--results", tmp_path / "own", "-o", tmp_path / "runs.tar.xz").code == 0
     assert main("import", tmp_path / "runs.tar.xz", "--results", tmp_path / "theirs").code == 0
