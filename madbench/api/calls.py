@@ -68,19 +68,22 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
 def named_as_arguments(parameters: Container[str]) -> Iterator[None]:
     """Errors about options, such as ``--baseline S-p: ...``, name the arguments of a function: ``baseline=S-p: ...``.
 
-    Only the part before the first colon is changed: what follows may have commands to type.
+    Commands to type, such as ``madbench run S --group 2``, stay as they are.
     """
     try:
         yield
     except MadbenchError as error:
-        text, colon, rest = str(error).partition(": ")
-        changed = _OPTION.sub(lambda option: _argument(option, parameters), text)
-        if changed != text and len(error.args) == 1:
-            error.args = (f"{changed}{colon}{rest}",)
+        texts = _COMMAND.split(str(error))
+        texts[::2] = [_OPTION.sub(lambda option: _argument(option, parameters), text) for text in texts[::2]]
+        if error.args == (str(error),):
+            error.args = ("".join(texts),)
         raise
 
 
-_OPTION = re.compile(r"--([a-z][a-z-]*)(?: (?!and\b|has\b|needs\b)(\S+))?")
+_COMMAND = re.compile(r"(madbench [^;\n]*)")
+_NO_VALUE = "and as at for gives has helps in is its needs of on or takes trains with without".split()
+"""Words that follow an option in a message and are no value of it."""
+_OPTION = re.compile(rf"--([a-z][a-z-]*)(?: (?!(?:{'|'.join(_NO_VALUE)})\b)([^\s:;,.]+))?")
 
 
 def _argument(option: re.Match[str], parameters: Container[str]) -> str:

@@ -19,7 +19,11 @@ def test_an_error_about_an_option_names_the_argument(tmp_path):
     [
         ("--protocol ID and --sort-by: give one", "protocol=ID and sort_by: give one"),
         ("--group 2 has no effect with --compile", "group=2 has no effect with --compile"),
-        ("--sort-by has no effect", "sort_by has no effect"),
+        ("--sort-by has no effect without --group", "sort_by has no effect without group"),
+        (
+            "no corpus; give --protocol ID, or see madbench table --group 2",
+            "no corpus; give protocol=ID, or see madbench table --group 2",
+        ),
         ("no run: madbench run S --group 2 makes some", "no run: madbench run S --group 2 makes some"),
     ],
 )
