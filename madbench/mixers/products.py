@@ -7,14 +7,15 @@ contains as well, takes half the time. Small products stay with MKL, so that the
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-from madbench.mixers.derivatives import gradients
 from madbench.mixers.processor import cpuinfo
 from madbench.mixers.tracing import is_traced
 
@@ -31,15 +32,22 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     A product by oneDNN differs from one by MKL by rounding.
     """
-    return _Linear.apply(x, weight, bias) if is_by_onednn(x, weight) else F.linear(x, weight, bias)
+    if not is_by_onednn(x, weight, bias):
+        return F.linear(x, weight, bias)
+    rows = x.reshape(-1, x.shape[-1]).contiguous()
+    return _Linear.apply(rows, weight, bias).view(*x.shape[:-1], len(weight))
 
 
-def is_by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """True if :func:`linear` multiplies by oneDNN."""
+def is_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    """True if :func:`linear` multiplies by oneDNN. False for unsuitable shapes, so that torch raises its errors."""
     return (
         is_large(x)
-        and x.dtype == weight.dtype == torch.float32
+        and weight.dim() == 2
+        and x.shape[-1] == weight.shape[1]
         and min(weight.shape) >= LEAST_WIDTH
+        and x.dtype == torch.float32
+        and (bias is None or bias.shape == weight.shape[:1])
+        and all(y is None or (y.dtype == x.dtype and y.device == x.device) for y in (weight, bias))
         and onednn_is_faster()
         and not torch.is_autocast_enabled("cpu")
         and not is_traced()
@@ -47,8 +55,16 @@ def is_by_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def is_large(x: Tensor) -> bool:
-    """True if an input is on the CPU and has enough rows for :func:`is_by_onednn`. Costs less than the other checks."""
-    return x.numel() >= LEAST_ROWS * x.shape[-1] and x.device.type == "cpu"
+    """True if an input is on the CPU and has enough rows for :func:`is_by_onednn`. Costs less than the other checks.
+
+    False in torch.compile and torch.export, whose programs must not depend on a comparison of lengths.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and x.dim() > 1
+        and x.numel() >= LEAST_ROWS * x.shape[-1]
+        and x.device.type == "cpu"
+    )
 
 
 def onednn_is_faster() -> bool:
@@ -83,27 +99,33 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
+    """:func:`linear` of contiguous rows. Derivatives of gradients, and batches of gradients, are torch's own."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight, bias)
-        return multiply(x.contiguous(), weight.contiguous(), bias)
+        of_x, of_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
+        return multiply(x, weight.contiguous(), bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
-        x, weight, bias = ctx.saved_tensors
+        x, weight = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.needs_input_grad
+        of_bias = grad.sum(0) if of_bias else None
+        if torch.is_grad_enabled() or is_traced():
+            return grad @ weight if of_x else None, grad.mT @ x if of_weight else None, of_bias
+        grad = grad.contiguous()
+        return (
+            multiply(grad, weight.contiguous().mT) if of_x else None,
+            weight_gradient(grad, x) if of_weight else None,
+            of_bias,
+        )
 
-        def by_hand(grad: Tensor) -> Sequence[Tensor | None]:
-            rows, grads = _rows(x), _rows(grad)
-            return (
-                multiply(grads, weight.contiguous().mT).view(x.shape) if of_x else None,
-                weight_gradient(grads, rows) if of_weight else None,
-                grads.sum(0) if of_bias else None,
-            )
 
-        return gradients(by_hand, F.linear, grad, (x, weight, bias))
+def _flops(a_shape: Sequence[int], b_shape: Sequence[int], *_: Any, **__: Any) -> int:
+    return 2 * math.prod(a_shape) * b_shape[0]
 
 
-def _rows(x: Tensor) -> Tensor:
-    """The rows of x (..., D) as a contiguous matrix."""
-    return x.reshape(-1, x.shape[-1]).contiguous()
+_PRODUCT = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+if _PRODUCT is not None and _PRODUCT not in flop_registry:
+    register_flop_formula(_PRODUCT)(_flops)

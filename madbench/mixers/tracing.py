@@ -9,13 +9,14 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor  # no public module has it
+from torch.autograd import forward_ad
 
 _AS_COMPILED = ContextVar("as_compiled", default=False)
 
 
 def is_traced() -> bool:
-    """True if torch.compile, torch.export, torch.jit or a transform such as vmap is active."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    """True if torch.compile, torch.export, torch.jit, forward-mode AD or a transform such as vmap is active."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or forward_ad._current_level >= 0:
         return True
     return torch._C._are_functorch_transforms_active() or _AS_COMPILED.get()
 

@@ -1,10 +1,13 @@
 """Matrix products by oneDNN, against float64, and the sizes at which they replace MKL's."""
 
+import re
 import time
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
+from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.mixers import products
 from madbench.mixers.linear_maps import call, project
@@ -19,7 +22,7 @@ def fast(monkeypatch):
 
 
 def drawn(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def results(function, tensors, cotangent):
@@ -120,3 +123,85 @@ def test_layers_multiply_by_onednn_unless_they_have_hooks(fast, monkeypatch):
     layers[0].register_forward_hook(lambda layer, inputs, y: y + 1)
     assert torch.equal(call(layers[0], x), F.linear(x, layers[0].weight) + 1)
     assert len(multiplied) == 3
+
+
+def test_an_exported_layer_takes_any_number_of_rows(fast):
+    layer = torch.nn.Linear(128, 130)
+
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return call(layer, x)
+
+    any_size = torch.export.Dim.DYNAMIC
+    program = torch.export.export(Layer(), (drawn(8, 128, 128),), dynamic_shapes=({0: any_size, 1: any_size},)).module()
+    for rows in ((8, 128), (2, 9), (40, 30)):
+        x = drawn(*rows, 128)
+        assert torch.allclose(program(x), layer(x), atol=1e-5)
+
+
+@needs_onednn
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")  # torch's own call
+@pytest.mark.parametrize("of", [0, 1, 2])
+def test_forward_mode_derivatives_are_those_of_the_plain_product(fast, of):
+    tensors = [drawn(1100, 128), drawn(130, 128, seed=1), drawn(130, seed=2)]
+
+    def tangent(linear):
+        with forward_ad.dual_level():
+            duals = [forward_ad.make_dual(x, x.sin()) if number == of else x for number, x in enumerate(tensors)]
+            return forward_ad.unpack_dual(linear(*duals)).tangent
+
+    assert torch.equal(tangent(products.linear), tangent(F.linear))
+
+
+@needs_onednn
+def test_a_batch_of_gradients_can_be_differentiated(fast):
+    def second(linear):
+        x, weight = drawn(1100, 128).requires_grad_(), drawn(130, 128, seed=1).requires_grad_()
+        y = linear(x, weight)
+        cotangents = drawn(2, *y.shape, seed=2)
+        (first,) = torch.autograd.grad(y, weight, cotangents, is_grads_batched=True, create_graph=True)
+        return first, *torch.autograd.grad(first.square().sum(), x)
+
+    for own, plain in zip(second(products.linear), second(F.linear), strict=True):
+        assert (own - plain).norm() <= 1e-6 * plain.norm()
+
+
+@needs_onednn
+def test_the_output_may_be_changed_in_place_and_so_may_the_input_of_a_frozen_weight(fast):
+    def gradient(linear):
+        x, weight = drawn(8, 140, 128).requires_grad_(), drawn(130, 128, seed=1)
+        changed = x * 1
+        y = linear(changed, weight).mul_(2)
+        changed.mul_(3)
+        return torch.autograd.grad(y.square().sum(), x)[0]
+
+    own, plain = gradient(products.linear), gradient(F.linear)
+    assert (own - plain).norm() <= 1e-6 * plain.norm()
+
+
+@pytest.mark.parametrize(
+    "x, weight, bias", [((1100, 128), (130, 256), None), ((1100, 128), (130, 128), (129,)), ((), (130, 128), None)]
+)
+def test_wrong_shapes_raise_the_errors_of_torch(fast, x, weight, bias):
+    tensors = drawn(*x), drawn(*weight), None if bias is None else drawn(*bias)
+    with pytest.raises(RuntimeError) as expected:
+        F.linear(*tensors)
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value))):
+        products.linear(*tensors)
+
+
+def test_a_bias_of_one_number_is_added_to_every_output(fast):
+    x, weight, bias = drawn(1100, 128), drawn(130, 128, seed=1), drawn(1, seed=2)
+    assert torch.equal(products.linear(x, weight, bias), F.linear(x, weight, bias))
+
+
+@needs_onednn
+@pytest.mark.parametrize("outputs", [130, 300])
+def test_the_counter_of_torch_counts_the_same_operations(fast, outputs):
+    def count(linear):
+        x, weight = drawn(8, 140, 128).requires_grad_(), drawn(outputs, 128, seed=1).requires_grad_()
+        with FlopCounterMode(display=False) as counter:
+            linear(x, weight).sum().backward()
+        return counter.get_total_flops()
+
+    assert count(products.linear) == count(F.linear) == 3 * 2 * 8 * 140 * 128 * outputs
