@@ -9,14 +9,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
+from madbench.jobs import Job, Record
 from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
 from madbench.suites.protocol import by_protocol, recognise_protocol
-from madbench.suites.scoring import CURVES, JobOutcome
+from madbench.suites.scoring import CURVES
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 MOST_THRESHOLD = 1e6
@@ -26,19 +28,34 @@ TIMING = ("device", "threads", "world_size", "micro_batch", "compiled", "group",
 """Details that must be equal for a comparison of times."""
 
 
+class RecordedRun(Protocol):
+    """A run with a record: a stored run, or the outcome of a job that has one."""
+
+    @property
+    def job(self) -> Job: ...
+
+    @property
+    def record(self) -> Record | None: ...
+
+
+def _record(run: RecordedRun) -> Record:
+    assert run.record is not None
+    return run.record
+
+
 def steps_name(threshold: float) -> str:
     """The column of steps to the first training loss below ``threshold``, such as ``steps_to_3.0``."""
     return f"{STEPS}{float(threshold)}"
 
 
-def describe(runs: Sequence[JobOutcome]) -> str:
+def describe(runs: Sequence[RecordedRun]) -> str:
     """The protocol of language-model runs in one line."""
-    protocol = recognise_protocol(LANGUAGE, [(run.job, run.details) for run in runs])
+    protocol = recognise_protocol(LANGUAGE, [(run.job, _record(run).details) for run in runs])
     corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), " if protocol.corpus else ""
     return f"{corpus}profile {protocol.name}, {protocol.precision}, budget {protocol.budget}"
 
 
-def loss_curves(runs: Sequence[JobOutcome]) -> pd.DataFrame:
+def loss_curves(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     """The curves of ``runs`` in long form, one row per logged step. Missing values are NaN.
 
     Columns: protocol (in words), id, label, seed, status, step, tokens, seconds (of training), evaluation (1, 2, ...),
@@ -49,10 +66,10 @@ def loss_curves(runs: Sequence[JobOutcome]) -> pd.DataFrame:
         names = dict.fromkeys((run.job.id for run in of_protocol), describe(of_protocol)) | names
     rows = [
         {"protocol": names[run.job.id], "id": run.job.id}
-        | {"label": run.job.label, "seed": run.job.seed, "status": run.status}
+        | {"label": run.job.label, "seed": run.job.seed, "status": _record(run).status}
         | {name: row.get(name) for name in [*CURVES][5:]}
         for run in runs
-        for row in run.curve
+        for row in _record(run).curve
     ]
     return pd.DataFrame(rows, columns=list(CURVES)).astype(CURVES)
 
@@ -79,27 +96,27 @@ def thresholds_above(lowest: float) -> tuple[float, ...]:
 _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_loss"}
 
 
-def evaluations(run: JobOutcome) -> list[Mapping[str, float]]:
+def evaluations(run: RecordedRun) -> list[dict[str, float]]:
     """The rows of the run's curve that are evaluations: the rows that have every number of an evaluation."""
-    return [row for row in run.curve if row.keys() >= _OF_EVALUATION]
+    return [row for row in _record(run).curve if row.keys() >= _OF_EVALUATION]
 
 
-def common_seconds(runs: Iterable[JobOutcome]) -> float:
+def common_seconds(runs: Iterable[RecordedRun]) -> float:
     """The longest training time in seconds that the evaluations of all finished runs reached.
 
     NaN if no finished run has an evaluation.
     """
-    evaluated = [evaluations(run) for run in runs if run.status == "finished"]
+    evaluated = [evaluations(run) for run in runs if _record(run).status == "finished"]
     return min((rows[-1]["seconds"] for rows in evaluated if rows), default=math.nan)
 
 
-def timing_differences(runs: Iterable[JobOutcome]) -> list[str]:
+def timing_differences(runs: Iterable[RecordedRun]) -> list[str]:
     """The details that differ between ``runs`` and prevent a comparison of their times."""
     runs = list(runs)
-    return [name for name in TIMING if len({str(run.details.get(name)) for run in runs}) > 1]
+    return [name for name in TIMING if len({str(_record(run).details.get(name)) for run in runs}) > 1]
 
 
-def run_losses(runs: Sequence[JobOutcome], thresholds: Sequence[float]) -> list[dict[str, float]]:
+def run_losses(runs: Sequence[RecordedRun], thresholds: Sequence[float]) -> list[dict[str, float]]:
     """The numbers from the curve of each run, in order.
 
     Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, from the last
@@ -114,7 +131,8 @@ def run_losses(runs: Sequence[JobOutcome], thresholds: Sequence[float]) -> list[
         numbers = dict.fromkeys(LOSSES, math.nan)
         numbers |= {steps_name(threshold): steps_to(evaluated, threshold) for threshold in thresholds}
         numbers |= dict.fromkeys((SPEED, *PERPLEXITIES), math.nan)
-        if run.status == "finished" and evaluated:
+        record = _record(run)
+        if record.status == "finished" and evaluated:
             validation = [row["validation_loss"] for row in evaluated]
             in_time = [row["validation_loss"] for row in evaluated if row["seconds"] <= common]
             numbers[LOSS] = loss_l5([row["train_loss"] for row in evaluated])
@@ -123,7 +141,7 @@ def run_losses(runs: Sequence[JobOutcome], thresholds: Sequence[float]) -> list[
             numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
             with np.errstate(over="ignore"):  # a loss above 709 overflows
                 numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
-        if run.curve and (last := run.curve[-1]).get("seconds", 0) > 0:
+        if record.curve and (last := record.curve[-1]).get("seconds", 0) > 0:
             numbers[SPEED] = last.get("tokens", math.nan) / last["seconds"]
         losses.append(numbers)
     return losses
