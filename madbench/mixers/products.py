@@ -50,21 +50,15 @@ def is_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
         and all(y is None or (y.dtype == x.dtype and y.device == x.device) for y in (weight, bias))
         and onednn_is_faster()
         and not torch.is_autocast_enabled("cpu")
-        and not is_traced()
     )
 
 
 def is_large(x: Tensor) -> bool:
     """True if an input is on the CPU and has enough rows for :func:`is_by_onednn`. Costs less than the other checks.
 
-    False in torch.compile and torch.export, whose programs must not depend on a comparison of lengths.
+    False in a program of torch.compile, torch.export or torch.jit, which must not depend on a comparison of lengths.
     """
-    return (
-        not torch.compiler.is_compiling()
-        and x.dim() > 1
-        and x.numel() >= LEAST_ROWS * x.shape[-1]
-        and x.device.type == "cpu"
-    )
+    return not is_traced() and x.dim() > 1 and x.numel() >= LEAST_ROWS * x.shape[-1] and x.device.type == "cpu"
 
 
 def onednn_is_faster() -> bool:

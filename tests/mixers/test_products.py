@@ -125,16 +125,30 @@ def test_layers_multiply_by_onednn_unless_they_have_hooks(fast, monkeypatch):
     assert len(multiplied) == 3
 
 
+class Caller(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(128, 130)
+
+    def forward(self, x):
+        return call(self.layer, x)
+
+
 def test_an_exported_layer_takes_any_number_of_rows(fast):
-    layer = torch.nn.Linear(128, 130)
-
-    class Layer(torch.nn.Module):
-        def forward(self, x):
-            return call(layer, x)
-
+    layer = Caller()
     any_size = torch.export.Dim.DYNAMIC
-    program = torch.export.export(Layer(), (drawn(8, 128, 128),), dynamic_shapes=({0: any_size, 1: any_size},)).module()
+    program = torch.export.export(layer, (drawn(8, 128, 128),), dynamic_shapes=({0: any_size, 1: any_size},)).module()
     for rows in ((8, 128), (2, 9), (40, 30)):
+        x = drawn(*rows, 128)
+        assert torch.allclose(program(x), layer(x), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace(_method)?. is deprecated:DeprecationWarning")
+def test_a_traced_layer_takes_any_number_of_rows(fast):
+    """A comparison of lengths would make the tracer warn, which is an error here."""
+    layer = Caller()
+    program = torch.jit.trace(layer, drawn(8, 140, 128), check_trace=False)
+    for rows in ((8, 140), (2, 9)):
         x = drawn(*rows, 128)
         assert torch.allclose(program(x), layer(x), atol=1e-5)
 
