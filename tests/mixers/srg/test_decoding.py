@@ -156,6 +156,27 @@ def test_a_cache_of_inference_mode_goes_on_outside_of_it(make_mixer, randn):
         torch.testing.assert_close(row, mixer(x)[:, t])
 
 
+def test_a_step_calls_gates_that_are_not_plain(make_mixer, randn):
+    mixer, x, seen = make_mixer("G-cg-q-12o"), randn(2, 4, 16), []
+    mixer.vo_gate.register_forward_hook(lambda layer, given, y: seen.append(y.shape[1]) or y + 1)
+    given, _ = decode(mixer, x, 2)
+    assert seen[-2:] == [1, 1]
+    torch.testing.assert_close(given, mixer(x))
+
+
+def test_a_text_reads_the_weights_at_its_start_and_with_gradients_those_of_each_step(make_mixer, randn):
+    mixer, x = make_mixer("R-cg-q-12o"), randn(2, 4, 16)
+    _, cache = mixer.prefill(x[:, :3])
+    before, _ = mixer.step(x[:, 3], cache)
+    mixer.mix1.p.add_(1)
+    kept, _ = mixer.step(x[:, 3], cache)
+    assert torch.equal(kept, before)
+    with torch.enable_grad():
+        present, _ = mixer.step(x[:, 3], cache)
+    torch.testing.assert_close(present, mixer(x)[:, 3])
+    torch.testing.assert_close(decode(mixer, x, 3)[0], mixer(x))
+
+
 def test_a_prompt_and_steps_under_bfloat16_autocast_are_near_the_parallel_form(randn):
     x = randn(2, 8, 32).float()
     for label in ("S-pcg-q-12o", "R-pcg-q-12", "G-pcgk-q-12o", "D-p"):
