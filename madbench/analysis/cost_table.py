@@ -25,6 +25,8 @@ from madbench.suites.scoring import JobOutcome
 MOST_REASONS = 3
 NOT_NAMED = "name it in the command to count its code"
 MIB = 2**20
+NUMBER_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
+"""Bytes of a number of a state, by the precision of a run."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,17 @@ COLUMNS = (
     CostColumn("parameters", "Parameters", "parameters"),
     CostColumn("flops_per_token", "FLOPs/token", "FLOPs"),
     CostColumn("state", "State", "numbers"),
+    CostColumn("state_bytes", "State bytes", "bytes"),
     CostColumn("step_ms", "Step ms", "ms", 1),
     CostColumn("memory_mib", "Memory MiB", "MiB"),
 )
 NOTES = (
     "Parameters, FLOPs and state are those of the mixers of all layers. FLOPs: a forward pass, two per multiply-add. "
     "{pairs} State: all numbers that decoding carries from token to token: recurrent matrices, windows of "
-    "convolutions, shifted tokens, caches. Step: seconds of training per step in the records, without evaluations, "
-    "mean over seeds and over the settings that all rows have; runs that shared their steps (--group) are left out. "
-    "Other jobs on the machine slow a step: madbench bench costs times labels in turns, with prompts and decoding."
+    "convolutions, shifted tokens, caches. State bytes: those numbers at the precision of the runs. Step: seconds of "
+    "training per step in the records, without evaluations, mean over seeds and over the settings that all rows have; "
+    "runs that shared their steps (--group) are left out. Other jobs on the machine slow a step: madbench bench costs "
+    "times labels in turns, with prompts and decoding."
 )
 
 
@@ -135,7 +139,9 @@ def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
         return costs
     longest = costs.by_length[max(costs.by_length)]
     costs.values = {"parameters": longest.parameters, "flops_per_token": longest.flops_per_token}
-    costs.values |= {} if longest.state is None else {"state": longest.state}
+    if longest.state is not None:
+        of_number = NUMBER_BYTES[outcomes[0].job.training.precision]
+        costs.values |= {"state": longest.state, "state_bytes": of_number * longest.state}
     costs.unknown = longest.unknown
     return costs
 
@@ -217,7 +223,7 @@ def _caption(
     pairs = "causal half" if is_half else "all pairs"
     texts = [f"Costs ({suite.title}), with the ratio to {baseline}; mixers of all layers."]
     if length:
-        texts.append(f"FLOPs: forward, {pairs}, at {length:,} tokens; state after {length:,} tokens, in numbers.")
+        texts.append(f"FLOPs: forward, {pairs}, at {length:,} tokens; state after {length:,} tokens.")
     labels_by_reason: dict[str, dict[str, None]] = {}
     for unknown in (row.unknown for row in costs.values() if row.unknown):
         label, _, reason = unknown.rpartition(": ") if unknown.endswith(NOT_NAMED) else ("", "", unknown)

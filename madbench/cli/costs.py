@@ -91,9 +91,9 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
         console.print(
             f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {budget} "
             "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
-            "state: numbers that decoding carries after max_len tokens; cache: bytes that a token adds to it in a "
-            "bfloat16 model, 0 if its size is fixed; FLOP: forward pass, per token at max_len, causal half. "
-            "B: budget in parameters; left: B - strict."
+            "state: numbers that decoding carries after max_len tokens; bytes: its size in a bfloat16 model; cache: "
+            "bytes that a token adds to it there, 0 if its size is fixed; FLOP: forward pass, per token at max_len, "
+            "causal half. B: budget in parameters; left: B - strict."
             f"{STEPS_NOTE if budget == 'compute' else ''}",
             style="dim",
         )
@@ -148,6 +148,7 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
     counted, all_pairs = (count_costs(allocation, length, is_whole) for is_whole in (False, True))
     return content | {
         "state": counted.state,
+        "state_bytes": None if counted.state is None else BYTES_PER_ELEMENT * counted.state,
         "state_bytes_per_token": allocation.state_bytes_per_token(BYTES_PER_ELEMENT),
         "flops_per_token": counted.flops_per_token,
         "full_square_flops_per_token": all_pairs.flops_per_token,
@@ -172,7 +173,8 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
             ranks.append({"label": f"{label} (no fit)"})
             parameters.append(ranks[-1])
             continue
-        costs = {"state": row["state"], "cache": row["state_bytes_per_token"], "FLOP": row["flops_per_token"]}
+        costs = {"state": row["state"], "bytes": row["state_bytes"], "cache": row["state_bytes_per_token"]}
+        costs["FLOP"] = row["flops_per_token"]
         counts = {"B": row["target"], "strict": row["total"], "left": row["slack"], "paper": row["paper_total"]}
         ratios = {"strict/B": row["ratio"], "paper/B": row["paper_ratio"]}
         line = {"label": label} | {heading: row[kind].get(name) for heading, (kind, name) in names.items()}

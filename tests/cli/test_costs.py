@@ -19,6 +19,7 @@ def test_json_agrees_with_a_count_by_hand(invoke):
     assert row["total"] == row["paper_total"] == 66474
     assert row["target"] == 4 * 128**2 + 8 * 128 == row["total"] + row["slack"]
     assert row["state_bytes_per_token"] == 2 * (32 + 138) and row["state"] == 128 * (32 + 138) + 3 * 128
+    assert row["state_bytes"] == 2 * row["state"]
     assert row["full_square_flops_per_token"] - row["flops_per_token"] == 2 * (32 + 138) * (128 - 129 / 2)
 
 
@@ -147,6 +148,6 @@ def test_rows_that_the_papers_ranks_leave_below_the_budget_are_named(invoke, bud
 def test_the_ranks_of_a_hybrid_are_rows_below_it(invoke):
     output = invoke(explain, "--cost", "S-p", "3xKDA/S-p", "--match", "compute").output
     heading, _, *rows = (line.split() for line in output.splitlines())
-    assert heading[1:] == ["r_qk", "r_vo", "r_mix", "d_qk", "d_vo", "state", "cache", "FLOP"]
+    assert heading[1:] == ["r_qk", "r_vo", "r_mix", "d_qk", "d_vo", "state", "bytes", "cache", "FLOP"]
     assert [row[:4] for row in rows[2:4]] == [["KDA", "88", "88", "-"], ["S-p", "128", "128", "0"]]
     assert "--match compute --dry-run" in " ".join(output.split())

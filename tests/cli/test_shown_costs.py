@@ -34,6 +34,7 @@ def test_costs_are_counted_at_the_longest_length_with_ratios_to_the_first_row(ma
     for label in ("S-p", "R-c", "KDA"):
         one = solve(label, 16, 2, 16)
         expected = {"parameters": one.total, "flops_per_token": one.flops_per_token(16), "state": one.state(16)}
+        expected["state_bytes"] = 4 * one.state(16)
         for name, value in expected.items():
             cell, first = cells[label, name], cells["S-p", name]["mean"]
             assert (cell["mean"], cell["baseline"]) == (2 * value, "S-p")
@@ -47,11 +48,18 @@ def test_costs_are_counted_at_the_longest_length_with_ratios_to_the_first_row(ma
 
 
 @pytest.mark.slow
+def test_the_bytes_of_a_state_follow_the_precision_of_the_runs(main, fill, tiny):
+    fill("S-p", precision="bfloat16")
+    cells, _ = costs_of(main, "-p", tiny, "--precision", "bfloat16")
+    assert cells["S-p", "state_bytes"]["mean"] == 2 * cells["S-p", "state"]["mean"]
+
+
+@pytest.mark.slow
 def test_times_of_two_kinds_of_device_are_not_shown(main, fill, tiny):
     fill("S-p", details=TIMED)
     fill("R-c", details=TIMED | {"device": "a slide rule"})
     cells, content = costs_of(main, "-p", tiny)
-    assert {name for _, name in cells} == {"parameters", "flops_per_token", "state"}
+    assert {name for _, name in cells} == {"parameters", "flops_per_token", "state", "state_bytes"}
     assert "No times: runs of 2 kinds of device cannot be compared: an abacus" in content["caption"]
 
 
@@ -70,7 +78,7 @@ def test_every_format_has_the_costs(main, fill, tiny, monkeypatch):
     shown = {name: main(*words, "-f", name).stdout for name in ("markdown", "latex", "csv", "html")}
     assert shown["html"].count("<table") == 2 and shown["html"].rstrip().endswith("</html>")
     assert shown["latex"].count(r"\begin{table") == 2 and r"\label{tab:results-costs}" in shown["latex"]
-    assert "| Label | Parameters | FLOPs/token | State | Step ms |" in shown["markdown"]
+    assert "| Label | Parameters | FLOPs/token | State | State bytes | Step ms |" in shown["markdown"]
     rows = {(row["label"], row["task"]): row for row in csv.DictReader(io.StringIO(shown["csv"]))}
     assert float(rows["S-p", "compression"]["mean"]) == 50 and float(rows["S-p", "state"]["mean"]) == 2 * 16 * 32
     monkeypatch.setenv("COLUMNS", "80")
