@@ -7,12 +7,15 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from madbench.analysis.versions import Versions
 from madbench.config import convert
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, is_shown_as_stored, reading_problem
+from madbench.labels import every_label, expand, is_shown_as_stored, label_now, reading_problem
+from madbench.labels.parsing import texts_of
+from madbench.labels.patterns import part_texts
 from madbench.store.index import Track
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
@@ -245,6 +248,17 @@ class Query:
         """True if a run that may be shown follows the protocol of this id."""
         named = [suite for suite in suites().values() if suite.name in self.suite_names]
         return any(protocol in self.protocols(suite) for suite in named)
+
+
+def expand_stored(specs: Any, results: Path) -> list[str]:
+    """:func:`madbench.labels.expand` for stored runs. A former label of which runs are stored names these runs."""
+    texts = texts_of(specs)
+    former = {text for text in texts if any(map(label_now, part_texts(text)))}
+    if not former or not (results / "runs").exists():
+        return expand(texts)
+    former &= {job.label for job in Snapshot.open(results, create=False).jobs().values()}
+    labels = [[text] if text in former else expand([text]) for text in texts]
+    return list(dict.fromkeys(itertools.chain.from_iterable(labels)))
 
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:

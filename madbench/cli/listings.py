@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis.query import Query
+from madbench.analysis.query import Query, expand_stored
 from madbench.cli.options import RESULTS, track_reading, warn
 from madbench.cli.printing import quantity
 from madbench.cli.words import labels_and_overrides
@@ -149,7 +149,9 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
 def _stored_runs(results: Path | None, words: Sequence[str] = ()) -> list[Run]:
     """The runs of these labels and changes. The default folder need not exist; a named folder must exist."""
     labels, changes = labels_and_overrides(words)
-    query = Query(labels=expand(labels), overrides=changes, results=results or RESULTS, track=track_reading, warn=warn)
+    folder = results or RESULTS
+    asked = {"labels": expand_stored(labels, folder), "overrides": changes, "results": folder}
+    query = Query(**asked, track=track_reading, warn=warn)
     return query.every_run() if results is not None or (RESULTS / "runs").exists() else []
 
 

@@ -17,7 +17,6 @@ from madbench.cli.printing import in_words, tracked
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import expand
 from madbench.labels.names import with_typed_labels
 from madbench.store.runs import Snapshot
 
@@ -356,12 +355,13 @@ class StoredOptions:
 
         Raises ``LabelError`` for an invalid label, and ``ConfigError`` for an option that is invalid or has no effect.
         """
+        from madbench.analysis.query import expand_stored
         from madbench.analysis.selection import Selection
 
         labels, overrides = labels_and_overrides(words or [])
         settings = vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}
         settings["budget"] = self.budget or ("strict" if self.protocol is None else None)
-        return Selection(labels=expand(labels), track=track_reading, warn=warn, **settings)
+        return Selection(labels=expand_stored(labels, self.results), track=track_reading, warn=warn, **settings)
 
 
 track_reading = functools.partial(tracked, description="reading runs")

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+import madbench
 from madbench.mixers.named.family import NamedFamily
 
 FORMER, ABSENT = "fla:gla", "GLA"
-NAMED = [["table", ABSENT], ["compare", "S", ABSENT]]
 VERBS = [
     ["table"],
     ["plot"],
@@ -54,7 +54,8 @@ def test_runs_without_their_code_are_shown_with_a_mark_by_every_verb(
     fill_absent(label, "0.3")
     where = ["--profile", tiny, "-t", "compression,in_context_recall"]
     absent = f"6 runs of {label} had code that is not here: {what}."
-    for verb in VERBS + NAMED * (label == ABSENT):
+    named = [["table", label], ["compare", "S", label]]
+    for verb in VERBS + named:
         ended = main(*verb, *where)
         assert ended.code == 0, (verb, ended.stderr)
         said = " ".join(ended.stderr.split())
@@ -65,7 +66,7 @@ def test_runs_without_their_code_are_shown_with_a_mark_by_every_verb(
             assert "25.0 ±" not in shown
     assert f"{label} ¶" in main("table", *where).stdout
     assert f"{label} ¶" in (tmp_path / "page.html").read_text()
-    for verb in (["table"], ["plot", "loss"], *(NAMED[1:] if label == ABSENT else ()), ["ls", "runs"]):
+    for verb in (["table"], ["plot", "loss"], *named[1:], ["ls", "runs"], ["ls", "runs", label]):
         ended = main(*verb, *(["-t", "language_model"] if verb[0] != "ls" else []))
         assert ended.code == 0, (verb, ended.stderr)
         assert verb[0] == "plot" or label in ended.stdout
@@ -79,7 +80,17 @@ def test_runs_without_their_code_are_shown_with_a_mark_by_every_verb(
 
 @pytest.mark.slow
 def test_a_former_label_that_is_asked_for_says_what_it_is_now(main, tiny, fill_absent):
+    reading = [["table", FORMER], ["compare", "S", FORMER], ["ls", "runs", FORMER]]
+    training = [["run", FORMER, "--dry-run"], ["explain", FORMER]]
+
+    def check(verbs):
+        for verb in verbs:
+            where = ["--profile", tiny, "-t", "compression"] if verb[0] in ("run", "table", "compare") else []
+            ended = main(*verb, *where)
+            assert ended.code == 2 and "fla:gla is the label GLA now" in ended.stderr, verb
+            assert "Traceback" not in ended.stderr
+
+    check([*reading, *training])
     fill_absent(FORMER, "0.3")
-    for verb in (["run", FORMER, "--dry-run"], ["table", FORMER], ["compare", "S", FORMER], ["explain", FORMER]):
-        ended = main(*verb, *(["--profile", tiny, "-t", "compression"] if verb[0] != "explain" else []))
-        assert ended.code == 2 and "fla:gla is the label GLA now" in ended.stderr and "Traceback" not in ended.stderr
+    check(training)
+    assert madbench.table([FORMER], profile=tiny, tasks="compression", results="results").index.tolist() == [FORMER]
