@@ -86,7 +86,7 @@ def new(
     family   a grammar of labels with a budget, such as lin:elu-g
     task     token sequences and their answers: one class and one YAML file
     suite    tasks with their own profiles, columns and averages
-    paper    items, claims, published numbers, sets of labels and profiles
+    paper    items, claims, published numbers, theorems, sets of labels, profiles
     module   a torch.nn.Module of (B, T, D) as the label my:NAME
 
     A claim is data: findings, register and report use it like the claim of a

@@ -2,10 +2,13 @@
 
 import csv
 
+import pytest
 from madbench_positions import PAPER
+from madbench_positions.theorems import order
 
 from madbench.analysis.claims import load_claims
-from madbench.labels import expand
+from madbench.labels import expand, parse
+from madbench.mixers import build
 
 
 def test_every_item_is_made_here_or_says_why_not():
@@ -25,3 +28,26 @@ def test_claims_are_about_labels_that_the_items_train():
     trained = {label for item in PAPER.items for label in expand(item.labels)}
     for claim in load_claims(PAPER.claims_file):
         assert {label for pair in claim.pairs for label in pair} <= trained
+
+
+@pytest.mark.parametrize("label", order.WORKED_OUT)
+def test_the_theorem_holds(label):
+    [check] = order.checks(parse(label))
+    assert check.holds(check.run())
+
+
+@pytest.mark.parametrize(("label", "built"), [("S", "S-p"), ("S", "S-c"), ("S-p", "S"), ("S-c", "S")])
+def test_the_theorem_fails_for_a_mixer_of_the_other_kind(label, built, monkeypatch):
+    monkeypatch.setattr(order, "build", lambda _, *size: build(built, *size))
+    [check] = order.checks(parse(label))
+    assert not check.holds(check.run())
+
+
+def test_the_theorem_says_nothing_about_other_labels():
+    assert not list(order.checks(parse("R")))
+
+
+def test_items_name_checks_that_the_package_has():
+    for item in PAPER.items:
+        for label in expand(item.labels) if item.checks else ():
+            assert set(item.checks) <= {check.name for check in order.checks(parse(label))}

@@ -1,0 +1,1 @@
+"""The theorems of the paper, as checks of labels."""
