@@ -93,4 +93,6 @@ def test_a_former_label_that_is_asked_for_says_what_it_is_now(main, tiny, fill_a
     check([*reading, *training])
     fill_absent(FORMER, "0.3")
     check(training)
-    assert madbench.table([FORMER], profile=tiny, tasks="compression", results="results").index.tolist() == [FORMER]
+    assert madbench.table([FORMER], profile=tiny, tasks="compression", results="results").label.unique().tolist() == [
+        FORMER
+    ]

@@ -50,7 +50,7 @@ def test_costs_are_counted_at_the_longest_length_with_ratios_to_the_first_row(ma
 @pytest.mark.slow
 def test_the_bytes_of_a_state_follow_the_precision_of_the_runs(main, fill, tiny):
     fill("S-p", precision="bfloat16")
-    cells, _ = costs_of(main, "-p", tiny, "--precision", "bfloat16")
+    cells, _ = costs_of(main, "-p", tiny)
     assert cells["S-p", "state_bytes"]["mean"] == 2 * cells["S-p", "state"]["mean"]
 
 
@@ -105,7 +105,7 @@ def test_the_functions_of_python_add_the_rows_that_the_command_adds(main, fill, 
     added = json.loads(shown.stdout)["costs"]["mad"]
     frame, plain = (function(["S-p", "R-c"], **how, **costs) for costs in ({"costs": True, "full_square": True}, {}))
     costs = frame[frame.ratio.notna()]
-    assert costs[[*added["cells"][0]]].to_dict("records") == added["cells"] and len(costs) == 8
+    assert costs[[*added["cells"][0]]].to_dict("records") == added["cells"] and len(costs) == 10
     assert len(frame) == len(plain) + len(costs) and frame._repr_html_().count("<table") == 2
     assert [table.caption for table in frame.below] == [added["caption"]] and plain.below == ()
     renamed = function(["S-p", "R-c"], costs=True, rename={"S-p": "Attention"}, **how)
