@@ -58,7 +58,7 @@ EXAMPLE = {
     "paper": Example(
         "paper",
         "madbench_positions",
-        "one table and two claims",
+        "one table, two claims and a theorem",
         {r"\bpositions\b": "{snake}", "Where Positions Come From": "{sentence}"},
     ),
     "module": Example("module", "madbench_decay", "a fading sum", {"Decay": "{pascal}", "decay": "{snake}"}),

@@ -276,6 +276,8 @@ class Profile:
         base = mapping.pop(LIKE)
         if base in above or base not in cls.names():
             what = "two profiles cannot be like each other" if base in above else f"no such {cls.noun}"
+            if str(base).endswith((".yaml", ".yml")):
+                what += f"; {LIKE} takes the name of a shipped {cls.noun}, not a file"
             raise ConfigError(f"{path}: {LIKE}: {base!r}: {what}{did_you_mean(str(base), cls.names())}")
         return _merged(cls.read(cls.files()[base], (*above, base)), mapping)
 

@@ -26,7 +26,13 @@ def test_settings_of_tasks_are_merged(tmp_path):
     assert jobs[0].setting == others[0].setting and jobs[0].training.epochs == 3 != others[0].training.epochs
 
 
-@pytest.mark.parametrize("base, why", [("evenin", "did you mean 'evening'"), ("nowhere.yaml", "no such profile")])
+@pytest.mark.parametrize(
+    "base, why",
+    [
+        ("evenin", "did you mean 'evening'"),
+        ("nowhere.yaml", "no such profile; like takes the name of a shipped profile, not a file"),
+    ],
+)
 def test_an_unknown_base_is_an_error(tmp_path, base, why):
     file = tmp_path / "mine.yaml"
     file.write_text(f"like: {base}\ndescription: Mine.\n")
