@@ -126,7 +126,7 @@ def test_a_number_without_a_point_in_yaml_is_a_number(tmp_path):
         ("a:\n  b: 1\n  b: 2\n", ":3: key 'b' appears twice"),
         ("a: [1, 2\n", "not valid YAML"),
         ("- 1\n- 2\n", "expected a mapping of keys to values, got [1, 2]"),
-        ("", "expected a mapping of keys to values, got nothing"),
+        ("", "expected a mapping of keys to values, got nothing; write lines KEY: VALUE"),
         ("? [1, 2]\n: 3\n", ":1:3: not valid YAML: found unhashable key"),
         ("a: 2024-13-45\n", "month must be in 1..12"),
         ("a: &b {c: [1, *b]}\n", ":1:4: not valid YAML: found unconstructable recursive node"),
@@ -139,6 +139,13 @@ def test_bad_yaml_is_an_error_that_names_the_file(tmp_path, text, says):
         read_yaml(path)
     assert str(caught.value).startswith(str(path))
     assert says in str(caught.value)
+
+
+def test_a_file_that_is_no_text_is_no_yaml_file(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(b"\xaa\xff")
+    with pytest.raises(ConfigError, match="bad.yaml: cannot be read: it is not text in UTF-8"):
+        read_yaml(path)
 
 
 @pytest.mark.parametrize("number", ["010", "08", "-010", "00.5", "0_7", "1:30", "12:30:45", "1:30.5"])

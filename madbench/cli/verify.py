@@ -15,6 +15,7 @@ from madbench.cli.options import LABELS_HELP
 from madbench.cli.parameters import argument, option
 from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import print_json, tracked
+from madbench.cli.words import labels_and_overrides
 from madbench.errors import ConfigError
 from madbench.labels import check_code, expand
 from madbench.labels.names import typed_label
@@ -56,7 +57,12 @@ def verify(
     as_json = format == "json"
     if show_all and as_json:
         raise ConfigError("--all has no effect with -f json, which has every check")
-    named = expand(labels)
+    words, overrides = labels_and_overrides(labels)
+    if overrides:
+        raise ConfigError(
+            f"{overrides[0]} has no effect: verify takes labels, and checks them with settings of its own"
+        )
+    named = expand(words)
     check_code(named)
     outcomes_of = {label: run_checks(label, checks_of) for label in tracked(named, "checking")}
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable
 
@@ -36,6 +37,9 @@ def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
     for word in words:
         if re.fullmatch(r"[^@=:][^=:]*\.ya?ml", word):
             raise ConfigError(f"{word!r} is no label; madbench sweep {word} trains a grid, @{word} is a set of labels")
+        if re.fullmatch(r"[^@=:]+\.\w+", word) and os.path.isfile(word):
+            what = f"a class in it is my:{word[:-3]}.CLASS" if word.endswith(".py") else "a label is text, such as S-p"
+            raise ConfigError(f"{word!r} is a file, no label; {what}")
         if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
             raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
         key, equals, _ = word.partition("=")

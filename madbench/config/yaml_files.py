@@ -49,12 +49,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}:{error.line + 1}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path}: lists and mappings are nested too deep") from None
-    except (OSError, ValueError) as error:  # ValueError: bytes that are not text, or a date such as 2024-13-45
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read: it is not text in UTF-8, so it is no YAML file") from error
+    except (OSError, ValueError) as error:  # ValueError: a date such as 2024-13-45
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if _count_values(value, {}) > MOST_VALUES:
         raise ConfigError(f"{path}: has more than {MOST_VALUES:,} values, counting an alias as what it stands for")
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: expected a mapping of keys to values, got {shown(value)}")
+        hint = "; write lines KEY: VALUE" if value is None else ""
+        raise ConfigError(f"{path}: expected a mapping of keys to values, got {shown(value)}{hint}")
     return value
 
 

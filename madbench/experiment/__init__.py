@@ -6,13 +6,14 @@ The command line and the Python API share it.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from madbench.config import check_seeds, convert, key_of
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, StoreError
 from madbench.experiment.notes import (
     note_without_effect,
     notes_on_budget,
@@ -87,6 +88,8 @@ def prepare(
     from madbench.training.devices import resolve_device
 
     results = Path(results)
+    if os.path.isfile(results):
+        raise StoreError(f"{results}: a file is where a folder should be; choose another results folder")
     with prefix_errors(grid.where):
         check_seeds(grid.seeds)
         convert(grid.fidelity, Fidelity, "fidelity")

@@ -49,6 +49,16 @@ def test_an_override_without_a_value_is_not_taken_for_a_label():
         labels_and_overrides(["S-c", "training.epochs"])
 
 
+@pytest.mark.parametrize(
+    ("name", "says"), [("README.md", "is a file, no label"), ("mine.py", "a class in it is my:mine.CLASS")]
+)
+def test_a_file_among_labels_is_named_as_a_file(tmp_path, monkeypatch, name, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=says):
+        labels_and_overrides(["S-c", name])
+
+
 @pytest.mark.parametrize("word", ["grid.yaml", "studies/lr.yml", "lag2.yaml"])
 def test_a_grid_among_labels_is_told_the_verb_that_trains_it(word):
     with pytest.raises(ConfigError, match=f"madbench sweep {word} trains a grid, @{word} is a set of labels"):

@@ -31,6 +31,10 @@ def test_a_label_has_every_check_within_the_screen(invoke, label, columns):
         assert name in result.output
 
 
+def test_a_setting_of_a_profile_is_refused(refuse):
+    assert "training.epochs=4 has no effect: verify takes labels" in refuse(verify, "S-p", "training.epochs=4")
+
+
 def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch):
     monkeypatch.setattr(SRGFamily, "checks", broken)
     result = invoke(verify, "S")

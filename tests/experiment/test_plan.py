@@ -10,7 +10,7 @@ import torch
 
 import madbench
 from experiments import TINY, made
-from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError
+from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError, StoreError
 from madbench.experiment import prepare
 from madbench.grid import load_grid
 from madbench.mixers import build as build_mixer
@@ -30,6 +30,13 @@ def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
     ]  # fmt: skip
     assert len(planned.jobs) == 12
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_plan", [True, False])
+def test_a_file_in_place_of_the_results_folder_is_named(tmp_path, is_plan):
+    (tmp_path / "results").touch()
+    with pytest.raises(StoreError, match="results: a file is where a folder should be"):
+        prepare(load_grid(["S"], {}), device="cpu", results=tmp_path / "results", is_plan=is_plan)
 
 
 @pytest.mark.slow
