@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import read_yaml
-from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCodeError
+from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCodeError, did_you_mean
 from madbench.identity.reach import import_root
 from madbench.identity.watch import own, watching
 from madbench.labels import trust
@@ -275,7 +275,8 @@ def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
         value = module
         for end in range(count, len(parts)):
             if not hasattr(value, parts[end]):
-                raise LabelError(f"{where}: {'.'.join(parts[:end])} has no attribute {parts[end]!r}")
+                problem = f"{'.'.join(parts[:end])} has no attribute {parts[end]!r}"
+                raise LabelError(f"{where}: {problem}{did_you_mean(parts[end], _modules_in(value))}")
             value = getattr(value, parts[end])
     if not callable(value):
         raise LabelError(f"{where}: expected a class or a function that makes a module, got {repr(value)[:100]}")
@@ -289,6 +290,13 @@ def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
             f"block of a model needs its own: def {parts[-1]}(d_model): return {kind}(...)"
         )
     return module, value, count
+
+
+def _modules_in(module: Any) -> list[str]:
+    """The names of the classes of modules that a Python module defines. Empty for any other value."""
+    values = getattr(module, "__dict__", {}).items()
+    classes = [(name, value) for name, value in values if isinstance(value, type) and _is_of_modules(value)]
+    return [name for name, value in classes if value.__module__ == getattr(module, "__name__", "")]
 
 
 def _is_of_modules(cls: type) -> bool:

@@ -301,6 +301,14 @@ def test_a_misspelt_entry_names_the_nearest():
         madbench.parse("my:maen")
 
 
+def test_a_misspelt_class_names_the_nearest_class_of_its_file():
+    trust.allow(["my:own_mixers.Narow", "my:own_mixers.Modul"])
+    with pytest.raises(LabelError, match="has no attribute 'Narow'; did you mean 'Narrow'"):
+        label_identity("my:own_mixers.Narow")
+    with pytest.raises(LabelError, match="has no attribute 'Modul'; expected one of: Mean, "):
+        label_identity("my:own_mixers.Modul")
+
+
 @pytest.mark.slow
 def test_the_sample_is_a_sound_module_without_any_entry(modules):
     (modules.parent / "mixers.yaml").unlink()
