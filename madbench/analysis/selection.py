@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,12 @@ class Selection(Query):
         unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]
         whole = " with a complete seed of both"
         if not compared:
-            raise StoreError(f"{self.results}: {self._shares_no('task')}{whole if unfinished else ''}")
+            absent = [label for label in self.labels if label not in begun]
+            advice = (
+                f"; {' and '.join(absent)} must be trained first: madbench run {shlex.join(absent)}, with these options"
+            )
+            problem = self._shares_no("task") + (whole if unfinished else "") + (advice if absent else "")
+            raise StoreError(f"{self.results}: {problem}")
         for label in others:
             if label not in compared:
                 which = whole if label in unfinished else ""
