@@ -50,7 +50,7 @@ def test_costs_are_counted_at_the_longest_length_with_ratios_to_the_first_row(ma
 @pytest.mark.slow
 def test_the_bytes_of_a_state_follow_the_precision_of_the_runs(main, fill, tiny):
     fill("S-p", precision="bfloat16")
-    cells, _ = costs_of(main, "-p", tiny)
+    cells, _ = costs_of(main, "-p", tiny, "precision=bfloat16")
     assert cells["S-p", "state_bytes"]["mean"] == 2 * cells["S-p", "state"]["mean"]
 
 
