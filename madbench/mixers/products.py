@@ -19,7 +19,7 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula
 from madbench.mixers.processor import cpuinfo
 from madbench.mixers.tracing import is_traced
 
-LEAST_ROWS = 1024
+LEAST_ROWS = 256
 """Rows of the input below which a product stays with MKL."""
 LEAST_WIDTH = 128
 """Inputs and outputs of the linear map below which a product stays with MKL."""

@@ -92,7 +92,7 @@ def test_products_of_models_64_wide_keep_their_bits(fast, rows, width):
 
 
 def test_a_product_stays_with_torch_unless_it_is_large_float32_and_plain(fast):
-    x, weight = drawn(1024, 128), drawn(128, 128)
+    x, weight = drawn(products.LEAST_ROWS, 128), drawn(128, 128)
     assert products.is_by_onednn(x, weight)
     assert not products.is_by_onednn(x[1:], weight)
     assert not products.is_by_onednn(x.double(), weight.double())
@@ -111,7 +111,7 @@ def test_onednn_can_be_switched_off(monkeypatch):
 
 @needs_onednn
 def test_layers_multiply_by_onednn_unless_they_have_hooks(fast, monkeypatch):
-    x, layers = drawn(1024, 128), [torch.nn.Linear(128, 130, bias=False) for _ in range(2)]
+    x, layers = drawn(products.LEAST_ROWS, 128), [torch.nn.Linear(128, 130, bias=False) for _ in range(2)]
     multiplied = []
     multiply = products.multiply
     monkeypatch.setattr(products, "multiply", lambda *of: multiplied.append(of) or multiply(*of))
