@@ -207,7 +207,7 @@ class SignalSuite(Suite):
     sort_order = 3
     budgets = (*COUNTINGS, "compute")  # rows may see all tokens, and FLOPs are matched for causal pairs
     not_inspected = "has tokens of real numbers, which have no ids"
-    measure = "accuracy, or the share of the variance that is foretold, in percent"
+    measure = "accuracy, or the share of the variance that is explained, in percent"
     had_unequal_shares = True
     judged_by = ("score", "score {:.3f}", "{:.1%}")
     plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
@@ -229,7 +229,7 @@ class SignalSuite(Suite):
             kind.heading,
             limits=(-math.inf, 100.0),
             title=kind.title,
-            axis="variance foretold, %",
+            axis="variance explained, %",
             difference="percentage points of the variance",
         )
 
