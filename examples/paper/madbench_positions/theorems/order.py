@@ -1,7 +1,7 @@
 """Proposition 1: attention without RoPE and convolution does not see the order of earlier tokens.
 
 A row of softmax attention is a sum over the tokens that it sees, and no term depends on a token's place. RoPE turns
-queries and keys by their places, and a convolution mixes neighbours, so that with either of them the order matters.
+queries and keys by their places, and a convolution mixes neighbors, so that with either of them the order matters.
 """
 
 from __future__ import annotations
