@@ -92,7 +92,7 @@ def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contras
 
 
 def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yields the indices of every two labels that differ in exactly one shared factor, and the factor."""
+    """Yields ``(i, j, factor)`` for each pair of labels that differ in exactly one of the factors that both have."""
     names = list(dict.fromkeys(name for label in labels for name in label))
     values = np.array([[label.get(name) for name in names] for label in labels], dtype=object).reshape(-1, len(names))
     has = values != None  # noqa: E711, elementwise

@@ -238,6 +238,18 @@ def _finding(
     tested: int,
     fixed_line: float | None,
 ) -> Finding:
+    """The finding on one quantity of a claim.
+
+    The verdict is ``supported`` or ``contradicted`` if ``p_holm`` is at most ``LEVEL``. It is ``not testable`` if both
+    labels of a pair solve the task, or if neither learns it. Otherwise it is ``not enough data``. The finding names the
+    labels whose samples are missing.
+
+    Args:
+        options: the options of ``madbench run`` that select the protocol.
+        samples: the seeds of each label.
+        tested: the number of tests in Holm's correction.
+        fixed_line: the registered threshold. None if the claim's own threshold applies.
+    """
     every = range(len(claim.pairs))
     cases = test.cases or every
     verdict: Verdict = "not enough data"

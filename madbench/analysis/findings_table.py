@@ -220,7 +220,10 @@ def _tests(rows: Sequence[Finding]) -> str:
 
 
 def _margins(rows: Sequence[Finding]) -> list[str]:
-    """A sentence per paper on the margins of its claims of no difference, if they are shares of a published gain."""
+    """Sentences on the margins of claims of no difference, one per paper.
+
+    Only claims whose margin is a share of a published gain are included.
+    """
     margins: dict[str, tuple[Reference, dict[str, None]]] = {}
     for row in rows:
         if row.claim.expectation(row.quantity) != "gain" and not row.claim.within:

@@ -236,7 +236,10 @@ def _marked(text: str, mark: str) -> str:
 
 
 def _in_lines(words: Sequence[str], side: str, place: str) -> str:
-    """The words below each other, aligned at a side. The top (t) or the bottom (b) word is on the line of the row."""
+    """LaTeX code that puts each word on its own line, aligned at ``side``, such as ``l``.
+
+    ``place`` says which line is level with the row of the table: ``t`` for the first, ``b`` for the last.
+    """
     if len(words) == 1:
         return words[0]
     lines = [

@@ -71,7 +71,10 @@ class TextTable(ABC):
         return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.records()}
 
     def marks(self) -> Mapping[tuple[str, int], str]:
-        """The marks, by the first cell of the row and the index of the column. Cells without a mark may be missing."""
+        """The mark of each cell. A key is the text of the row's first cell and the index of the column.
+
+        Cells without a mark may be missing.
+        """
         return {}
 
     def row_heading(self, name: str) -> str:

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 
 def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable:
+    """One table of several suites, from the table of each suite.
+
+    From the second suite on, the columns of the budget and of the number of seeds are named after the suite. The
+    caption names the rows that have no runs in a suite.
+    """
     rows = {name: row for part in parts for name, row in part.rows.items()}
     names = [name for name in results.names if name in rows]
     first, *others = parts
@@ -245,7 +250,10 @@ def suite_table(
 
 
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:
-    """The table of one suite with differences from its first row in the headline, or in the mean over all tasks."""
+    """The table of one suite, with the differences of all rows from the first row.
+
+    They are differences in the headline column, or in the mean over all tasks if there are several headline columns.
+    """
     (suite,) = table.suites
     rows = results.rows_of(suite)
     names, scores = suite.headline(rows[0].protocol.tasks), results.scores[results.scores.suite == suite.name]

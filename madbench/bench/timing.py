@@ -163,7 +163,7 @@ def keep_freed_memory() -> None:
 
 @functools.cache
 def ceiling_flops(device: str, dtype: torch.dtype) -> float:
-    """FLOPs per second of one large matrix product, the best of five; in float32 if that is faster than ``dtype``."""
+    """FLOPs per second of a large matrix product: the best of five, in ``dtype`` or float32, whichever is faster."""
     size, best = 1024 if device == "cpu" else 8192, math.inf
     for kind in {dtype, torch.float32}:
         a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))

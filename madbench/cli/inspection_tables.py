@@ -60,7 +60,7 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _kind(row: Mapping[str, Any]) -> str:
-    """The gate, kernel or matrix of a row."""
+    """The name of the gate, kernel or matrix that the row describes. Empty if it describes none of them."""
     return row.get("gate") or row.get("kernel") or row.get("matrix") or ""
 
 

@@ -218,6 +218,10 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _print(content: dict[str, Any]) -> None:
+    """Print the result of the check in sections: machine, packages, operator, optional, extensions, results.
+
+    A line about something that can be wrong begins with ``ok`` or ``wrong``.
+    """
     console = Console(highlight=False)
 
     def show(name: str, value: str, fits: bool | None = None) -> None:

@@ -103,7 +103,7 @@ class TrainedModel:
         asked = {"tokenizer": tokenizer, "dtype": dtype}
 
         def opened(folder: Path) -> Corpus:
-            """The corpus in a folder. Without a manifest it is opened as in the run, unless the options differ."""
+            """Open the corpus in a folder. If it has no manifest, missing options are taken from the run's record."""
             recorded = {} if (folder / MANIFEST).exists() else described
             return open_corpus(folder, cache=cache, **{name: asked[name] or recorded.get(name) for name in asked})
 

@@ -111,7 +111,7 @@ class _Commands(Mapping[str, Any]):
         return len(self.heading_of)
 
     def summaries(self) -> dict[str, Any]:
-        """The groups, and the verbs with only their summary."""
+        """The commands for the help text, by name. A verb is a stub with its summary, so that it is not imported."""
         return {
             name: self.groups.get(name) or TyperCommand(name, help=_summary(name), rich_help_panel=heading)
             for name, heading in self.heading_of.items()

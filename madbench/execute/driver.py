@@ -155,6 +155,15 @@ class _Driver(Execution):
     """The state of one call of ``drive``."""
 
     def run(self, train: Train, backend: Backend, todo: deque[list[Job]]) -> None:
+        """Train the groups ``todo`` on the backend, until no task is left.
+
+        Each round processes new messages, cancels overdue tasks, and hands over as many groups as the backend takes. A
+        task that is overdue in training has failed. A task that has not begun in time is ``late``, and may be tried
+        again.
+
+        On any error, arrived results are stored and the error is raised again. In every case, the remaining tasks are
+        cancelled and their jobs are released.
+        """
         self.train, self.backend, self.todo = train, backend, todo
         self.tasks: list[Task] = []  # tasks handed to the backend
         self.apart: deque[Task] = deque()  # jobs of failed groups, still claimed
@@ -226,6 +235,13 @@ class _Driver(Execution):
         return math.inf if self.policy.time_limit is None else time.monotonic() + self.policy.time_limit + grace
 
     def handle(self, task: Task, kind: Kind, value: Any) -> None:
+        """Process one message of the backend (:data:`Message`).
+
+        A lost or late task is submitted again, up to ``ATTEMPTS`` attempts. When a worker begins, its task gets a slot
+        and its jobs are reported as started. Results are stored at once. If a worker fails, :meth:`fail` ends its task.
+
+        Raises ``StoreError`` if the worker says that it cannot train at all.
+        """
         if kind == "note":
             if isinstance(self.on_event, Listener):
                 self.on_event.announce(value)

@@ -41,7 +41,10 @@ def main(parent: str, *digests: str) -> None:
 
 
 def _wait_for(path: Path) -> bytes:
-    """The content of a file that another machine writes."""
+    """Wait for a file that another machine writes, and return its content.
+
+    Raises ``StoreError`` if there is no file after ``CALL_SECONDS`` seconds.
+    """
     deadline = time.monotonic() + CALL_SECONDS
     while True:
         with suppress(OSError):

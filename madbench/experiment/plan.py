@@ -39,7 +39,7 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, repr=False)
 class Experiment(TableRows):
-    """A checked plan: nothing has been trained or written yet."""
+    """A checked plan of training. Nothing has been trained yet, but the corpus of a profile may have been prepared."""
 
     device: str
     results: Path

@@ -79,7 +79,9 @@ class Reach:
             self._work()
 
     def hear(self, events: Iterable[watch.Event], during: str) -> bool:
-        """Reach the files that the reached code opened and loaded, at its import or ``during`` the watched action.
+        """Add the files that reached code opened or ran, and the code that these files reach.
+
+        Events count if they happened while the code was imported, or during the watched action named ``during``.
 
         Returns True if events may be missing. Either a module was imported before the hook was installed, or the same
         code opened a file during another action, and may therefore not open it again during this one.

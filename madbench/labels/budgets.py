@@ -36,12 +36,15 @@ def softmax_flops(size: Size) -> float:
 
 
 def softmax_state(size: Size) -> int:
-    """The number of elements in the keys and values that softmax attention keeps of the longest input: 2 d L."""
+    """The number of elements in the keys and values that softmax attention caches for the longest input: 2 d L."""
     return 2 * size.d_model * size.max_len
 
 
 def _state(allocation: Allocation) -> int:
-    """The number of elements in the decoding state at the longest input. A family that lacks it cannot match state."""
+    """The number of elements in the decoding state after the longest input.
+
+    The method ``state`` of an allocation is optional. A family without it cannot match the state of a budget.
+    """
     return allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
 
 

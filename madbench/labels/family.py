@@ -37,7 +37,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Size:
-    """The size for which every family solves its ranks. Raises ``BudgetError`` for invalid values."""
+    """The widths, the length and the budget for which a family chooses the ranks of a mixer.
+
+    Raises ``BudgetError`` for invalid values.
+    """
 
     d_model: int  # width; the budget is 4 d_model^2
     n_head: int
@@ -77,7 +80,7 @@ class Allocation(Protocol):
 
     @property
     def size(self) -> Size:
-        """The size for which it was solved."""
+        """The size for which the ranks were chosen."""
 
     @property
     def terms(self) -> Mapping[str, int]:

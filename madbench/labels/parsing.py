@@ -130,7 +130,10 @@ def explain(label: Label) -> Sequence[Explanation]:
 
 
 def levels(label: Label) -> Mapping[str, str]:
-    """The levels of the label's factors as contrasts name them: the family's ``levels``, or else its ``factors``."""
+    """The level of each factor of a label, as used in contrasts.
+
+    The family's ``levels`` are used if it defines them, otherwise its ``factors``.
+    """
     family = family_of(label)
     return getattr(family, "levels", family.factors)(label)
 

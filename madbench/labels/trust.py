@@ -57,7 +57,7 @@ def is_allowed(label: str) -> bool:
 
 
 def trusts_entries() -> bool:
-    """True if code that an entry names may be imported as well."""
+    """True if code may be imported because an entry of the user or of an installed package names it."""
     return _OF_PROCESS.includes_entries
 
 

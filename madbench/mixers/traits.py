@@ -72,7 +72,7 @@ REQUIRED_MEMBERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stac
 
 
 def has_name(parameter: str, names: tuple[str, ...]) -> bool:
-    """True if one of ``names`` stands for the parameter."""
+    """True if ``names`` has the name of the parameter or of a module that contains it."""
     return any(parameter == name or parameter.startswith(f"{name}.") for name in names)
 
 

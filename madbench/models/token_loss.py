@@ -112,6 +112,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_weight: bool,
         needs_bias: bool,
     ) -> Tensor:
+        """The mean loss, for ``rows`` rows of ``hidden`` at a time. The gradients are saved for the backward pass.
+
+        The first four arguments are those of :func:`chunked_cross_entropy`. ``dtype`` is the dtype of products. A
+        gradient is computed if its ``needs_`` argument is True.
+        """
         precise = torch.promote_types(hidden.dtype, torch.float32)
         cast_weight, cast_bias = weight.to(dtype), None if bias is None else bias.to(dtype)
         d_hidden = torch.empty_like(hidden, dtype=precise) if needs_hidden else None

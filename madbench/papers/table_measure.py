@@ -64,7 +64,7 @@ def _stored_under(results: Results, budget: Budget) -> Results | None:
 
 
 def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
-    """The table of our means with intervals, with published numbers below each label, for the columns of the item.
+    """The table of an item: our means with intervals, and below each label the published numbers.
 
     Each of ``parts`` has one budget. If there are several, the rows name their budget.
     """

@@ -136,7 +136,7 @@ def _within_range(value: int | float) -> int | float:
 def read_curve(content: bytes, logged: Collection[str] = ()) -> list[dict[str, float]]:
     """The rows of ``curve.csv``. An empty cell is a value that the row does not have.
 
-    Every row has the columns ``logged``.
+    Raises ``ValueError`` for an invalid file, or if a row lacks a column of ``logged``.
     """
     try:
         columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))

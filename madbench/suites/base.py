@@ -215,7 +215,7 @@ class Suite(abc.ABC):
         return f"{self.address}."
 
     def fidelity_of(self, asked: Fidelity) -> Fidelity:
-        """The fidelity of its jobs: the requested fidelity if the suite has it, else its default."""
+        """The fidelity of the suite's jobs: ``asked`` if the suite has it, otherwise the suite's default."""
         return asked if asked in self.fidelities else self.fidelities[0]
 
     @property

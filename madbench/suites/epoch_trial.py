@@ -61,7 +61,7 @@ class EpochTrial(Trial):
         return {"epoch": epoch, "step": interval.step, "train_loss": interval.mean_loss}
 
     def _examples(self, places: np.ndarray) -> Examples:
-        """Inputs and targets at consecutive places in the order of the epoch."""
+        """Inputs and targets of the examples at ``places``, which are consecutive places in the order of the epoch."""
         index, (inputs, targets) = self._index(places), self.data["train"]
         return inputs[index], targets[index]
 

@@ -73,8 +73,8 @@ class Protocol:
 def recognise_protocol(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
     """The protocol of stored jobs, named after the nearest shipped profile.
 
-    ``stored`` has each job with the details of its record. The protocol has the settings of the job with the most
-    changed mixer settings, and the rates of all jobs.
+    ``stored`` has each job with the details of its record. The protocol has the rates of all jobs. Its other settings
+    are those of the job with the most changed mixer settings.
     """
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)

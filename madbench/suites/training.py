@@ -27,7 +27,7 @@ class Schedule:
     digit. A suite keeps its order of operations, so that repeated runs give the same numbers."""
 
     def rate(self, step: int) -> float:
-        """The learning rate of the step after ``step`` steps."""
+        """The learning rate of the next step if ``step`` steps have been taken."""
         if step < self.warmup_steps:
             return self.peak * (step + 1) / (self.warmup_steps + 1)
         if step >= self.decay_end:

@@ -60,6 +60,11 @@ class FuzzyInContextRecall(TaskSetting):
         return self.vocab_size - 1 - self.num_key_ids
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Draw ``count`` examples from ``rng``: inputs and targets, int32 (count, T).
+
+        More pairs are drawn than fit. They are put in order, and those that would be too long are left out. Positions
+        without a target have the target ``IGNORE``.
+        """
         max_key, max_value = self.max_key_size, self.max_value_size
         # Column 0 is the probe. The other columns fill a sequence even with the shortest pairs.
         shape = (count, 1 + -(-self.seq_len // (2 if training else 1 + max_key)))
@@ -103,6 +108,11 @@ class FuzzyInContextRecall(TaskSetting):
         return tokens[:, :-1], targets[:, 1:]
 
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
+        """Compute the answers of one example again (:meth:`madbench.tasks.base.TaskSetting.read`).
+
+        A run of key ids or of value ids is one motif. Problems are wrong padding, motifs that do not alternate, repeat
+        an id or have a wrong size, and a key with two values.
+        """
         tokens = [*inputs, targets[-1]]
         roles = ["pad" if t == self.vocab_size - 1 else "key" if t < self.num_key_ids else "value" for t in tokens]
         runs = [(role, tuple(t for _, t in run)) for role, run in groupby(zip(roles, tokens), lambda pair: pair[0])]

@@ -41,6 +41,11 @@ class FolderTokenizer(Tokenizer):
     """
 
     def __init__(self, spec: str, content: bytes, end_of_text: str, where: str):
+        """Read a tokenizer from ``content``, the bytes of ``tokenizer.json``.
+
+        ``spec`` names the tokenizer in manifests, and ``where`` names the file in errors. ``end_of_text`` is the token
+        that ends a document. Raises ``ConfigError`` if this token is missing or the tokenizer is not supported.
+        """
         parsed = _parsed(content, where)
         parsed["model"]["dropout"] = parsed["truncation"] = parsed["padding"] = (
             None  # equal text gives equal ids, all of them
@@ -211,7 +216,10 @@ def _kind(parsed: dict[str, Any], where: str) -> Any:
 
 
 def _steps(part: Any) -> list[dict[str, Any]]:
-    """The steps of a part of the file, including steps of nested sequences."""
+    """A part of ``tokenizer.json``, such as the normalizer, as a list of its steps.
+
+    A sequence is followed by the steps that it contains. Empty if the file lacks this part.
+    """
     if not isinstance(part, dict):
         return []
     inner = part.get("pretokenizers") or part.get("decoders") or part.get("normalizers") or []

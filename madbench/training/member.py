@@ -74,7 +74,11 @@ class GroupMember:
         self.warning = "; ".join(filter(None, [self.warning, *problems]))
 
     def _choose_threads(self, asked: int | None) -> None:
-        """Resume with the run's first number of threads, unless fewer exist now or another number is requested."""
+        """Set the number of threads: ``asked`` if it is given.
+
+        Otherwise, a run on the CPU keeps the number with which it began, or takes all threads if there are fewer now.
+        It warns if its number changes.
+        """
         began, here = self.state.threads, torch.get_num_threads()
         is_cpu = torch.device(self.device).type == "cpu"
         self.state.threads = asked or (min(began, here) if is_cpu else here)

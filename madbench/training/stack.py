@@ -111,7 +111,10 @@ class Stack:
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 
     def micro_batches(self) -> list[tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]]:
-        """The micro-batches of the next step. Each has N pairs: a member's tensors and their share in its loss."""
+        """The micro-batches of the next step.
+
+        A micro-batch has one pair per member: its tensors, and the weight of the micro-batch in the member's loss.
+        """
         return list(zip(*(list(member.trial.micro_batches(member.state.step)) for member in self.members), strict=True))
 
     def batches(self) -> Batches:

@@ -117,9 +117,9 @@ class Layout:
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
-        """The distinct names to show for texts, with display names of labels.
+        """The name to show for each text: distinct, shortened, and with display names of labels.
 
-        A name has at most ``MOST_NAME`` characters, in a single column at most ``most``.
+        A name has at most ``MOST_NAME`` characters. In a single column it has at most ``most``.
 
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']

@@ -112,7 +112,7 @@ class Sample:
 
     @functools.cached_property
     def splits(self) -> bool:
-        """True if the seeds are so far apart that they may be on two levels. Always False for an average."""
+        """True if the range of the seeds is so large that they may form two groups. Always False for an average."""
         is_apart = self.n > 1 and np.ptp(self.values) > VISIBLE_SHARE * self.scale.width
         return bool(is_apart) and not self.parts
 

@@ -63,6 +63,11 @@ def paths_of(mixer: CoefficientMixer) -> list[str]:
 
 
 def _forms(samples: SampleMixers) -> Iterator[Check]:
+    """Yields checks V1 and V2, and the checks of gradients and of bfloat16.
+
+    V1 is causality. V2 compares every path, the decoding of prompts, and rows at late positions with eq. 3.
+    """
+
     def make(path: str, length: int) -> tuple[CoefficientMixer, Tensor]:
         return samples.sample(0, length=length, chunk=0, path=path)
 

@@ -153,7 +153,10 @@ def nearest(text: str) -> str | None:
 
 
 def _corrected(segment: str) -> Mapping[str, Any] | None:
-    """The fields that a segment after the first was probably meant to set. None if no valid segment is similar."""
+    """The fields that the user probably meant to set by ``segment``, which is not the first segment of the label.
+
+    None if no valid segment is similar.
+    """
     if segment in DEFAULTS or segment in FIRST:
         return {}
     mirror_first = re.fullmatch(f"({'|'.join(MIRRORS)})(.+)", segment)

@@ -27,7 +27,7 @@ LARGEST_EXPONENT = 20.0  # of a factor of a decay; products of two such factors 
 
 @dataclass(frozen=True)
 class Dynamics:
-    """The rows of a sequence as used in eq. 3 and eq. 4, in float32 or wider."""
+    """Queries, keys, values, gates and mirrors of eq. 3 and eq. 4 for all rows of a sequence, in float32 or wider."""
 
     q: Tensor  # (B, H, T, n) qbar
     k: Tensor  # (B, H, T, n) kbar
@@ -45,7 +45,7 @@ class Dynamics:
 
     @property
     def reading(self) -> Tensor | None:
-        """The directions that read what is removed, or None without mirrors."""
+        """The directions r of A_t, along which the part of the state to remove is read. None without mirrors."""
         return self.w if self.read is None else self.read
 
 
@@ -76,7 +76,7 @@ def scores(d: Dynamics) -> Tensor:
 
 
 def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
-    """Scores (..., T, T) with the diagonal ``own`` (..., T), unless it is None."""
+    """The scores (..., T, T). If ``own`` (..., T) is given, it replaces their diagonal."""
     return square if own is None else square.diagonal_scatter(own, dim1=-2, dim2=-1)
 
 

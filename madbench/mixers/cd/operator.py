@@ -225,7 +225,7 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def evolution(self, x: Tensor) -> Tensor:
-        """A_t of every row and head: x (B, T, D) -> (B, T, H, n, n)."""
+        """The matrix A_t by which each row and head changes the state: x (B, T, D) -> (B, T, H, n, n)."""
         d = self.ingredients(x)[0]
         gate = d.q.new_zeros(1, 1, 1, 1) if d.log_gate is None else d.log_gate
         a = torch.diag_embed(gate.exp().expand_as(d.q))

@@ -98,6 +98,7 @@ def solve(label: Label, size: Size) -> NamedAllocation:
 
 @functools.cache
 def _widths(label: Label, size: Size) -> NamedAllocation:
+    """The allocation of :func:`solve` at the default layer, computed once per label and size."""
     operator, d, heads = label.operator, size.d_model, size.n_head
     if label.over or not size.rule.chooses_ranks:
         return NamedAllocation(label, size, operator.library_dims(d, heads))

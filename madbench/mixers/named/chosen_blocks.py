@@ -18,10 +18,10 @@ BLOCK = 16
 
 
 def precise_heads(layer: nn.Module, x: Tensor, position: int, norms: Sequence[nn.Module] = ()) -> list[Tensor]:
-    """Queries and keys of x (B, T, D), (B, H, T, K) each, rotated by position, in float32 or wider also under autocast.
+    """Queries and keys of x (B, T, D), each (B, H, T, K), in float32 or wider also under autocast.
 
-    From numbers in 16 bits, some rows would choose other blocks. ``norms`` are the modules with their gains, if there
-    are any.
+    They are rotated for positions from ``position`` on. In 16 bits, rounding would make some rows choose other blocks.
+    ``norms`` are the modules with the gains of the norms. Empty if queries and keys are not normed.
     """
     with without_autocast(x):
         sides = [linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]

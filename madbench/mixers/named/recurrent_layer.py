@@ -21,7 +21,7 @@ CHUNK_ON_GPU = 64  # rows per block for one decay per head on a GPU, where each 
 
 
 def rows_per_block(x: Tensor) -> int:
-    """Rows per block of a recurrence with one decay per head that are fast on the device of x."""
+    """The fast number of rows per block on the device of x, for a recurrence with one decay per head."""
     return CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
 
 

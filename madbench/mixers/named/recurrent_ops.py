@@ -25,7 +25,10 @@ from madbench.mixers.tracing import is_symbolic
 
 
 def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
-    """Convolved q, k and v (B, T, .) after SiLU, and the ``windows`` (B, 3, .) of their inputs."""
+    """q, k and v (B, T, .) after projection, causal convolution and SiLU, and the state of the convolutions.
+
+    The state has the last inputs as ``windows`` (B, 3, .). ``carried`` is the state before x, or None at the start.
+    """
     sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
     taps = torch.cat([conv.weight.squeeze(1) for conv in (layer.q_conv1d, layer.k_conv1d, layer.v_conv1d)])
     mixed, carried = convolve_silu(torch.cat(sides, dim=-1), taps, None, carried)

@@ -61,7 +61,10 @@ class Cache:
 
     @property
     def numbers(self) -> int:
-        """The number of elements in the cache, without free rows of the storage, angles and weights."""
+        """The number of elements in the cached keys, values and inputs of the convolution.
+
+        Free rows of the storage, angles and weights are not counted.
+        """
         return self.k.numel() + self.v.numel() + (0 if self.inputs is None else self.inputs.numel())
 
 

@@ -358,7 +358,10 @@ class DynamicMLP(nn.Module):
         return exclude(o, p.v) if self.variant.exclusive else o
 
     def read_out(self, o: Tensor, x: Tensor, ahead: Ahead | None = None) -> Tensor:
-        """Rows (B, T, D) from the readout of the heads, o (B, H, T, V), gated by the tokens x (B, T, D)."""
+        """The output (B, T, D) from the readout of the heads o (B, H, T, V): their norm and gates, then W_o.
+
+        The gates depend on the tokens x (B, T, D).
+        """
         known = ahead.outputs if ahead else {}
         if self.head_norm:
             o = _normalized(self.head_norm, o, 1 - self.lambda_init)

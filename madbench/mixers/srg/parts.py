@@ -210,7 +210,10 @@ def lag_scores(q: Tensor, k_newest_first: Tensor) -> Tensor:
 
 
 def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
-    """Readout (..., M, V) of values (..., W + 1, V) with weights (..., M, W) by lag, which are zero in masked slots."""
+    """Readout (..., M, V): weights (..., M, W) by lag times values (..., W + 1, V), the newest value first.
+
+    The weights of masked slots must be zero.
+    """
     rows, slots = w.shape[-2:]
     by_column = F.pad(w.flatten(-2), (rows - 1, 1)).unflatten(-1, (rows, slots + 1))
     return by_column @ v_newest_first

@@ -54,6 +54,11 @@ def _sequence(
     window: int = 0,
     rotated: int = 0,
 ) -> Tensor:
+    """The output (rows, D) of one sequence x (T, D), in float64.
+
+    ``w`` has the parameters by name, in float64. The other arguments are those of :func:`reference`, of
+    ``DynamicMLP`` and of its allocation.
+    """
     query_heads = 2 * n_head if variant.base in "GD" else n_head
     k_in = convolve(x, w["k_conv.weight"]) if variant.conv else x
     v_in = convolve(x, w["v_conv.weight"]) if variant.conv else x

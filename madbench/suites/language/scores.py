@@ -140,6 +140,10 @@ class LanguageScoring(Scoring):
     def about(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
     ) -> str:
+        """Sentences on the numbers of a table and its missing runs (:meth:`madbench.suites.scoring.Scoring.about`).
+
+        They name the corpus, model and training. Losses, perplexities, steps and times are explained if they are shown.
+        """
         runs = [outcome for outcome in outcomes if outcome.record]
         training = _profile_of(protocol).training_config("float32")
         names = {column.name: column.heading for column in columns}

@@ -222,6 +222,10 @@ class LanguageSuite(Suite):
         return (TASK,)
 
     def column(self, name: str) -> Column | None:
+        """The column of a loss, a perplexity, the steps to a loss, or the speed. None for any other name.
+
+        Losses are in nats per token, speed in tokens per second.
+        """
         if name in LOSSES:
             legends = {
                 LOSS: "L5: mean of the last five training losses",

@@ -126,6 +126,11 @@ class Mamba3(Recurrent):
         return ops.write(layer.out_proj, gated)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        """See :meth:`madbench.mixers.named.operator.Operator.loops`.
+
+        Each head has a state (K, V), the last product B_(t-1) x_(t-1)^T as ``before``, and the sum of its K // 4 angles
+        as ``turned``.
+        """
         import math
 
         import torch

@@ -138,6 +138,11 @@ class MDN(SelfContained):
         return log_alpha.mT, log_mu.mT, beta.mT, eta.mT
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        """See :meth:`madbench.mixers.named.operator.Operator.loops`.
+
+        Each head has a memory and a momentum, (K, V) each. The squared cosine of ``angle`` is a factor of the decay,
+        and its squared sine a factor of the write.
+        """
         import math
 
         import torch

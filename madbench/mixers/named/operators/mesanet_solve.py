@@ -46,7 +46,11 @@ def solve_queries(
 
 
 def _solve(q: Tensor, k: Tensor, beta: Tensor, c: Tensor, start: Tensor, ridge: Tensor) -> Tensor:
-    """q* of blocks (B, H, Z, C, K) that start after ``start`` (B, H, Z, K, K). c is the sum of log alpha so far."""
+    """q* (B, H, Z, C, K) of the rows of Z blocks of C rows.
+
+    ``start`` (B, H, Z, K, K) is P before each block. c (B, H, Z, C, 1) is the sum of log alpha from the first row of
+    the block to each row.
+    """
     mask = torch.ones(c.shape[-2], c.shape[-2], dtype=torch.bool, device=c.device).tril()
     decay = masked_exp((c - c.mT).to(k.dtype), mask)
     squares = (k[..., :, None] * (beta * k)[..., None, :]).flatten(-2)

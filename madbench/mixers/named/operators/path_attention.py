@@ -148,6 +148,11 @@ class PaTH(Attention):
         return super().flops(dims, length) + 2 * (length + 1) * dims.key_dim
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
+        """See :meth:`madbench.mixers.named.operator.Operator.loops`.
+
+        Each row visits its keys from the newest to the oldest. After the score with key j, the mirror of row j is
+        applied to the query, and the log of its forget gate is added to all later scores.
+        """
         import torch
 
         from madbench.mixers.named import loops

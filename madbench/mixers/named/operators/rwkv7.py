@@ -169,6 +169,11 @@ class RWKV7(Recurrent):
         return ops.write(layer.o_proj, y, rows.gate)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor, shared: Shared | None = None) -> Tensor:
+        """See :meth:`madbench.mixers.named.operator.Operator.loops`.
+
+        Each head has a state (K, V). The first layer puts its values into ``shared``, and later layers mix them with
+        their own values.
+        """
         import torch
 
         heads, key, value = dims.heads, dims.key, dims.value

@@ -81,7 +81,11 @@ def hidden_of_lags(
     q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """z and h by branch, for the P rows from ``start`` and the P lags from ``first``, and scores of the older keys."""
+    """Scores z and hidden scores h of the P rows from ``start`` at the P lags from ``first``.
+
+    ``newer`` has the scores of the newer of the two tiles of keys at these lags. Returns z, h and the scores of the
+    older tile, which is the newer tile of the next P lags. Each is a tuple of tiles (P, P), one per branch.
+    """
     P: tl.constexpr = q[0].shape[0]
     lag, z, h, olders = first + tl.arange(0, P), (), (), ()
     kind: tl.constexpr = K.dtype.element_ty

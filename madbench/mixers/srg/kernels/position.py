@@ -107,7 +107,10 @@ class Launch:
 
 
 def shape_of_tile(length: int, row_bytes: int, device: torch.device) -> tuple[int, int]:
-    """The largest useful entry of ``TILES`` that fits in the device's shared memory together with the next tile."""
+    """The first entry of ``TILES`` that suits the length and fits in the device's shared memory.
+
+    There must also be room for the keys of the next step. ``row_bytes`` are the bytes of one row of all operands.
+    """
     limit = HOPPER_SHARED_BYTES
     if device.type == "cuda":
         limit = triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"]

@@ -92,7 +92,10 @@ def finish_slots(
     dx, dn, X, A, P_, M, Y, STATE, DX, DB, DP, start, w, T, MIX: tl.constexpr, IS_FIRST, W: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Computes the gradients of x, p and b from those of (1 + p) x and b, where x are keys or values."""
+    """Stores the gradients of x, p and b, where x (T, W) are keys or values with the gain 1 + p and the columns b.
+
+    ``dx`` (P, .) is the gradient of (1 + p) x, and ``dn`` (P, RP) the gradient of b, for the P rows from ``start``.
+    """
     i, r = start + tl.arange(0, P), tl.arange(0, RP)
     if MIX:
         x = read(X, i[:, None], w[None, :], T, W).to(tl.float32)

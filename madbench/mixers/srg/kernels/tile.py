@@ -107,9 +107,10 @@ def read_gain(P, i, rows, MIX: tl.constexpr):
 
 @triton.jit
 def activation(h, visible, norm, BASE: tl.constexpr):
-    """The normalized activations of a tile of scores ``h``, and its normalized first branch (``h[0]``).
+    """The activations of a tile of hidden scores ``h`` by branch, and the first branch as the activation uses it.
 
-    ``norm`` has the norm of each row; for S, the log2 of its softmax's sum.
+    For R and G, ``norm`` has the norm of each row, and the first branch is divided by it. For S, ``norm`` has the log2
+    of the softmax's sum, and the first branch is returned unchanged.
     """
     selecting = h[0]
     if BASE == "S":

@@ -34,7 +34,10 @@ def freeze_gates(mixer: DynamicMLP) -> None:
 
 
 def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """B(X) (H_q, free, S): the linear map from the token to the last row's hidden scores, if all else is constant."""
+    """The matrix B(X) (H_q, free, S) that maps the free channels of the last token to the hidden scores of its row.
+
+    All other channels and tokens are constant.
+    """
     free = free_channels(mixer)
     moved = x.repeat(free + 1, 1, 1)
     moved[1:, -1, :free] += torch.eye(free, dtype=x.dtype)

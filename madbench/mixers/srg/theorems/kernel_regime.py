@@ -73,10 +73,10 @@ def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def laziness(mixer: DynamicMLP, x: Tensor) -> float:
-    """The ratio of two distances between descent in all parameters and kernel descent.
+    """The ratio of two distances between gradient descent in all parameters and kernel descent.
 
-    For the first distance the output is scaled up ten times more than for the second. A ratio of 0.1 means that the
-    kernel changes in proportion to the parameters.
+    The first distance is measured with an output that is scaled up ten times more than for the second. A ratio of 0.1
+    means that the kernel changes in proportion to the parameters.
     """
     x, start, parameters, away = x[:1], [p.detach().clone() for p in mixer.parameters()], [*mixer.parameters()], []
     for factor in (SLOW, SLOWER):

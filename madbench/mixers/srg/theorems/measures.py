@@ -150,7 +150,11 @@ def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
-    """Changes the sign of all scale scores. Counts slots that switch, and active slots whose activation stays equal."""
+    """The number of slots that violate the rule of the scale branch.
+
+    The sign of all scale scores is changed. Active slots must stay active with another activation, and inactive slots
+    must stay inactive.
+    """
     before = mixer.maps(x).activations
     mixer.q.weight[mixer.n_head * mixer.allocation.qk_width :].neg_()
     after = mixer.maps(x).activations

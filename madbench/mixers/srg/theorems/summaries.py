@@ -128,7 +128,10 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 
 
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
-    """The least increase, over all noise patterns, of the signal's share of a row's normalized weights by R(1)."""
+    """The smallest increase by R(1) of the signal's share of a row's normalized weights.
+
+    The minimum is over all noise patterns.
+    """
     tokens = noisy_tokens(x)
     _recall(mixer)
     token_wise = mixer(tokens)[:, -1, IS_SIGNAL]

@@ -34,7 +34,7 @@ def scores() -> Tensor:
 
 
 def share(low: float, high: float) -> float:
-    """|T| for Z = [low, high]: the share of pairs with a score in Z."""
+    """The size |T| for Z = [low, high]: the share of the random pairs (T_q, T_h) whose score is in Z."""
     z = scores()
     return float(((z >= low) & (z <= high)).double().mean())
 

@@ -212,6 +212,11 @@ def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
 
 
 def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
+    """Compares a factored mixer with full couplings, one :class:`Coupling` per head.
+
+    The coupling matrix or tensor of a head is the product of its projections to queries and keys. Its values are the
+    projections to values. The outputs of the heads are concatenated and multiplied by W_o.
+    """
     label, n = mixer.allocation.label, mixer.allocation.label.degree
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
     of_heads = []

@@ -112,7 +112,10 @@ class Coupling(InteractionMixer):
         return Probe(effects, effects, matrices=matrices)
 
     def _marginal(self, slot: int, mean: Tensor) -> Tensor:
-        """The coupling tensor as a matrix (H, d, d) of the row's token and a slot's; other slots have ``mean`` (d,)."""
+        """The mean effect of the token in ``slot`` on the row's token, as a matrix (H, d, d).
+
+        The coupling tensor is contracted with the token ``mean`` (d,) in all other slots.
+        """
         matrix = self.c.movedim(slot + 2, 2)
         while matrix.dim() > 3:
             matrix = matrix @ mean
@@ -123,7 +126,10 @@ class Coupling(InteractionMixer):
         return "dense" if self.path == "auto" and is_short else super().resolve_path(batch, length)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
-        """Bytes of a block's effects of all factors and of the values of all tuples, in float32."""
+        """The bytes that a block of ``rows`` rows needs in float32.
+
+        These are the effects of all factors on the rows, and the values of all tuples of ``length`` tokens.
+        """
         factors = len(self.c) if self.degree > 2 else sum(map(len, self.c))
         return 4 * batch * length ** (self.degree - 1) * (factors * rows + len(self.c) * self.out_width)
 

@@ -176,7 +176,10 @@ def of_features() -> Iterator[Check]:
 
 
 def of_cost() -> Iterator[Check]:
-    """The extra compute of HyperFeatureAttention from the caption of Table 2, in both readings of its orders."""
+    """The check that HyperFeatureAttention needs almost no extra compute, as the caption of Table 2 says.
+
+    It covers both readings of the orders in the caption.
+    """
 
     def extra() -> float:
         flops = {label: solve(label, *TABLE2).flops_per_token(TABLE2[-1]) for label in ("S", *TABLE2_LABELS)}

@@ -40,6 +40,8 @@ def linear_attention(c: Array, w: Array, x: Array) -> Array:
 
 
 def representation() -> Iterator[Check]:
+    """The checks of what linear attention represents: Theorems 3.1, B.2 and B.6, Lemma B.4 and Corollary B.1."""
+
     def orthogonal() -> float:
         generator, worst = np.random.default_rng(0), 0.0
         turned = np.linalg.qr(generator.normal(size=(8, 8)))[0]

@@ -95,6 +95,8 @@ def _trained(embedding: str = "one_hot", control: str = "", time: float = 14.0, 
 
 
 def training() -> Iterator[Check]:
+    """The checks of training with pairs: gradients, conservation, convergence and limit (Lemma C.2, Theorem 4.4)."""
+
     def gradients() -> float:
         world = Colliding(positions=6, radius=1, length=5, samples=7)
         symbols, values = world.data("train", 5, 0)
@@ -153,6 +155,8 @@ def training() -> Iterator[Check]:
 
 
 def generalization() -> Iterator[Check]:
+    """The checks of trained pairs on new data and other lengths (Theorems 4.6 and 4.8), and of the data for this."""
+
     def tested(embedding: str, control: str = "") -> Iterator[tuple[Colliding, int, float]]:
         world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _trained(embedding, control)
         for length in (2, 3, 6, 9):
@@ -244,6 +248,8 @@ def _triple_problem() -> tuple[Array, Array, Alliances]:
 
 
 def triples() -> Iterator[Check]:
+    """The checks of training with triples (Lemma G.9, Assumption G.10, Theorem G.7)."""
+
     def conservation() -> float:
         return abs(_allied(0.002, 250).drift / _allied(0.001, 500).drift - 2)
 

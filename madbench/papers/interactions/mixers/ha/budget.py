@@ -19,7 +19,7 @@ class HaAllocation(InteractionAllocation):
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """n_h, by head."""
+        """The degree n_h of each head."""
         return self.label.by_head(self.size.n_head)
 
     @property

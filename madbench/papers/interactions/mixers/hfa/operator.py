@@ -67,7 +67,7 @@ class HyperFeatureAttention(FactoredMixer):
             yield order, range(first, first + self.orders.count(order))
 
     def _factors(self, x: Tensor, order: int, heads: range) -> tuple[Tensor, ...]:
-        """The factors (B, H', T, e_a) of heads of one order."""
+        """Queries or keys x (B, H, T, d_qk) of ``heads``, which have ``order`` factors: (B, H', T, e_a) per factor."""
         return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
 
     def rotate_key(self, x: Tensor, position: int) -> Tensor:
