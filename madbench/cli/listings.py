@@ -150,8 +150,8 @@ def _stored_runs(results: Path | None, words: Sequence[str] = ()) -> list[Run]:
     """The runs of these labels and changes. The default folder need not exist; a named folder must exist."""
     labels, changes = labels_and_overrides(words)
     folder = results or RESULTS
-    asked = {"labels": expand_stored(labels, folder), "overrides": changes, "results": folder}
-    query = Query(**asked, track=track_reading, warn=warn)
+    stored = expand_stored(labels, folder)
+    query = Query(labels=stored, overrides=changes, results=folder, track=track_reading, warn=warn)
     return query.every_run() if results is not None or (RESULTS / "runs").exists() else []
 
 
