@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line; Ctrl-C ends it without a traceback, also while it is still being imported."""
+    """Runs the command line. Ctrl-C ends the program without a traceback, even during the import of madbench."""
     try:
         from madbench.cli import main as run
 

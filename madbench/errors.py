@@ -35,11 +35,11 @@ class UntrustedCodeError(LabelError):
 
 
 class FamilyError(LabelError):
-    """A label of another package's family, when the code of that package fails."""
+    """The code of an installed package failed on a label of a family that the package defines."""
 
 
 class BudgetError(MadbenchError):
-    """No ranks meet the parameter budget."""
+    """No choice of ranks for the label's mixer meets the budget."""
 
 
 class UnknownStateError(BudgetError):
@@ -55,7 +55,10 @@ class StoreError(MadbenchError):
 
 
 class TrainingError(MadbenchError):
-    """A run that cannot start or continue: wrong device, sequence too long for the mixer, foreign checkpoint."""
+    """A run that cannot start or continue.
+
+    Examples are a wrong device, a sequence that is too long for the mixer, and a checkpoint of another run.
+    """
 
 
 class MissingExtraError(MadbenchError):

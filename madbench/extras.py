@@ -10,7 +10,10 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def project() -> dict[str, Any] | None:
-    """The project table of the checkout that madbench runs from. None if madbench is installed as a wheel."""
+    """The table ``project`` in the ``pyproject.toml`` of the checkout from which madbench runs.
+
+    None if madbench is installed as a wheel.
+    """
     path = CHECKOUT / "pyproject.toml"
     table = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
     return table if table.get("name") == "madbench" else None
@@ -22,7 +25,10 @@ def install_command(extra: str, is_checkout: bool) -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """The :func:`install_command` for this madbench. It names the folder unless that is the current one."""
+    """The command that installs an extra for the running madbench (:func:`install_command`).
+
+    In a checkout, the text also names the checkout's folder, unless that is the current folder.
+    """
     is_checkout = project() is not None
     command = install_command(extra, is_checkout)
     return f"{command} in {CHECKOUT}" if is_checkout and Path.cwd() != CHECKOUT else command

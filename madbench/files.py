@@ -24,7 +24,7 @@ MOST_DEPTH = 64
 """Largest number of nested lists and objects in JSON. The files of this package nest at most 8."""
 _TOO_DEEP = f"lists and objects nest deeper than {MOST_DEPTH} levels"
 MOST_BYTES = 64 * 2**20
-"""Most bytes that :func:`read_file` reads. Parsed JSON takes about twenty times its size in memory."""
+"""Default limit of :func:`read_file` in bytes. Parsed JSON takes about twenty times its size in memory."""
 MOST_NAME_BYTES = 200  # file systems allow 255; the name of a temporary file is slightly longer
 
 
@@ -36,7 +36,10 @@ def is_name(text: str) -> bool:
 
 @contextmanager
 def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
-    """Turns an ``OSError`` of the block into a ``StoreError`` about ``path``. ``size`` is the bytes to be written."""
+    """A context in which an ``OSError`` becomes a ``StoreError`` that explains the problem with ``path``.
+
+    ``size`` is the number of bytes to be written, for the message about a full disk. None if it is not known.
+    """
     try:
         yield
     except OSError as error:
@@ -57,10 +60,10 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Replaces the file ``path`` with ``content`` in one step that survives a power cut.
 
-    ``content`` may be a function that writes to the open binary file. It is called a second time if another process
-    deletes the temporary file: a driver that claims the folder of a job removes temporary files in it, even if the job
-    is still running elsewhere. After a failure the previous file is unchanged and no temporary file remains. Raises
-    ``StoreError`` for an ``OSError``, such as a full disk.
+    ``content`` is bytes, or a function that writes to an open binary file. The function is called a second time if
+    another process deletes the temporary file. This happens if a driver claims the folder of a job that is still
+    running elsewhere, since the driver removes the temporary files in it. After a failure the previous file is
+    unchanged and no temporary file remains. Raises ``StoreError`` for an ``OSError``, such as a full disk.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
@@ -113,7 +116,10 @@ def file_digest(path: Path | str) -> str:
 
 
 def parse_json(content: bytes | str, any_text: bool = False) -> Any:
-    """Parses JSON. Raises ``ValueError`` if it is invalid or :func:`check_json` rejects it."""
+    """Parses JSON and checks the value with :func:`check_json`.
+
+    Raises ``ValueError`` if the JSON is invalid or the check fails.
+    """
     try:
         value = json.loads(content)
     except RecursionError:
@@ -163,13 +169,16 @@ def make_printable(value: Any) -> Any:
 
 
 def seal(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds a ``checksum`` of its content to a mapping of JSON values."""
+    """Returns a copy of a mapping of JSON values with the key ``checksum``, the SHA-256 of the mapping's content."""
     content = json.dumps(mapping, sort_keys=True)
     return {**mapping, "checksum": hashlib.sha256(content.encode()).hexdigest()}
 
 
 def unseal(content: bytes) -> dict[str, Any]:
-    """Returns the mapping that was given to :func:`seal`, from its JSON. Raises ``ValueError`` if it is damaged."""
+    """Parses the JSON of a mapping that :func:`seal` returned, and returns the mapping without its checksum.
+
+    Raises ``ValueError`` if the JSON is invalid or does not match the checksum.
+    """
     mapping = parse_json(content, any_text=True)
     if not isinstance(mapping, dict) or seal({k: v for k, v in mapping.items() if k != "checksum"}) != mapping:
         raise ValueError("it does not match its checksum")
@@ -178,7 +187,11 @@ def unseal(content: bytes) -> dict[str, Any]:
 
 
 def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Writes a new file whose content survives a power cut. Its name survives after :func:`sync_folder`."""
+    """Writes the new file ``path`` and waits until its content is on the disk.
+
+    The name of the file survives a power cut only after :func:`sync_folder`. ``content`` is bytes, or a function that
+    writes to an open binary file. Raises ``FileExistsError`` if the file exists.
+    """
     with open(path, "x+b") as file:
         if callable(content):
             content(file)
@@ -213,9 +226,9 @@ def publish_folder(temporary: Path, folder: Path) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in a folder that do not begin with a dot, sorted. Empty if there is no folder.
+    """The names in a folder that do not begin with a dot, sorted. Empty if the folder does not exist.
 
-    Raises ``StoreError`` if the folder cannot be read; ``Path.glob`` would find nothing.
+    Raises ``StoreError`` if the folder cannot be read. ``Path.glob`` would return nothing in that case.
     """
     with explain_os_errors(folder), suppress(FileNotFoundError):
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
@@ -234,7 +247,7 @@ def may_exist(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in ``folder`` survive a power cut."""
+    """Waits until the names of the files in ``folder`` are on the disk, so that they survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
 """Grids from YAML files or the words of a command: combinations of labels and settings become rows of a table.
 
-This module does not know the settings. :mod:`madbench.experiment` checks that each key exists and that each label fits
-its budget.
+This module does not know which settings exist. :mod:`madbench.experiment` checks that each key exists and that each
+label fits its budget.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class GridFile:
 
 
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:
-    """Loads a grid from the YAML file ``source``, or makes one of labels, with ``changes`` of its keys.
+    """Loads a grid from the YAML file ``source``, or makes a grid of the labels ``source``.
 
-    The keys are those of :class:`GridFile`. Changes under ``set`` and ``vary`` are added to the file's own keys and
-    replace equal ones. The user names the grid in order to train it, so the code of its labels may be imported
-    (:mod:`madbench.labels.trust`). Raises the errors of :func:`expand_grid`, and ``ConfigError`` for an unknown key or
-    a wrong type.
+    ``changes`` has keys of :class:`GridFile` that replace those of the file. Its settings under ``set`` and ``vary``
+    are added to the file's settings and replace equal keys. The user names the grid in order to train it, so the code
+    of its labels may be imported (:mod:`madbench.labels.trust`). Raises the errors of :func:`expand_grid`, and
+    ``ConfigError`` for an unknown key or a wrong type.
     """
     if not isinstance(source, str | Path) or not is_grid_file(source):
         grid = from_mapping(GridFile, {**changes, "labels": source}, "grid")
@@ -108,7 +108,8 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
     - ``list``: the rows as given.
 
     The baseline comes first. By default it is the first label with the first values. Raises ``ConfigError`` or
-    ``LabelError``, which begin with ``where``, for a setting that is repeated, contradictory or without effect.
+    ``LabelError`` for a setting that is repeated, contradictory or without effect. The message names ``where``, the
+    file of the grid.
     """
     with prefix_errors(where):
         fixed, axes = _overrides_by_key(grid.set, "set"), _axes(grid)
@@ -132,7 +133,10 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
 
 
 def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
-    """Converts ``["model.mix_rank=4,8"]`` to ``{"model.mix_rank": [4, 8]}``."""
+    """Converts ``["model.mix_rank=4,8"]`` to ``{"model.mix_rank": [4, 8]}``.
+
+    Raises ``ConfigError`` for a word without key or values, and for a repeated key.
+    """
     for word in vary:
         if not re.fullmatch(r"[^=]+=.*\S.*", word):
             raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
@@ -141,7 +145,7 @@ def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
 
 @contextmanager
 def prefix_errors(where: str) -> Iterator[None]:
-    """Adds ``where`` to the errors that the block raises. Does nothing if ``where`` is empty."""
+    """A context that adds ``where`` to the message of a ``MadbenchError``. No effect if ``where`` is empty."""
     try:
         yield
     except LabelError as error:  # ``where`` comes last: a caret may point at the label in the first line
@@ -202,7 +206,10 @@ def _rows_as_given(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
 
 
 def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, str]) -> list[Row]:
-    """Moves the first row with this ``label`` and these ``changes`` to the front."""
+    """Returns the rows with the baseline at the front: the first row that has ``label`` and all of ``changes``.
+
+    Any label fits if ``label`` is None. Raises ``ConfigError`` if no row fits.
+    """
     fitting = [row for row in rows if label in (None, row.label) and set(changes.values()) <= set(row.changes)]
     if rows and not fitting:
         labels = {row.label for row in rows}
@@ -212,7 +219,7 @@ def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, st
 
 
 def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
-    """The label of the baseline, or None, and its changes by key."""
+    """Returns the label of the baseline (None if the grid does not name it) and its overrides by key."""
     keys = ["label", *axes]
     for key in grid.baseline:
         if key not in keys:
@@ -223,7 +230,7 @@ def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str
 
 
 def _axes(grid: GridFile) -> dict[str, list[str]]:
-    """The overrides of each varied key."""
+    """The overrides ``KEY=VALUE`` of each varied key, by key. A key has one override per value."""
     axes = {}
     for key, values in grid.vary.items():
         _check_key(key, "vary")
@@ -235,7 +242,7 @@ def _axes(grid: GridFile) -> dict[str, list[str]]:
 
 
 def _overrides_by_key(settings: Mapping[str, Any], where: str) -> dict[str, str]:
-    """The override of each setting, by key."""
+    """The override ``KEY=VALUE`` of each setting, by key."""
     for key in settings:
         _check_key(key, where)
     return {key: override_of(key, value, where) for key, value in settings.items()}

@@ -21,7 +21,10 @@ KEEP = "keep"  # folder in a job's work folder for files that are stored with th
 WEIGHTS = "weights.safetensors"  # file of the weights in that folder
 
 NOT_AT_DEFAULT = {"in_id_at_default": False}
-"""Metadata of a field that enters the id only if it differs from its default, so that a new field keeps the ids."""
+"""Metadata of a dataclass field that enters a job's id only if its value differs from the default.
+
+Fields that are added later have it, so that the ids of earlier jobs stay the same.
+"""
 
 Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper", "flops", "state", "compute"]
@@ -38,7 +41,7 @@ class Job:
     label: str  # canonical label of the mixer
     family: str  # identity of the label's family: its version and, if installed, a hash of its source
     setting: dict[str, Any]
-    """The data: the fields of a task's setting, or the digest of a corpus and its number of token ids."""
+    """The data of the job: the fields of its task's setting, or the digest and the vocabulary size of its corpus."""
     model: Any  # model around the mixer: the suite's ``Model``
     mixer: dict[str, Any]  # settings of the mixer: the fields of its family's ``Settings``
     training: Any  # settings of the optimizer: the suite's ``Training``
@@ -50,7 +53,7 @@ class Job:
 
     @functools.cached_property
     def id(self) -> str:
-        """16 hexadecimal digits, the same on every machine."""
+        """A hash of the job's content: 16 hexadecimal digits, the same on every machine."""
         own: tuple[Any, ...]
         own = (self.suite, self.task, self.label, self.family, self.seed, self.fidelity, self.budget, self.task_source)
         own = (*own, self.steps) if self.steps else own  # jobs without steps keep their ids of earlier versions
@@ -63,13 +66,13 @@ class Job:
         return fields if self.steps else {name: value for name, value in fields.items() if name != "steps"}
 
     def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
-        """A 63-bit seed for one source of randomness. The streams of one job seed are independent of each other."""
+        """A 63-bit seed for the source of randomness ``stream``. The streams of a job are independent of each other."""
         digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
 
 
 def identifying_fields(config: Any) -> dict[str, Any]:
-    """The fields of a configuration that enter an id. See ``NOT_AT_DEFAULT``."""
+    """The fields of a configuration that enter a job's id: name to value. See ``NOT_AT_DEFAULT``."""
     return {
         field.name: value
         for field in dataclasses.fields(config)
@@ -78,10 +81,10 @@ def identifying_fields(config: Any) -> dict[str, Any]:
 
 
 def recorded_fields(config: Any) -> dict[str, Any]:
-    """The fields of a configuration that a record contains.
+    """The fields of a configuration that a record contains: name to value.
 
     A class may list in ``recorded`` the fields that every record contains, in order. Its other fields are recorded only
-    if they differ from their defaults, so that a new field does not change the records.
+    if they differ from their defaults, so that a new field does not change earlier records.
     """
     values = dataclasses.asdict(config)
     usual = {field.name: field.default for field in dataclasses.fields(config)}
@@ -94,7 +97,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=identifyi
 
 
 def content_id(mapping: dict[str, Any]) -> str:
-    """16 hexadecimal digits for a mapping's content. Configurations in it may be mappings or dataclasses."""
+    """A hash of a mapping's content: 16 hexadecimal digits. Configurations in it may be mappings or dataclasses."""
     return _id_of(_CANONICAL.encode({"schema": SCHEMA, **mapping}))
 
 
@@ -120,18 +123,25 @@ def _config_text(config: Any) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """The result of a job. ``diverged`` (NaN or Inf) is a result; ``failed`` (crash, out of memory) is not."""
+    """The result of a job.
+
+    A job whose loss became NaN or Inf has a result, with the status ``diverged``. A job that ended by a crash or for
+    lack of memory has no result. Its status is ``failed``.
+    """
 
     status: Status
     metrics: dict[str, float] = field(default_factory=dict)  # final numbers by name: accuracy, test_loss, ...
     curve: list[dict[str, float]] = field(default_factory=list)
     """One row per evaluation or logged step: step, train_loss, validation_loss, ..."""
     details: dict[str, Any] = field(default_factory=dict)
-    """Ranks, parameter counts, path, device, versions, git state, seeds by source, timings."""
+    """Ranks, parameter counts, computation path, device, versions, git state, seeds by source, timings, ..."""
     error: str = ""  # reason why a job failed, or step at which it diverged
 
     def difference(self, other: Record) -> float:
-        """The largest difference of a metric: 0 if all are bitwise equal, infinite if a metric is missing."""
+        """The largest absolute difference between the metrics of this record and of ``other``.
+
+        0 if all metrics are equal, where NaN equals NaN. Infinite if the statuses or the names of the metrics differ.
+        """
         if self.status != other.status or self.metrics.keys() != other.metrics.keys():
             return math.inf
         pairs = [(self.metrics[name], other.metrics[name]) for name in self.metrics]
@@ -147,7 +157,7 @@ class StopTraining(BaseException):
 
 @dataclass(frozen=True)
 class Report:
-    """Callbacks of a training run. Called with a job and its progress, and may raise ``StopTraining``."""
+    """Callbacks of a training run. ``report(job, progress)`` calls ``progress``, which may raise ``StopTraining``."""
 
     progress: Callable[[Job, dict[str, Any]], None]
     ended: Callable[[Job, Record], None]  # called with a job and its record if it ends before the rest of its group

@@ -20,7 +20,7 @@ from madbench.suites.protocol import Protocol
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: a label with changed settings."""
+    """One row of a table: a label with changed settings."""
 
     label: str  # canonical label
     changes: tuple[str, ...] = ()  # overrides KEY=VALUE that not all rows share
@@ -58,13 +58,13 @@ class Grid:
 
     @property
     def leading(self) -> Suite:
-        """The suite whose profile and overrides are written without a suite's name."""
+        """The suite whose profile and overrides are written without the suite's prefix."""
         return leading_suite(self.tasks)
 
 
 @dataclass(frozen=True)
 class SuiteRow:
-    """A row in the table of one suite: the row, its protocol, and its jobs, stored or not."""
+    """A row in the table of one suite: the row, its protocol, and its jobs, whether stored or not."""
 
     row: Row
     protocol: Protocol
@@ -87,7 +87,7 @@ class TableRows:
 
     grid: Grid
     rows: list[SuiteRow]
-    """The rows suite by suite, the baseline first."""
+    """The rows, grouped by suite. In each suite they have the order of the grid, with the baseline first."""
 
     def rows_of(self, suite: Suite) -> list[SuiteRow]:
         """The rows of one suite."""
@@ -106,7 +106,7 @@ class TableRows:
     def names(self) -> list[str]:
         """The names of the rows, without duplicates, in the order of the grid.
 
-        The name of a row of one suite has no settings of other suites.
+        In each suite, the name of a row leaves out changes of other suites' settings.
         """
         of_grid = [[row, *(row.for_suite(suite, self.grid.leading) for suite in self.suites)] for row in self.grid.rows]
         in_order = [row.name for rows in of_grid for row in rows]

@@ -1,6 +1,6 @@
-"""Settings: where their files are, how they are read and changed, and how their errors read.
+"""Settings: the folders of their files, functions that read and change them, and checks with error messages.
 
-The names below are used by all other rooms.
+The other packages of madbench import the names below from here.
 """
 
 from madbench.config.field_docs import field_docs

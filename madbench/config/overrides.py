@@ -12,7 +12,10 @@ from madbench.errors import ConfigError
 
 
 def parse_override(override: str) -> tuple[str, Any]:
-    """Splits ``"model.d_model=64"`` into ``("model.d_model", 64)``. The value is read as YAML."""
+    """Splits ``"model.d_model=64"`` into ``("model.d_model", 64)``. The value is read as YAML.
+
+    Raises ``ConfigError`` if there is no key or no ``=``, or if the value is not valid YAML.
+    """
     import yaml
 
     key, equals, text = override.partition("=")
@@ -33,7 +36,10 @@ def key_of(override: str) -> str:
 
 
 def override_of(key: str, value: Any, where: str) -> str:
-    """Writes the override ``KEY=VALUE``, with the value as YAML on one line."""
+    """Writes the override ``KEY=VALUE``, with the value as YAML on one line.
+
+    Raises ``ConfigError`` for a mapping, and for a value that YAML cannot write. The message begins with ``where``.
+    """
     import yaml
 
     if isinstance(value, Mapping):

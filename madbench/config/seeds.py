@@ -1,4 +1,4 @@
-"""Seeds of runs: lists such as ``0-4`` as numbers, and numbers as such lists."""
+"""Conversion of seeds between text such as ``0-4`` and numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ MOST_SEED = 2**63 - 1
 
 
 def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
-    """Parses seeds such as ``"0,1,2"`` or ``"0-4"``."""
+    """Parses text such as ``"0,1,2"`` or ``"0-4"`` into a list of seeds.
+
+    Raises ``ConfigError`` for other text, for a repeated seed, and for more than ``MOST_SEEDS`` seeds. The message
+    begins with ``where``.
+    """
     seeds: list[int] = []
     for part in text.split(","):
         numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
@@ -47,7 +51,10 @@ def seed_list(seeds: Collection[int]) -> str:
 
 
 def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
-    """Returns one seed or several as a tuple. Raises ``ConfigError`` for anything but whole numbers of at least 0."""
+    """Returns the seeds as a tuple. ``seeds`` may be a single number.
+
+    Raises ``ConfigError`` unless every seed is a whole number from 0 to 2^63 - 1.
+    """
     seeds = tuple(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else (seeds,)
     for seed in seeds:
         if type(seed) is not int or seed < 0:

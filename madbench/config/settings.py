@@ -23,17 +23,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}
 MOST |= {"vocab_size": 10_000_000} | {f"num_{split}_examples": 10_000_000 for split in ("train", "validation", "test")}
-"""The largest allowed value of a field of this name."""
+"""The largest allowed values of fields, by field name."""
 MOST_OTHERWISE = 1_000_000_000
 
 
 def cached_by_class(function: F) -> F:
-    """``functools.cache`` for a function of a class, with the type of ``function``: mypy rejects some dataclasses."""
+    """``functools.cache`` for a function whose argument is a class.
+
+    The result has the type of ``function``. mypy rejects some dataclasses as arguments of a function from
+    ``functools``.
+    """
     return typing.cast(F, functools.cache(function))
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
-    """Builds the dataclass ``cls`` from ``mapping``. Error messages begin with ``where`` (a file or an option)."""
+    """Builds the dataclass ``cls`` from ``mapping``, which has field names as keys.
+
+    Raises ``ConfigError`` for an unknown or missing key, a value of the wrong type, and a value that the class rejects.
+    The message begins with ``where`` (a file or an option).
+    """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of keys to values, got {shown(mapping)}")
     types_by_name, required = _fields(cls)
@@ -52,7 +60,10 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
 
 
 def check_at_least(config: Any, least: int, *names: str) -> None:
-    """Raises ``ConfigError`` for a field below ``least`` or above the largest size of fields with its name."""
+    """Raises ``ConfigError`` if one of the fields ``names`` of ``config`` is below ``least`` or too large.
+
+    The largest allowed value is ``MOST[name]``, or ``MOST_OTHERWISE`` if ``MOST`` does not have the name.
+    """
     for name in names:
         value, most = getattr(config, name), MOST.get(name, MOST_OTHERWISE)
         if not least <= value <= most:
@@ -61,7 +72,10 @@ def check_at_least(config: Any, least: int, *names: str) -> None:
 
 
 def check_numbers(config: Any, *names: str) -> None:
-    """Converts the fields to floats, so that 1 and 1.0 give one id. Raises ``ConfigError`` unless finite and >= 0."""
+    """Converts the fields ``names`` of ``config`` to floats in place, so that 1 and 1.0 give one job id.
+
+    Raises ``ConfigError`` if a value is negative, infinite or NaN.
+    """
     for name in names:
         if not 0 <= getattr(config, name) < math.inf:
             raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")
@@ -69,9 +83,11 @@ def check_numbers(config: Any, *names: str) -> None:
 
 
 def convert(value: Any, expected: Any, where: str) -> Any:
-    """Converts ``value`` to the type ``expected``. An integer may be given for a float and a list for a tuple.
+    """Returns ``value`` as the type ``expected``.
 
-    Nothing else is converted. -0.0 becomes 0.0, so that both give one job id.
+    An integer, or a text such as ``1e-3``, becomes a float. A list or a single value becomes a tuple, and a mapping
+    becomes a dataclass. -0.0 becomes 0.0, so that both give one job id. Any other value of a wrong type raises
+    ``ConfigError``, whose message begins with ``where``.
     """
     if expected is Any or type(value) is expected and value == value:
         return value + 0.0 if expected is float else value
@@ -106,14 +122,17 @@ def convert(value: Any, expected: Any, where: str) -> Any:
 
 
 def _advice_on(value: Any, expected: Any) -> str:
-    """Advice to quote a truth value, such as off, if text is expected. Empty for other values."""
+    """Advice to quote a word such as ``off``, if text is expected and YAML read a truth value. Otherwise empty."""
     is_for_text = isinstance(value, bool) and expected is str
     return "; YAML reads yes, no, on and off as true and false: put text in quotes" if is_for_text else ""
 
 
 @cached_by_class
 def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
-    """Types by field name, and the names of fields without a default. Fields marked ``internal`` are left out."""
+    """Returns the type of each field by name, and the names of the fields without a default.
+
+    Fields marked ``internal`` are left out.
+    """
     hints = typing.get_type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if not field.metadata.get("internal")]
     missing = dataclasses.MISSING

@@ -1,4 +1,4 @@
-"""Values that users give: as Python's own types, and as text in error messages."""
+"""Conversion of users' values to Python's own types, and to text for error messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def plain_values(value: Any) -> Any:
-    """Converts numbers and arrays of NumPy, torch and pandas to Python's, also inside lists and mappings.
+    """Converts numbers and arrays of NumPy, torch and pandas to Python's own types, also inside lists and mappings.
 
-    The public functions convert their arguments once with this, so that the code behind them meets no other type.
+    The public functions call it once on their arguments. The code that they call then meets Python's own types only.
     """
     if isinstance(value, Mapping):
         return {plain_values(key): plain_values(inner) for key, inner in value.items()}
@@ -23,13 +23,20 @@ def plain_values(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """The text of ``value`` for an error message, in at most one line. None is "nothing", as an empty value in YAML."""
+    """The text of ``value`` for an error message, shortened to at most one line.
+
+    ``None`` is shown as "nothing", because YAML reads a missing value as ``None``.
+    """
     return "nothing" if value is None else _SHORT.repr(value)
 
 
 class _Short(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
-        """Avoids printing numbers of thousands of digits, such as YAML's ``1:1:1:...``: Python refuses to do so."""
+        """The number as text, or its approximate number of digits if there are 1,000 or more.
+
+        Python refuses to print numbers with thousands of digits. YAML reads texts such as ``1:1:1:...`` as such
+        numbers.
+        """
         digits = round(x.bit_length() * math.log10(2))
         return super().repr_int(x, level) if digits < 1_000 else f"a number of about {digits} digits"
 

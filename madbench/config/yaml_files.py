@@ -1,4 +1,4 @@
-"""YAML: files are read and values are written so that nothing is ambiguous or given twice."""
+"""Strict YAML: reading rejects duplicate keys and ambiguous numbers, and writing quotes texts such as 08."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from madbench.files import read_file
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Reads the mapping in a YAML file. Raises ``ConfigError`` for a duplicate key, bad syntax or another type."""
+    """Reads a YAML file that contains a mapping.
+
+    Raises ``ConfigError`` if the file cannot be read or is too large, if its YAML is invalid or repeats a key, or if it
+    contains anything but a mapping.
+    """
     import yaml
 
     base: Any = loader()
@@ -62,18 +66,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
-    """Reads a file. A path that the user pipes in, as with ``<(COMMAND)``, may be a pipe."""
+    """Reads a regular file of at most ``MOST_YAML_BYTES`` bytes, or a whole pipe, such as ``<(COMMAND)``."""
     if str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/")):
         return path.read_bytes()
     return read_file(path, MOST_YAML_BYTES)
 
 
 MOST_YAML_BYTES = 4 * 2**20
-"""Largest size of a YAML file. Its values take about a thousand times this memory while they are read."""
+"""Largest size of a YAML file in bytes. Reading a file takes about a thousand times its size in memory."""
 
 
 def _count_values(value: Any, known: dict[int, int]) -> int:
-    """Counts the values in a YAML value, with repeated parts counted each time. ``known`` caches counts by id."""
+    """Counts the numbers, texts, lists and mappings in a value read from YAML.
+
+    A part to which several aliases refer is counted each time. ``known`` caches counts by the ``id`` of a part.
+    """
     if not isinstance(value, (dict, list)):
         return 1
     if id(value) not in known:
@@ -83,11 +90,11 @@ def _count_values(value: Any, known: dict[int, int]) -> int:
 
 
 MOST_VALUES = 1_000_000
-"""Most values of a YAML file. A few nested aliases can stand for more values than fit in memory."""
+"""Largest number of values in a YAML file. A few nested aliases can stand for more values than fit in memory."""
 
 
 class UnclearNumber(ConfigError):
-    """A number that YAML 1.1 reads differently from most people."""
+    """A YAML number that most people read differently, such as 010, which YAML 1.1 reads as 8."""
 
     line = 0
 
@@ -132,7 +139,7 @@ def dumper() -> type:
 
 
 def unclear_number(text: str) -> str:
-    """The reason why YAML reads a number differently from most people. Empty for other numbers and other texts."""
+    """The reason why the number in ``text`` is unclear (:class:`UnclearNumber`). Empty if ``text`` is anything else."""
     if _LEADING_ZERO.fullmatch(text):
         plain = re.sub(r"^([-+]?)0[0_]*(?=[0-9])", r"\1", text)
         return f"the number {text} begins with a zero; write {plain}, or '{text}' if it is text"
@@ -142,6 +149,9 @@ def unclear_number(text: str) -> str:
 
 
 def quotes_missing_in(line: str) -> str:
-    """Advice to quote the first text of a line that begins with a special character of YAML. Empty if there is none."""
+    """Advice to quote the first text in ``line`` that begins with a special character of YAML, such as ``@``.
+
+    Empty if there is no such text.
+    """
     found = re.search(r"(?<![^\s\[,])(\{[^{}]*\}[^\s,\]]+|[@`%!*&][^\s,\]]*)", line)
     return f"; text that begins with {found[0][0]} needs quotes: '{found[0]}'" if found else ""

@@ -1,6 +1,6 @@
 """Preparation of an experiment from a grid: each row becomes jobs of every suite.
 
-The command line and the Python API share it.
+The command line and the Python API both call :func:`prepare`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def prepare(
     precision: Precision | None = None,
     makes_corpus: bool = True,
 ) -> Experiment:
-    """Plan the jobs of every row, which includes labels, ranks and protocols, and open the corpus.
+    """Plan the jobs of all rows of a grid, check that they can be trained, and open the corpus.
 
     Args:
         grid: the rows (:func:`madbench.grid.expand_grid`).
@@ -76,12 +76,12 @@ def prepare(
             then bfloat16 on ``cuda``.
         is_plan: True if nothing will be trained. A profile with a vocabulary size then needs no corpus.
         results: folder of the run store and of default corpora.
-        corpus: corpus of the language model: a folder made by ``madbench lm prepare``, or with nanoGPT's train.bin and
-            val.bin. The default is the profile's corpus, which is prepared on first use.
+        corpus: corpus of the language model: a folder made by ``madbench lm prepare``, or a folder with nanoGPT's
+            train.bin and val.bin. The default is the profile's corpus, which is prepared on first use.
         tokenizer: tokenizer of the ids in nanoGPT's files; ``gpt2`` by default.
-        dtype: type of nanoGPT's ids, such as ``uint32``; found from the ids by default.
+        dtype: integer type of the ids in nanoGPT's files, such as ``uint32``; by default the type that fits the ids.
         precision: replaces a profile's ``auto``, which otherwise depends on the device.
-        makes_corpus: if False, the default corpus is not prepared; ``NoCorpusError`` if it is missing.
+        makes_corpus: True if a missing default corpus is prepared. If False, its absence raises ``NoCorpusError``.
 
     Raises a ``MadbenchError`` if an option has no effect or a job could not be trained.
     """
@@ -109,9 +109,9 @@ def prepare(
 
 
 def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
-    """The labels that the suites' profiles list for the tasks of a grid. Empty if they list no labels.
+    """The default labels of a grid's tasks, as listed in the profiles of their suites. Empty if none are listed.
 
-    Raises ``ConfigError`` if the tasks have different labels, since one table cannot show them.
+    Raises ``ConfigError`` if the tasks have different default labels, since one table cannot show them.
     """
     named: dict[str, tuple[str, ...]] = {}
     for name, tasks in tasks_by_suite(grid.tasks).items():
@@ -128,7 +128,7 @@ def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
 
 @dataclass
 class _Planner:
-    """The planner of a grid: the rows of each suite, with one protocol for all labels that share their changes."""
+    """Plans the rows of a grid for each suite. Labels with equal changes share one protocol."""
 
     grid: Grid
     device: str
@@ -147,7 +147,7 @@ class _Planner:
             if self.corpus is None and (value := getattr(self, name)) is not None:
                 raise ConfigError(f"--{name} {value}: has no effect without --corpus")
         self.tasks = tasks_by_suite(grid.tasks)
-        """The tasks of each requested suite, by its name. By default those of the main suite."""
+        """The requested tasks by suite name. If the grid names no tasks: the usual tasks of the main suite."""
         self.leading = grid.leading
         asked = [suites()[name] for name in self.tasks]
         if all(grid.fidelity not in suite.fidelities for suite in asked):
@@ -156,16 +156,16 @@ class _Planner:
             if grid.budget not in suite.budgets:
                 raise ConfigError(f"budget {grid.budget}: has no effect on {_titles([suite])}")
         self.notes: list[str] = []
-        """Notes for the user, such as on rows that train the same."""
+        """Notes for the user, such as a note on rows that train the same model."""
         self.profiles = {
             changes: self._profiles(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)
         }
-        """For each row's changes: the names of the trained profiles, by suite."""
+        """The names of the profiles that are trained, by suite name, for the changes of each row."""
 
     def rows(self, suite: Suite) -> list[SuiteRow]:
-        """The rows of one suite without duplicates.
+        """Plan the rows of one suite, without duplicates, and add the notes on them to ``notes``.
 
-        Raises ``ConfigError`` for an override without effect on all of them.
+        Raises ``ConfigError`` if an override has no effect on any row.
         """
         wanted = {
             row.for_suite(suite, self.leading): self.profiles[row.changes][suite.name]
@@ -211,7 +211,10 @@ class _Planner:
         return resolve_precision(profile.precision, self.device, is_here=self.is_here)
 
     def _profiles(self, changes: tuple[str, ...]) -> dict[str, str]:
-        """The profile of each suite that is trained under these changes, by the suite's name."""
+        """The names of the profiles that are trained if a row has these changes, by suite name.
+
+        Raises ``ConfigError`` for an override of a suite that is not trained.
+        """
         overrides = (*self.grid.overrides, *changes)
         profiles: dict[str, str] = {}
         for word in overrides:
@@ -232,7 +235,7 @@ class _Planner:
         return profiles
 
     def _must_have_effect(self, word: str) -> bool:
-        """False for an override that only leaves out a suite (``SUITE=``), if no tasks are given. Otherwise true."""
+        """False for an override that only leaves out a suite (``SUITE=``), if no tasks are given. Otherwise True."""
         return bool(word.partition("=")[2]) or self.grid.tasks is not None
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:
@@ -255,7 +258,7 @@ class _Planner:
         return imagined_corpus(vocab_size)
 
     def notes_on_left_out(self) -> list[str]:
-        """A sentence for each suite in the profile's ``beside`` that lacks a corpus."""
+        """A note per suite that the leading profile names under ``beside`` but that lacks a corpus."""
         if self.grid.tasks is not None:
             return []
         beside = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
@@ -271,7 +274,10 @@ class _Planner:
         ]
 
     def notes_on_corpus(self) -> list[str]:
-        """A sentence on the type of the ids of another program. Empty for nanoGPT's type or a given type."""
+        """A note on the integer type as which the token ids of the user's corpus are read.
+
+        Empty if the type is ``uint16``, as in nanoGPT, if the user named it, or if madbench prepared the corpus.
+        """
         opened = self.opened if self.corpus is not None else None
         if opened is None or opened.manifest.recipe or self.dtype or opened.manifest.dtype == "uint16":
             return []
@@ -279,7 +285,10 @@ class _Planner:
 
     @functools.cached_property
     def opened(self) -> Corpus:
-        """The corpus of all profiles."""
+        """The corpus that the user named, or else the default corpus, which is prepared on first use.
+
+        Raises ``NoCorpusError`` if the default corpus is missing and ``makes_corpus`` is False.
+        """
         from madbench.text.corpus import open_corpus
         from madbench.text.prepare import default_corpus, has_default_corpus
 

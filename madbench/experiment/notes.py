@@ -1,4 +1,4 @@
-"""Notes on planned rows for the user, before training."""
+"""Notes for the user on planned rows, shown before training."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from madbench.suites.profile import field_names
 
 
 def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list[str]:
-    """A sentence on rows that train the same model, because their changes have no effect for the label or its budget.
+    """A note on rows that train the same model. Empty if there are no such rows.
 
-    Raises ``ConfigError`` for other rows with the same jobs, and for a change without effect on all rows.
+    Rows train the same model if their changes have no effect on their label or within its budget. Raises
+    ``ConfigError`` for rows with the same jobs for another reason, and for a changed key without effect on any row.
     """
     by_jobs: dict[frozenset[str], SuiteRow] = {}
     without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
@@ -57,13 +58,13 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
 
 
 def note_without_effect(word: str, plans: Sequence[Plan]) -> str:
-    """A sentence on the labels that an override of all rows does not change; empty if there are none."""
+    """A note on the labels on which ``word``, an override of all rows, has no effect. Empty if there are none."""
     labels = dict.fromkeys(label for plan in plans for label in plan.without_effect.get(word, ()))
     return f"{word} has no effect on {', '.join(labels)} and is ignored there" if labels else ""
 
 
 def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
-    """A sentence per warning about the schedule of some tasks."""
+    """A note per distinct warning about a learning-rate schedule, with the tasks that have this schedule."""
     tasks: dict[str, dict[str, None]] = {}
     for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
         for job in row.jobs:
@@ -72,7 +73,10 @@ def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
-    """A sentence if a label's first seed chooses among several rates or decays for its other seeds."""
+    """A note that a label's first seed chooses among several learning rates or weight decays for its other seeds.
+
+    Empty if every setting has one rate and decay, and if there is only one seed.
+    """
     seeds = {job.seed for row in rows for job in row.jobs}
     tried: dict[str, set[tuple[float, float]]] = {}
     for row in rows:
@@ -86,7 +90,7 @@ def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
-    """Sentences on widths that the number of heads does not divide, and on labels with another number of heads."""
+    """Notes on models whose ``n_head`` does not divide ``d_model``, and on mixers with another number of heads."""
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
@@ -115,7 +119,7 @@ def _notes_on_heads_of(label: Label, job: Job) -> Iterator[str]:
 
 
 def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
-    """A sentence for each label of a user's module that does not match its budget, and how to match it."""
+    """A note per label of a user's module that does not match its budget. The note says how to match it."""
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
@@ -136,7 +140,7 @@ def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
-    """A sentence per row whose budget chose the steps, unless the training FLOPs are those of softmax attention."""
+    """A note per row whose budget chose the steps, unless its training FLOPs equal those of softmax attention."""
     notes: dict[str, None] = {}
     for row in rows:
         jobs = {run_key(job): job for job in row.jobs}.values()
@@ -153,7 +157,7 @@ def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def _uneven(label: str, job: Job, step: int) -> str:
-    """A sentence on a ``d_model`` that ``step`` does not divide: the ranks of softmax attention, and better widths."""
+    """A clause on a ``d_model`` that ``step`` does not divide: the ranks of softmax attention, and better widths."""
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)
     ranks, below = attention.ranks, d_model // step * step

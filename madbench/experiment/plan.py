@@ -1,4 +1,4 @@
-"""An experiment: the rows of a grid as jobs of every suite on one store, checked and then trained."""
+"""An experiment: the checked jobs of a grid in every suite, and their training into one store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Experiment(TableRows):
 
     @property
     def title(self) -> str:
-        """The protocols in one line."""
+        """The experiment in one line: protocols, number of rows, and whether to compare with published numbers."""
         protocols = [self.for_suite(suite).protocol for suite in self.suites]
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):
@@ -80,13 +80,13 @@ class Experiment(TableRows):
 
     @property
     def missing(self) -> list[Job]:
-        """The jobs that are not stored yet."""
+        """The jobs that are not stored in the results folder yet."""
         return Store(self.results).missing(self.jobs) if (self.results / "runs").is_dir() else self.jobs
 
     def note_on_weights(self) -> str:
-        """A note on stored runs whose weights were not kept; empty if there are none.
+        """A note on stored runs of the experiment that have no weights. Empty if there are no such runs.
 
-        Raises ``ConfigError`` if keeping weights has no effect.
+        Raises ``ConfigError`` if all suites keep weights anyway, since an option to keep them then has no effect.
         """
         if all(suite.keeps_weights for suite in self.suites):
             kept = " and ".join(suite.title.lower() for suite in self.suites)
@@ -124,22 +124,24 @@ class Experiment(TableRows):
         cuda_graph: bool = True,
         threads: int | None = None,
     ) -> Summary:
-        """Train the jobs that the store lacks. ``policy.max_failures`` counts over all suites.
+        """Train the jobs that the store lacks. ``policy.max_failures`` limits the failures of all suites together.
 
         By default jobs train on this machine, ``slots`` at a time, on the GPUs ``devices`` in turn. On the CPU all
-        suites share one pool (:func:`madbench.execute.slots.plan_batches`). ``executor`` trains them elsewhere; under
-        torchrun, all processes train one job together. ``micro_batch`` sequences go through the model at once.
-        ``micro_batch`` and ``compile`` change the speed, not the result. ``keep_weights`` also keeps the weights of
-        suites that keep no weights by default.
+        suites share one pool (:func:`madbench.execute.slots.plan_batches`). An ``executor`` trains the jobs elsewhere.
+        Under torchrun, all processes train one job together.
 
-        ``group`` jobs of equal shapes share a step, which changes the result by rounding only. By default at most 8
-        jobs share a step, on this machine and only if a timing test shows a speed-up. No jobs share a step by default
-        if there is a time limit (which applies per job), or unless ``compile`` is ``never``. ``cuda_graph`` launches a
-        step on a GPU as one graph.
+        ``micro_batch`` is the number of sequences that go through the model at once. ``micro_batch`` and ``compile``
+        change the speed, not the result. ``keep_weights`` also keeps the weights of suites that keep no weights by
+        default.
 
-        ``threads`` is the number of threads per job on this machine. The default is OMP_NUM_THREADS or MKL_NUM_THREADS,
-        else the free cores. It changes the result by rounding only. A :class:`madbench.execute.base.Listener` receives
-        slots and threads when training begins.
+        ``group`` jobs of equal shapes share a training step, which changes the result by rounding only. By default at
+        most 8 jobs share a step, on this machine and only if a timing test shows a speed-up. By default no jobs share a
+        step if there is a time limit, which applies per job, or if ``compile`` is not ``never``. ``cuda_graph``
+        launches a step on a GPU as one graph.
+
+        ``threads`` is the number of threads per job on this machine. It changes the result by rounding only. The
+        default is OMP_NUM_THREADS or MKL_NUM_THREADS if one of them is set, otherwise the number of free cores. A
+        :class:`madbench.execute.base.Listener` receives slots and threads when training begins.
         """
         from madbench.execute.local import run_jobs
         from madbench.execute.main_module import check_is_not_imported
