@@ -1,1 +1,1 @@
-"""From a job to its record: data, model, optimizer, loop, metrics, checkpoints."""
+"""Training of a job: data, model, optimizer, training loop, checkpoints, and the record of the finished run."""

@@ -1,7 +1,7 @@
-"""Files of a run: the checkpoint of an unfinished run, and the weights of a finished run with their job.
+"""The two files with the weights of a run: the checkpoint of an unfinished run, and the weights of a finished run.
 
-A file is read only if it is unchanged to the bit. A checkpoint ends with the SHA-256 of its content; the metadata of
-weights hold a SHA-256 of the job and the tensors.
+Both files contain the job. A file is read only if its SHA-256 is right. A checkpoint ends with the digest of its
+content. In a file of weights, the metadata hold a digest of the job and the tensors.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ _CHUNK = 1 << 20  # bytes per hash update
 
 
 class TrainingState:
-    """The state of a run besides weights and optimizer. It is equal in every process except for timings."""
+    """The counters, curve and timings of a run in training: everything in a checkpoint except weights and optimizer.
+
+    Under torchrun the state is equal in all processes, except for the timings.
+    """
 
     def __init__(self, device: str):
         self.step = 0
         self.seconds = 0.0  # seconds of training so far
         self.row_seconds = 0.0  # seconds of training up to the curve's last row
-        self.loss_sum = torch.zeros((), device=device)  # losses of the steps since the curve's last row
+        self.loss_sum = torch.zeros((), device=device)  # sum of the losses since the curve's last row
         self.curve: list[dict[str, float]] = []
         self.diverged = False
         self.threads = torch.get_num_threads()  # rounding depends on this number
@@ -50,7 +53,11 @@ class TrainingState:
         self.groups: list[dict[str, Any]] = []  # ids of the jobs that share steps, and the first of these steps
 
     def restore(self, saved: Any, steps: int) -> None:
-        """Restore the saved values of a run of ``steps`` steps. Raises ``ValueError`` for impossible values."""
+        """Set the attributes to the values ``saved`` in the checkpoint of a run of ``steps`` steps.
+
+        Raises ``ValueError`` for unknown or missing names, for values of another type or shape, and for values that are
+        impossible, such as a step above ``steps``.
+        """
         names, absent_from_old = vars(self).keys(), {"groups", "places", "threads"}
         if not isinstance(saved, dict) or not names - absent_from_old <= saved.keys() <= names:
             raise ValueError("its state has other names")
@@ -74,7 +81,7 @@ class TrainingState:
         vars(self).update(saved)
 
     def add(self, row: dict[str, float]) -> None:
-        """Append a row to the curve. A loss that is not finite ends the run."""
+        """Append a row to the curve. Set ``diverged`` if a loss in the row is not finite."""
         self.curve.append(row)
         self.diverged = not all(math.isfinite(value) for name, value in row.items() if name.endswith("_loss"))
 
@@ -82,10 +89,11 @@ class TrainingState:
 def save_checkpoint(
     work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, seconds: float
 ) -> None:
-    """Save weights, optimizer, state and the trial's own state. Add ``seconds`` to the run's training time.
+    """Write the checkpoint of a run to its ``work`` folder: weights, optimizer, ``state`` and ``trial.state``.
 
-    The file contains the job, so the model can be rebuilt from the file alone. Raises ``StoreError`` if the file cannot
-    be written; an earlier checkpoint is then kept.
+    First, ``seconds`` are added to the run's training time in ``state``. The file contains the job, so the model can be
+    rebuilt from the file alone. Raises ``StoreError`` if the file cannot be written; an earlier checkpoint is then
+    kept.
     """
     state.seconds += seconds
     content = {"job": job.id, "config": json.dumps(job.to_dict()), "state": vars(state), "trial": trial.state}
@@ -106,10 +114,11 @@ def save_checkpoint(
 def load_checkpoint(
     work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, device: str
 ) -> str:
-    """Restore a checkpoint of :func:`save_checkpoint`. Change nothing if it is missing or damaged.
+    """Restore the run's checkpoint from its ``work`` folder into the trial, the optimizer and the state.
 
-    Returns the reason why a checkpoint was not used, in a sentence; empty if it was used or missing. Raises
-    ``TrainingError`` if it belongs to another job, or to another version of torch or madbench.
+    If the file is missing or damaged, nothing is changed. Returns a sentence that says why a damaged checkpoint was not
+    used; otherwise empty text. Raises ``TrainingError`` if the checkpoint belongs to another job, cannot be read by
+    this version of torch, or does not fit the model, the optimizer or the trial.
     """
     path = work / NAME
     if not path.exists():
@@ -140,7 +149,10 @@ def load_checkpoint(
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    """Restore the saved moments but not rates and decays. Raises ``ValueError`` if tensors do not match."""
+    """Restore an optimizer's moments from its saved state dict. Learning rates and weight decays are not restored.
+
+    Raises ``ValueError`` if the saved parameters or the shapes of the saved moments differ from the optimizer's own.
+    """
     own = optimizer.state_dict()["param_groups"]
     if [group["params"] for group in saved["param_groups"]] != [group["params"] for group in own]:
         raise ValueError("the optimizer has other parameters")
@@ -153,9 +165,10 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
 
 
 def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
-    """The saved state of a trial. Raises ``ValueError`` if its types or shapes do not fit the trial.
+    """Check the state of a trial that a checkpoint contains, and return it.
 
-    A value may be model weights where the new trial has None.
+    Raises ``ValueError`` if a name is missing, or if a value has another type than the trial's own value. A state dict
+    of the model is also accepted, whatever the trial's own value is.
     """
     if not isinstance(saved, dict) or not saved.keys() >= trial.state.keys():
         raise ValueError("its trial has another state")
@@ -173,7 +186,10 @@ def _kind(value: Any) -> str:
 
 
 def save_weights(path: Path, model: nn.Module, job: Job) -> None:
-    """Write the state dict as safetensors, with the job as JSON metadata. Raises ``StoreError`` if that fails."""
+    """Write the model's state dict to a safetensors file. Its metadata contain the job as JSON.
+
+    Raises ``StoreError`` if the file cannot be written.
+    """
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -182,13 +198,13 @@ def save_weights(path: Path, model: nn.Module, job: Job) -> None:
 
 
 def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job]:
-    """Load the model in a ``weights.safetensors`` or a ``checkpoint.pt``, on the CPU in eval mode, and its job.
+    """Load a model and its job from a file ``weights.safetensors`` or ``checkpoint.pt``.
 
-    The label of a user's module names the code that builds the model. ``trust`` is the label, or the labels, whose code
-    may be imported.
+    The model is on the CPU and in eval mode. If the model is a user's module, loading imports the user's code. This
+    happens only for the label, or the labels, in ``trust``.
 
-    Raises ``TrainingError`` if the file is missing, damaged or not from madbench, and for a label whose code is not
-    trusted.
+    Raises ``TrainingError`` if the file is missing, damaged or not from madbench, and for a user's module that is not
+    in ``trust``.
     """
     path = Path(path)
     allow_typed(trust)
@@ -229,16 +245,23 @@ def _load_model(path: Path) -> tuple[nn.Module, Job]:
 
 
 def _own_storage(tensor: Tensor) -> Tensor:
-    """The tensor in its own storage. A shared storage would be saved with other jobs' weights and step counts."""
+    """Copy a tensor that is a view of a larger storage or has no dimensions. Return any other tensor itself.
+
+    ``torch.save`` writes whole storages. In a group, a storage holds the weights and step counts of several jobs.
+    """
     return tensor.clone() if tensor.ndim == 0 or tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
 class _DamagedError(Exception):
-    """A file that differs from the one that madbench wrote."""
+    """Raised for a file that differs from the file that madbench wrote. Its message names no path."""
 
 
 def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """Read the job as JSON and the state dict of a file. Raises ``_DamagedError`` and torch's own errors."""
+    """Read the job, as JSON text, and the state dict from a checkpoint (``.pt``) or a file of weights.
+
+    Raises ``_DamagedError`` if the digest is wrong or the tensors do not fit the job, and the errors of torch and
+    safetensors.
+    """
     from safetensors import safe_open
     from safetensors.torch import load_file
 
@@ -260,9 +283,10 @@ def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
 
 
 def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
-    """Raise ``_DamagedError`` if the model of a job, given as JSON, has more parameters than tensors of ``shapes``.
+    """Raise ``_DamagedError`` if the job's model has more parameters than tensors of these ``shapes`` have numbers.
 
-    Nothing is allocated, so a job of absurd size takes no memory. A job that cannot be read passes.
+    ``text`` is the job as JSON. The model is not built, so a damaged job of absurd size takes no memory. A job that
+    cannot be read passes the check.
     """
     try:
         job = job_from_dict(parse_json(text))
@@ -280,7 +304,10 @@ def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
 
 
 def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:
-    """The content of a checkpoint. Torch reads only intact files. Raises ``OSError`` and ``_DamagedError``."""
+    """Verify the digest of a checkpoint, and return its content with tensors on ``device``.
+
+    The digest is verified before torch reads the file. Raises ``OSError``, ``_DamagedError`` and torch's own errors.
+    """
     with _sound_checkpoint(path) as file:
         content = torch.load(file, map_location=device, weights_only=True)  # ignores the digest at the end
     if not isinstance(content, dict):
@@ -289,7 +316,7 @@ def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:
 
 
 def check_checkpoint(path: Path) -> None:
-    """Raise ``TrainingError`` if a checkpoint differs from the file that was written."""
+    """Verify the digest of a checkpoint. Raises ``TrainingError`` if the file is damaged or missing."""
     try:
         with explain_os_errors(path), _sound_checkpoint(path):
             pass
@@ -299,7 +326,7 @@ def check_checkpoint(path: Path) -> None:
 
 @contextmanager
 def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
-    """Open a checkpoint, verify its digest, and yield the file at its beginning. Raises ``_DamagedError``."""
+    """Verify the digest of a checkpoint, and yield the open file at its beginning. Raises ``_DamagedError``."""
     if not path.is_file():
         raise _DamagedError("not a file")
     with open(path, "rb") as file:
@@ -313,7 +340,7 @@ def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
 
 
 def tensors_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of a text and of names, shapes, types and bytes of the tensors."""
+    """SHA-256 of ``text`` and of the names, shapes, dtypes and bytes of ``tensors``, in hexadecimal digits."""
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
@@ -322,5 +349,5 @@ def tensors_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """The error on one line."""
+    """The message of an error on one line, cut to 300 characters."""
     return textwrap.shorten(str(error), 300, placeholder=" ...") or type(error).__name__

@@ -1,9 +1,9 @@
 """Multiple-choice questions on the validation text of a corpus: an evaluation that needs no other data.
 
-A question is a context of tokens and four continuations of equal length. The model should give the true continuation
-the highest probability. Scores are computed as in lm-evaluation-harness: ``acc`` uses the sum of log-probabilities,
-``acc_norm`` divides that sum by the bytes of the continuation. The questions of a text and a length are the same for
-every label and seed.
+A question is a context of tokens and four continuations of equal length, one of which is true. A model answers with the
+continuation to which it gives the highest probability. Scores are computed as in lm-evaluation-harness. ``acc`` uses
+the sum of log-probabilities of a continuation; ``acc_norm`` divides this sum by the continuation's length in bytes. The
+questions depend only on the task, the corpus, the length and the number of questions, not on label or seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.text.corpus import Corpus, window_count
 
 MEASUREMENT = "benchmark"
-"""The name of measurements on text tasks, from any harness. Their settings are ``task`` and ``shots``."""
+"""The name of a stored measurement on a text task, ours or lm-evaluation-harness's. Its settings have ``task`` and
+``shots``.
+"""
 QUESTIONS = 200
 CHOICES = 4
 SHORTEST = 16  # tokens of a question
@@ -30,7 +32,7 @@ SHORTEST = 16  # tokens of a question
 
 @dataclass(frozen=True)
 class Questions:
-    """Questions of one task."""
+    """N multiple-choice questions of one task, as token ids."""
 
     contexts: np.ndarray  # ids (N, C)
     choices: np.ndarray  # ids (N, CHOICES, L)
@@ -38,7 +40,11 @@ class Questions:
 
 
 def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """Questions with a text as context. The choices are its continuation, and passages from elsewhere in the split."""
+    """Questions whose context is the first 7/8 of a window of text. The true choice is the last 1/8 of the window.
+
+    The wrong choices are passages of the same length from random places of ``tokens``. Window i has ``seq_len`` tokens
+    and begins at ``tokens[starts[i]]``.
+    """
     length = seq_len // 8
     rows = np.lib.stride_tricks.sliding_window_view(tokens, seq_len)[starts].astype(np.int64)
     elsewhere = rng.integers(len(tokens) - length, size=(len(starts), CHOICES - 1))
@@ -47,9 +53,11 @@ def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.r
 
 
 def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """Questions with a passage and then its beginning again as context.
+    """Questions whose context is a passage of text, followed by the beginning of the same passage again.
 
-    The choices are the part of the passage that follows this beginning, and other parts of the passage.
+    The true choice is the part of the passage that comes after the repeated beginning. The wrong choices are other
+    parts of the passage. Context and choice together have ``seq_len`` tokens; passage i begins at
+    ``tokens[starts[i]]``.
     """
     length = seq_len // 8
     passage = 2 * (seq_len - length) // 3
@@ -68,16 +76,20 @@ TASKS: dict[str, Callable[[np.ndarray, np.ndarray, int, np.random.Generator], Qu
 
 
 def _mix_choices(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> Questions:
-    """Questions whose true continuation has a uniformly drawn index among the choices."""
+    """Insert the ``true`` continuations (N, L) among the ``others`` (N, 3, L), each at a random index from 0 to 3.
+
+    Each index occurs equally often, up to one.
+    """
     answers = rng.permutation(np.arange(len(true)) % CHOICES)
     choices = np.stack([np.insert(row, place, answer, axis=0) for row, place, answer in zip(others, answers, true)])
     return Questions(contexts, choices, answers)
 
 
 def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -> Questions:
-    """``count`` questions of ``task``, each of ``seq_len`` tokens with its answer, from evenly spread places.
+    """Make ``count`` questions of ``task`` from windows that are evenly spread over the validation text.
 
-    Raises ``ConfigError`` if the text or ``seq_len`` is too short.
+    A context and its true choice together have ``seq_len`` tokens. Raises ``ConfigError`` if the text or ``seq_len`` is
+    too short.
     """
     if seq_len < SHORTEST:
         raise ConfigError(f"seq_len {seq_len}: a question of {task} needs at least {SHORTEST} tokens")
@@ -89,9 +101,10 @@ def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -
 def score(
     model: nn.Module, asked: Questions, bytes_of_token: np.ndarray | None, device: str, autocast: Any
 ) -> dict[str, float]:
-    """Compute ``acc`` (0 to 1) with its standard error, and also ``acc_norm`` if the bytes of tokens (V,) are known.
+    """Let a language model answer questions. Return ``acc`` and ``acc_norm`` (0 to 1), and the standard error of each.
 
-    ``model`` is a :class:`madbench.models.gpt.GPT`, on ``device``.
+    The standard errors are ``acc_stderr`` and ``acc_norm_stderr``. ``model`` is a :class:`madbench.models.gpt.GPT` on
+    ``device``. ``bytes_of_token`` (V,) has the length of each token in bytes; if it is None, ``acc_norm`` is left out.
     """
     count, _, length = asked.choices.shape
     pairs = [(context, choice) for context, of_one in zip(asked.contexts, asked.choices) for choice in of_one]

@@ -1,9 +1,9 @@
-"""The predicted cost of training: FLOPs as torch counts them, memory, and seconds on a device.
+"""Predictions of the cost of training: FLOPs, peak memory, and seconds per FLOP on a device.
 
-The suite computes parameters and FLOPs by formula (:class:`madbench.suites.base.Size`). The formula counts only causal
-pairs of tokens, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's counter counts the
-matrix products of the dense path: all T pairs per token. In the lag layout it counts T + 1 pairs per token, because
-products have one extra column of zeros.
+FLOPs are counted in two ways. A suite's formula (:class:`madbench.suites.base.Size`) counts only causal pairs of
+tokens, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's counter counts only matrix
+products, on the dense path: T pairs per token. In the lag layout it counts T + 1 pairs per token, because the matrices
+there have one extra column of zeros.
 """
 
 from __future__ import annotations
@@ -34,17 +34,22 @@ from madbench.training.optimizer import muon_parameters
 
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
-"""The largest number of FLOPs of a calibration pass on the CPU, about 0.1 seconds. A larger batch is cut down."""
+"""The most FLOPs of one timed pass on the CPU, about 0.1 seconds. The batch is made smaller until the pass fits."""
 LONG_PASS = 0.5
-"""The seconds of a pass above which one pass after the warm-up is enough, because noise is a small part of it."""
+"""If a timed pass takes more than this many seconds, it is not repeated: noise is then a small part of its time."""
 LARGE_FLOPS = 2e11
-"""FLOPs of one sequence (some seconds on a CPU) above which one block on fewer tokens is timed instead of the model."""
+"""If one sequence takes more than this many FLOPs (some seconds on a CPU), the model is not timed as a whole. Instead,
+one block is timed on sequences of at most ``LARGE_TOKENS`` tokens.
+"""
 LARGE_TOKENS = 256
-"""Tokens of a sequence through that block."""
+"""The most tokens of a sequence with which a single block is timed."""
 
 
 def counted_flops_per_token(job: Job) -> float:
-    """FLOPs per token of forward and backward by ``torch.utils.flop_counter``, on the dense path with meta tensors."""
+    """FLOPs per token of a forward and backward pass, as counted by ``torch.utils.flop_counter``.
+
+    The pass runs on the dense path, with meta tensors, so nothing is computed.
+    """
     size = size_of(job)
     with torch.device("meta"):
         network = _network(job, "dense").to("meta")
@@ -55,14 +60,15 @@ def counted_flops_per_token(job: Job) -> float:
 
 
 def peak_memory_bytes(job: Job, micro_batch: int) -> int:
-    """Peak bytes of live tensors in a training step, found by running a step on tensors without data.
+    """Peak bytes of live tensors in a training step, found by running a step with fake tensors, which hold no data.
 
-    Counts parameters, gradients, the optimizer's moments (AdamW has two, Muon one) and activations of one process,
-    without ``torch.compile``, exactly as torch allocates them. The process itself, the allocator's reserve and the
-    workspace inside an operation are not included; :mod:`madbench.execute.slots` has their size on a CPU. Of a model
-    of more than five blocks, only models of two and three blocks are run, or of two and three patterns of a hybrid:
-    every further one adds as much as the third. Jobs that differ only in seed, learning rate and weight decay are run
-    once.
+    Counted are parameters, gradients, the optimizer's moments (two for AdamW, one for Muon) and activations, for one
+    process without ``torch.compile``. Not counted are the process itself, freed memory that the allocator keeps, and
+    workspace inside an operation; :mod:`madbench.execute.slots` estimates these for a CPU.
+
+    A model of more than five blocks is not run itself. Models of two and three blocks are run, and their difference is
+    added for each further block. For a hybrid, a repetition of its pattern takes the place of a block. Results are
+    cached for jobs that differ only in seed, learning rate and weight decay.
     """
     period, depth = block_period(job.label), getattr(job.model, "n_layer", 1)
     job = replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0)
@@ -101,14 +107,20 @@ def _run_without_data(job: Job, micro_batch: int) -> int:
 
 
 def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
-    """Sequences that go through the model at once: ``micro_batch``, or the suite's default if None."""
+    """The number of sequences in a micro-batch: ``micro_batch``, or by default a number that the suite determines.
+
+    It is at most the number of sequences per step.
+    """
     size = size_of(job)
     usual = max(1, MICRO_BATCH_TOKENS // size.seq_len) if suite_of(job).uses_all_cores else size.sequences_per_step
     return min(micro_batch or usual, size.sequences_per_step)
 
 
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
-    """Seconds per FLOP by task, from forward and backward passes of the task's smallest job on ``device``."""
+    """Measured seconds per FLOP of a forward and backward pass on ``device``, by task.
+
+    For each task, the job with the fewest FLOPs per step is timed.
+    """
     samples: dict[str, Job] = {}
     for job in sorted(jobs, key=lambda job: (job.task, size_of(job).flops / size_of(job).steps)):
         samples.setdefault(job.task, job)
@@ -116,7 +128,7 @@ def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str
 
 
 def why_untimed(job: Job, device: str) -> str:
-    """The reason why a job cannot be timed on the device; empty if it can."""
+    """The reason why a job cannot be timed on ``device``: too little memory, or a missing package. Empty if it can."""
     job = _cut(job) if torch.device(device).type == "cpu" else job
     memory, parameters = memory_bytes(), size_of(job).parameters
     if 8 * parameters > memory:  # weights and gradients in float32
@@ -138,9 +150,10 @@ def why_untimed(job: Job, device: str) -> str:
 
 
 def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
-    """Seconds per FLOP of a forward and backward pass on a random batch: the shortest of a few, after a warm-up.
+    """Measured seconds per FLOP of a forward and backward pass on a random batch.
 
-    The optimizer is left out: it takes a few percent of a step, and importing it takes as long as everything else.
+    The shortest of a few passes after a warm-up counts. The optimizer is left out: it takes a few percent of a step,
+    and importing it takes as long as the whole measurement. Raises ``TrainingError`` if the job cannot be timed.
     """
     if reason := why_untimed(job, device):
         raise TrainingError(reason)
@@ -178,7 +191,11 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
 
 
 def _cut(job: Job) -> Job:
-    """A smaller job with the same seconds per FLOP, whose passes take seconds on a CPU."""
+    """The job to time on a CPU in place of ``job``, with about the same seconds per FLOP.
+
+    It has one block and at most ``LARGE_TOKENS`` tokens if a sequence of ``job`` takes more than ``LARGE_FLOPS``.
+    Otherwise it is ``job`` itself.
+    """
     size = size_of(job)
     is_large = 3 * size.flops_per_token * size.seq_len > LARGE_FLOPS
     if not is_large or not hasattr(job.model, "n_layer") or not hasattr(job.model, "seq_len"):
@@ -193,10 +210,10 @@ def _network(job: Job, path: str = "auto") -> nn.Module:
 
 
 class PeakMemory(TorchDispatchMode):
-    """Bytes of live tensors that torch operations returned while it was active: ``live`` now, ``peak`` at most.
+    """A mode that counts the bytes of tensors that torch operations return while it is active.
 
-    A storage counts once, from the first operation that returns it until it is freed. Storages from outside, such as
-    parameters, do not count.
+    ``live`` is the number of bytes now, ``peak`` the largest number so far. A storage counts once, from the operation
+    that first returns it until it is freed. Tensors that existed before, such as parameters, do not count.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The hardware and software of this machine, and the choice of a device and a precision."""
+"""Queries of this machine's hardware and software, and the meaning of ``auto`` for device and precision."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from madbench.mixers.processor import cpuinfo
 
 
 def resolve_device(device: str, is_here: bool = True) -> str:
-    """Replace ``auto`` by ``cuda`` if this machine has a GPU, else by ``cpu``.
+    """Return the device to train on. ``auto`` becomes ``cuda`` if this machine has a GPU, else ``cpu``.
 
-    Raises ``ConfigError`` for an unknown or missing device. If ``is_here`` is False, the device belongs to another
-    machine, where a job sees only its own GPU. It then has to be ``cpu`` or ``cuda``, and may be missing here.
+    If ``is_here`` is False, jobs train on another machine, where each job sees only its own GPU. The device then has to
+    be ``cpu`` or ``cuda``, and this machine need not have it. Raises ``ConfigError`` for an unknown or missing device.
     """
     if not is_here:
         if device not in ("cpu", "cuda"):
@@ -48,10 +48,11 @@ def resolve_device(device: str, is_here: bool = True) -> str:
 
 
 def resolve_precision(precision: str, device: str, is_here: bool = True) -> Precision:
-    """Replace ``auto`` by bfloat16 if its matrix products are faster: on a GPU, and on CPUs with bfloat16 units.
+    """Return the precision to train in. ``auto`` becomes ``bfloat16`` where it is faster, else ``float32``.
 
-    CPUs of other machines are assumed to have no such units. The precision then does not depend on the machine from
-    which jobs are submitted.
+    It makes matrix products faster on a GPU, and on a CPU with bfloat16 units. If ``is_here`` is False, jobs train on
+    another machine, whose CPU is assumed to have no such units. So the result does not depend on the machine that
+    submits the jobs.
     """
     if precision != "auto":
         return precision
@@ -59,12 +60,12 @@ def resolve_precision(precision: str, device: str, is_here: bool = True) -> Prec
 
 
 def cpu_has_bfloat16_units() -> bool:
-    """True if the processor multiplies bfloat16 matrices in hardware (AMX or AVX-512 BF16; Arm BF16)."""
+    """True if the CPU has instructions for products of bfloat16 matrices (AMX or AVX-512 BF16 on x86, BF16 on Arm)."""
     return bool(re.search(r"\b(?:amx_bf16|avx512_bf16|bf16)\b", cpuinfo()))
 
 
 def peak_flops(device_name: str, precision: Precision) -> float | None:
-    """Dense matrix FLOPs per second of a GPU, from its datasheet. None for any other device and for float32.
+    """FLOPs per second of a GPU for dense matrix products, from its datasheet. None for other devices and for float32.
 
     ``device_name`` is the result of ``torch.cuda.get_device_name``.
     """
@@ -95,7 +96,7 @@ _BFLOAT16_TERAFLOPS = {
 
 
 def device_name(device: str) -> str:
-    """The name that the hardware reports."""
+    """The product name of the GPU, or of the CPU, behind a torch device name."""
     if device.startswith("cuda"):
         import torch
 
@@ -110,10 +111,10 @@ def cpu_name() -> str:
 
 
 def cpu_kind() -> str:
-    """The kind of a CPU, which affects rounding besides versions and threads: ``AuthenticAMD 25/17, AVX512``.
+    """The vendor, family and model of the CPU, and the instructions that PyTorch uses: ``AuthenticAMD 25/17, AVX512``.
 
-    The text has vendor, family and model, if Linux reports them, and the instructions that PyTorch uses. Processors
-    with the same :func:`cpu_name` can differ in model and instructions.
+    Rounding depends on them, as it does on software versions and the number of threads. Processors with the same
+    :func:`cpu_name` can differ in them. Vendor, family and model are left out if the system does not report them.
     """
     import torch
 
@@ -125,7 +126,7 @@ def cpu_kind() -> str:
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use, limited by its affinity and CPU quota; at least one."""
+    """The number of cores that this process may use, limited by its CPU affinity and quota; at least one."""
     return max(1, int(min(len(_own_cores()), cpu_quota())))
 
 
@@ -137,7 +138,10 @@ def _own_cores() -> set[int]:
 
 
 def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """The CPU quota of this process's control groups in cores, such as 1.5; infinite if none sets a quota."""
+    """The CPU quota of this process in cores, such as 1.5. Infinite without a quota.
+
+    It is the lowest quota among the process's control groups and the groups above them.
+    """
     quota = math.inf
     with suppress(OSError, ValueError):
         for line in own.read_text().splitlines():
@@ -155,7 +159,7 @@ def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/sel
 
 
 def _quota_of(group: Path) -> float:
-    """The CPU quota of one control group, version 1 or 2."""
+    """The CPU quota in cores of one control group (cgroup version 1 or 2). Infinite without a quota."""
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         with suppress(OSError, ValueError):  # without a quota: "max", or negative in version 1
             quota, period = " ".join((group / name).read_text() for name in names).split()
@@ -165,12 +169,12 @@ def _quota_of(group: Path) -> float:
 
 
 def free_cores(busy: float) -> int:
-    """The number of cores that are free for this process if others keep ``busy`` cores busy; at least one."""
+    """The number of cores that this process can use while other processes keep ``busy`` cores busy; at least one."""
     return max(1, min(available_cores(), round(len(_own_cores()) - busy)))
 
 
 def load_average() -> float:
-    """The average number of running or waiting processes over the last minute; infinite if it is not reported."""
+    """The average number of running or waiting processes over the last minute. Infinite if it is not reported."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -178,9 +182,10 @@ def load_average() -> float:
 
 
 def busy_cores(seconds: float = 0.2) -> float:
-    """The number of this process's cores that others keep busy, such as 0.9; 0 if the system does not report it.
+    """The number of this process's cores that other processes keep busy, such as 0.9. 0 if it is not reported.
 
-    It is the lower of two measurements of ``seconds`` each, so that a short burst does not count.
+    It is measured twice, for ``seconds`` each, while this process sleeps. The lower result is returned, so a short
+    burst does not count.
     """
     looks = [_core_times()]
     for _ in range(2):
@@ -190,7 +195,7 @@ def busy_cores(seconds: float = 0.2) -> float:
 
 
 def _core_times() -> dict[str, tuple[int, int]]:
-    """Idle time and total time of each core, in ticks."""
+    """Idle time and total time of each core that this process may use, in clock ticks since the system's start."""
     own, times = {f"cpu{core}" for core in _own_cores()}, {}
     with suppress(OSError, ValueError):
         for name, *ticks in map(str.split, Path("/proc/stat").read_text().splitlines()):
@@ -212,7 +217,10 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def environment_threads() -> tuple[int, str] | None:
-    """The number of threads set by the user's environment, and the variable that sets it; None if no variable does."""
+    """The lowest positive number of threads in ``THREAD_VARIABLES``, with its setting, such as ``OMP_NUM_THREADS=2``.
+
+    None if the environment sets no such variable.
+    """
     limits = []
     for name in THREAD_VARIABLES:
         first = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP: one number per nesting level
@@ -222,7 +230,7 @@ def environment_threads() -> tuple[int, str] | None:
 
 
 def memory_bytes() -> float:
-    """Memory of this machine, or the limit of the process's control group if that is lower."""
+    """The memory of this machine in bytes, or the limit of the process's control group if that is lower."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):  # "max" if there is no limit
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -230,7 +238,7 @@ def memory_bytes() -> float:
 
 
 def versions() -> dict[str, str]:
-    """The software versions that can change the numbers of a run."""
+    """The versions of madbench, Python, torch and numpy, by name."""
     return {"madbench": __version__, "python": platform.python_version()} | {
         package: version(package) for package in ("torch", "numpy")
     }
@@ -238,7 +246,10 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def git_state() -> dict[str, Any] | None:
-    """The commit of the git checkout that this package runs from, and whether it is dirty. None without a checkout."""
+    """The commit of the git checkout that madbench runs from, and True under ``dirty`` if it has uncommitted changes.
+
+    None if madbench does not run from a checkout, or if git fails.
+    """
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return None

@@ -1,6 +1,7 @@
 """Communication between the processes that ``torchrun`` starts to train one run together.
 
-Without torchrun there is one process, and every function here returns the result for one process.
+Without torchrun there is one process. The functions can then be called as well: sums, shares and broadcasts return
+their argument.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def is_distributed() -> bool:
 
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
-    """Join torchrun's processes and yield this process's own device, ``cpu`` or ``cuda:N``.
+    """Join the process group of torchrun, and yield the device of this process, ``cpu`` or ``cuda:N``.
 
-    Processes communicate by gloo on the CPU and by NCCL on GPUs. The group is closed only if the block ends without an
-    error. After an error the other processes may be waiting for an answer, and torchrun ends them. Raises
-    ``ConfigError`` if this machine has fewer GPUs than processes.
+    Processes communicate by gloo on the CPU and by NCCL on GPUs. The group is left only if the block ends without an
+    error. After an error the other processes may still wait for this one, and torchrun ends them. Raises
+    ``ConfigError`` if this machine has fewer GPUs than processes, or if the other processes do not join.
     """
     backend = "gloo"
     if device != "cpu":
@@ -58,7 +59,10 @@ _groups = itertools.count()
 
 @contextmanager
 def _told_waiting() -> Iterator[None]:
-    """Print a message on stderr if the other processes take long to join. Raises ``ConfigError`` if they do not."""
+    """Print a message on stderr if the block, in which processes join, takes longer than ``PATIENCE`` seconds.
+
+    Raises ``ConfigError`` if the other processes do not join.
+    """
     place = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
     process = f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
     left_over = f"without torchrun, unset {', '.join(sorted(_FROM_TORCHRUN))}, which another program left"
@@ -78,7 +82,7 @@ def _told_waiting() -> Iterator[None]:
 
 @functools.cache
 def _meeting_place() -> tuple[dist.Store, int, int]:
-    """The store where torchrun's processes meet, the rank of this process, and the number of processes."""
+    """The key-value store that torchrun's processes share, the rank of this process, and the number of processes."""
     return next(dist.rendezvous("env://", timeout=TIMEOUT))
 
 
@@ -96,41 +100,41 @@ def _own_gpu(device: str) -> str:
 
 
 def size() -> int:
-    """The number of processes that train together."""
+    """The number of processes in the process group; 1 without a group."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def planned_size() -> int:
-    """The number of processes that torchrun started, known before they join; 1 without torchrun."""
+    """The number of processes that torchrun started, known before they join the process group; 1 without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
 
 def is_first() -> bool:
-    """True if this process writes files and shows progress; always True for a single process."""
+    """True for the process that writes files and shows progress: rank 0, or the only process."""
     return not is_distributed() or int(os.environ["RANK"]) == 0
 
 
 def share(items: np.ndarray) -> np.ndarray:
-    """This process's part of ``items`` (N, ...). Parts are consecutive and their sizes differ by at most one."""
+    """The part of ``items`` (N, ...) that this process handles: N / size consecutive items, rounded up or down."""
     return np.array_split(items, size())[dist.get_rank()] if size() > 1 else items
 
 
 def total(values: Tensor) -> Tensor:
-    """Sum ``values`` over all processes, in place and without waiting for the device."""
+    """Sum ``values`` over all processes, in place, and return them. The host does not wait for a GPU."""
     if size() > 1:
         dist.all_reduce(values)
     return values
 
 
 def agree(flag: bool) -> bool:
-    """True if ``flag`` holds in any process. Processes wait here for each other, not for their devices."""
+    """True if ``flag`` is True in any process. All processes wait here for each other, but not for their GPUs."""
     if size() == 1:
         return flag
     return bool(total(torch.tensor(int(flag))))
 
 
 def from_first(value: Any) -> Any:
-    """Return the value of the first process. It must be picklable."""
+    """Return the ``value`` of the first process in every process. It is sent as a pickle."""
     if size() == 1:
         return value
     box = [value]

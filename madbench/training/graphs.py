@@ -1,7 +1,7 @@
-"""A whole step as one CUDA graph: forward, backward, clip and optimizer are launched together on fixed buffers.
+"""Training steps as CUDA graphs: forward, backward, clip and optimizer are launched together, on fixed buffers.
 
-The host copies batches and learning rates into the buffers and waits for nothing. Without capture, the same step runs
-on any device and gives the same numbers.
+The host copies batches into the buffers and waits for nothing. Without a graph, the same step runs operation by
+operation on any device and gives the same numbers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WARM_UP = 3  # steps of a shape on a side stream, operation by operation, before
 
 
 def has_graphs(device: str) -> bool:
-    """True if steps on the device are captured as CUDA graphs: on a GPU, in a run with one process."""
+    """True if training steps on ``device`` can be CUDA graphs: ``device`` is a GPU, and one process trains the run."""
     return torch.device(device).type == "cuda" and world.size() == 1
 
 
 @dataclass
 class Fixed:
-    """The fixed buffers of a step of one shape, and the number of steps taken with them."""
+    """The buffers, the CUDA graph and the count of the steps whose batches have one shape."""
 
     batches: Batches
     losses: Tensor | None = None  # (N,)
@@ -38,10 +38,11 @@ class Fixed:
 
 
 class GraphStep:
-    """The steps of a :class:`Stack` through fixed buffers, one set for each shape of batch.
+    """A step of N stacked jobs (:class:`Stack`), launched as one CUDA graph. Each shape of batch has its own graph.
 
-    On a GPU, the first steps of a shape are launched operation by operation and later steps as one graph. After a
-    failed capture (with a warning) and on other devices, every step is launched operation by operation.
+    On a GPU, the first ``WARM_UP`` steps of a shape are launched operation by operation; then the graph is captured and
+    used. Every step is launched operation by operation on other devices, and after a failed capture, of which the user
+    is warned.
     """
 
     warm_up = WARM_UP + 1
@@ -55,15 +56,15 @@ class GraphStep:
             dtype=stack.rates.dtype,
             device=stack.rates.device,
         )
-        """Learning rates (steps, N), on the device so that no rate is copied from the host."""
+        """Learning rates (steps, N) of the whole run, on the device so that no rate is copied from the host."""
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Details of the step for the run's record."""
+        """The details that a run's record has about its steps. ``cuda_graph`` is True if a graph was captured."""
         return self.stack.details | ({"cuda_graph": True} if any(fixed.graph for fixed in self.shapes.values()) else {})
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Take the next step of each member at its scheduled learning rate."""
+        """Take the next step of each member. Learning rates come from ``schedule``; ``rates`` is not used."""
         self.stack.rates.copy_(self.schedule[self.stack.members[0].state.step])
         fixed = self._load()
         fixed.steps += 1
@@ -79,7 +80,7 @@ class GraphStep:
         return self.stack.per_member(fixed.losses, fixed.norms)
 
     def _load(self) -> Fixed:
-        """Copy the next batches into the buffers of their shape."""
+        """Copy the micro-batches of the next step into the buffers of their shape, and return these."""
         batches = self.stack.micro_batches()
         key = tuple(tuple(tensor.shape for tensor in parts[0][0]) for parts in batches)
         if key not in self.shapes:
@@ -106,7 +107,7 @@ class GraphStep:
             fixed.graph = graph
 
     def _compute_aside(self, fixed: Fixed) -> None:
-        """Run the step on a side stream, where libraries initialize themselves before the capture."""
+        """Run the step on a side stream. CUDA libraries have to initialize themselves there before a capture."""
         side, main = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
@@ -115,7 +116,11 @@ class GraphStep:
 
 
 def _buffers(parts: tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]) -> tuple[list[Tensor], Tensor | float]:
-    """Buffers for the micro-batches of N members, with a leading axis. A share that is a number is kept as a number."""
+    """Empty buffers for one micro-batch of N members: tensors (N, B, ...), and the micro-batch's shares in the loss.
+
+    ``parts`` has one pair of tensors and share per member. The shares get a buffer (N,) if they are tensors. If they
+    are numbers, the first one, to which the others are equal, is returned.
+    """
     (batch, share), count = parts[0], len(parts)
     buffers = [tensor.new_empty((count, *tensor.shape)) for tensor in batch]
     return buffers, batch[0].new_empty(count, dtype=torch.float32) if isinstance(share, Tensor) else share

@@ -1,7 +1,8 @@
-"""The training loop: steps of all members of a group, rows of their curves, checkpoints, reports.
+"""The training loop of a group of jobs: steps, rows of the curves, checkpoints and progress reports.
 
-A step never waits for the device: the loss is summed there and read only for the rows of the curve. Under torchrun all
-processes run the loop together, each on its share of a step's sequences. The first process writes the files.
+Between two rows of a curve, the host does not wait for the device: losses are summed on the device and read for the
+next row. Under torchrun all processes run the loop together, and each handles a part of the sequences of a step. The
+first process writes the files.
 """
 
 from __future__ import annotations
@@ -47,38 +48,39 @@ def train(
     measurements: Path | None = None,
     threads: int | None = None,
 ) -> list[Record]:
-    """Train and evaluate a group of jobs, each resumed from the checkpoint in its work folder if that is intact.
+    """Train and evaluate jobs. A job resumes from the checkpoint in its work folder, if that is intact.
 
-    Jobs train one after another. With ``stacking``, jobs of equal shapes can share their steps, whose tensors have a
-    leading axis over jobs. A stacked job sees the same data in the same order as a job that trains alone, and its
-    numbers differ by rounding only. The format of its checkpoint is also the same.
+    Jobs train one after another. With ``stacking``, jobs whose tensors have equal shapes can train together in common
+    steps, on tensors with a leading axis over jobs. Such a job sees the same data in the same order as a job that
+    trains alone. Its numbers differ by rounding only, and its checkpoint has the same format.
 
     Args:
-        jobs: what to train.
-        works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` of a finished run that keeps its
-            weights. No other process may use it meanwhile.
-        report: called a few times per second with the progress of each job. If it raises ``StopTraining``, the state of
-            all jobs is saved first. A :class:`madbench.jobs.Report` also gets the record of each job as soon as it
-            ends.
+        jobs: the jobs to train.
+        works: one work folder per job, for its checkpoint. If the weights of a finished run are kept, they are written
+            to ``keep/weights.safetensors`` in it. No other process may use the folder meanwhile.
+        report: called a few times per second with a job and its progress. If it raises ``StopTraining``, checkpoints
+            are written and training stops. A :class:`madbench.jobs.Report` also gets the record of each job when the
+            job ends.
         device: a torch device name.
         corpora: the corpora of language jobs, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients are accumulated over micro-batches.
-        compile: train through ``torch.compile``; ``auto``: if that saves time (:mod:`madbench.training.measured`).
-            Evaluations are not compiled: they are few.
-        keep_weights: keep the weights of a suite that otherwise keeps none. This changes no number of the job.
-        cuda_graph: launch each step as one CUDA graph, on a GPU and if the run has one process.
-        stacking: let jobs of equal shapes share a step; ``measured``: if a measurement finds that faster.
-        measurements: folder of earlier measurements.
-        threads: number of CPU threads; by default this process's, or fewer if a resumed run began with fewer.
+        compile: train through ``torch.compile``. ``auto``: only if measured steps are faster
+            (:mod:`madbench.training.measured`). Evaluations are not compiled, because there are few.
+        keep_weights: keep the weights even if the suite keeps none. This changes no number of the run.
+        cuda_graph: on a GPU, launch each step as one CUDA graph if one process trains the run.
+        stacking: train jobs of equal shapes in common steps. ``measured``: only if measured steps are faster.
+        measurements: folder in which measured step times are stored and looked up.
+        threads: number of CPU threads. By default the number that this process has; a resumed run on the CPU uses at
+            most the number with which it began.
 
     Returns: One record per job, ``finished`` or ``diverged``. On the CPU, a resumed run gives the numbers of an
-        uninterrupted run with as many threads, bit for bit. Threads, micro-batches, processes and stacking change them
-        by rounding only. Seconds count training only, without evaluations and checkpoints; jobs that share a step share
-        its time evenly.
+        uninterrupted run with as many threads, bit for bit. Threads, micro-batches, processes and stacking change the
+        numbers by rounding only. The recorded seconds are those of training, without evaluations and checkpoints; the
+        time of a common step is divided evenly among its jobs.
 
     Raises:
-        ConfigError: the suite cannot train the job with these settings.
-        TrainingError: the checkpoint belongs to another job or version, or the corpus is not the job's.
+        ConfigError: the suite cannot train a job with these settings.
+        TrainingError: a checkpoint belongs to another job or version, or a corpus is not that of its job.
     """
     records: dict[str, Record] = {}
     make_step = functools.partial(step_of, cuda_graph=cuda_graph)
@@ -123,7 +125,7 @@ def train(
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Compute with ``count`` threads in the block; None changes nothing."""
+    """Set torch's number of CPU threads to ``count`` in the block. None leaves it unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -133,10 +135,10 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 def _by_group(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
-    """Lists of members that train in one step, with equal numbers of threads.
+    """Split members into the lists that train together. The members of a list use the same number of threads.
 
-    Members of an interrupted group stay together, in order, even if some were never saved. Other members are grouped
-    only if they have taken the same number of steps.
+    Members whose group was interrupted stay together, in the group's order, including members that had no checkpoint
+    yet. Other members are together only if they have taken the same number of steps.
     """
     groups, left = [], sorted(members, key=lambda member: -len(member.group))
     while left:
@@ -154,17 +156,22 @@ def _by_group(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
 
 
 def _at_lowest_step(members: Sequence[GroupMember]) -> list[GroupMember]:
-    """The members, with copies in place of members that have taken more steps than others.
+    """The members, with a copy at the lowest step in place of each member that has taken more steps.
 
-    A killed process may have saved only some members of a group. The others repeat their missing steps in a step of the
-    same size. Their rounding depends on that size, not on the numbers of the copies.
+    If a process is killed, it may have saved only some members of a group. The other members then repeat the missing
+    steps. The copies fill their places, because rounding depends on the size of the group, though not on the copies'
+    numbers.
     """
     lowest = min(member.state.step for member in members)
     return [member if member.state.step == lowest else member.copy(lowest) for member in members]
 
 
 def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
-    """The step of members at the same step number: if possible, one CUDA graph on a GPU, or a replay on a CPU."""
+    """Make the training step of members that have taken equally many steps.
+
+    On a GPU it is one CUDA graph if ``cuda_graph`` is given and the graph's step succeeds in a trial. On a CPU, the
+    forward and backward passes are replayed if the members allow it. Otherwise the step is plain.
+    """
     if cuda_graph and has_graphs(members[0].device):
         if not (problem := why_not(members, graph_step)):
             return graph_step(members, compile)
@@ -176,7 +183,7 @@ def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: b
 
 
 def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
-    """A step that is launched as one CUDA graph."""
+    """Make a step that is launched as one CUDA graph. With ``compile``, the first member's loss is compiled."""
     if compile:
         members[0].trial.loss.compile()
     return GraphStep(Stack(members))
@@ -185,10 +192,12 @@ def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphSt
 def train_together(
     members: Sequence[GroupMember], make_step: MakeStep, finish: Callable[[GroupMember, Mapping[str, Any]], None]
 ) -> None:
-    """Train members. ``finish`` gets each member and its step details once it is over.
+    """Train members in common steps until all are over.
 
-    ``make_step`` makes the step of the remaining members whenever these change. If the evaluation or the end of one
-    member raises an error, the other members go on. The error is raised once they are over.
+    ``make_step`` makes the step at the start, and again whenever the set of members changes. When a member is over,
+    ``finish`` is called with it and the details of its steps. If the evaluation or ``finish`` of one of several members
+    raises an error, the other members train on, and the error is raised after all are over. ``StoreError`` is raised at
+    once.
     """
     group, step, first_step = list(members), None, None
     stacked: list[GroupMember] = []
@@ -199,7 +208,10 @@ def train_together(
     save_every = CHECKPOINT_SECONDS
 
     def raises(act: Callable[..., None], *arguments: Any) -> bool:
-        """Call ``act``. True if it raised an error, which concerns one of several members, so that the others go on."""
+        """Call ``act`` and return True if it raised an error, which is then kept in ``errors``.
+
+        ``StoreError``, and any error in a group of one member, is raised instead.
+        """
         try:
             act(*arguments)
         except StoreError:
@@ -237,7 +249,7 @@ def train_together(
         for member, loss in zip(stacked, losses):
             member.count_step(loss)
         if any(member.state.step == now + 1 for member in group if member not in live):
-            step = None  # the members are no copies any more
+            step = None  # a copy has caught up with its member
         failed = []
         if live[0].has_row:
             seconds = watch.lap() / len(live)
@@ -272,9 +284,9 @@ def train_together(
 
 
 def _leave(group: Sequence[GroupMember], live: Sequence[GroupMember], watch: Stopwatch) -> None:
-    """Save the ``live`` members of a group after others have left it.
+    """Write checkpoints of the ``live`` members after other members left their ``group``.
 
-    If this process dies, they then never repeat a step that they shared with the others.
+    Without them, a killed and resumed run would repeat steps in a group of another size, with other rounding.
     """
     for member in live:
         member.note_group([each.job.id for each in group])

@@ -1,8 +1,8 @@
-"""Measurements that decide whether jobs train faster in a common step, and whether they train faster compiled.
+"""Measurements that decide whether jobs train faster in common steps, and whether they train faster compiled.
 
-A few steps are timed. Each measurement is stored in a file of its own, with a checksum. A damaged or missing
-measurement is repeated. The compiler keeps its graphs on disk (``TORCHINDUCTOR_CACHE_DIR``, by default in the temporary
-folder), so jobs of equal shapes compile once, also across processes.
+A few steps are timed. Each result is stored in a file of its own, with a checksum; a damaged or missing file is
+measured again. The compiler stores its code on disk (``TORCHINDUCTOR_CACHE_DIR``, by default in the temporary folder),
+so jobs of equal shapes are compiled once, also by different processes.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ STEPS = 3  # timed steps of a measurement, after warm-up
 WORTHWHILE_SECONDS = 10.0  # training time of all members below which nothing is measured
 OVERHEAD_SECONDS = 0.05  # step time of one job on the CPU above which launch overhead is negligible
 FASTER = 0.95  # a common step must take less than this share of the time
-LONGEST_REASON = 150  # most characters of the reason for no common step
+LONGEST_REASON = 150  # most characters of a reason that :func:`why_not` returns
 COMPILED_SECONDS = 300.0  # remaining training time below which compilation is not tried
 Compile = Literal["never", "auto", "always"]
 MakeStep = Callable[..., Step]  # ``make_step(members, compile=...)``; ``compile`` is False by default
 
 
 def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path | None = None) -> bool:
-    """True if a common step of all members takes less time than separate steps of all members.
+    """True if a common step of all members takes less than ``FASTER`` times the time of separate steps of all members.
 
-    False if all members together train for less than ten seconds, or if their steps on the CPU are long, where a common
-    step is never faster. ``folder`` has earlier measurements, by device, versions, shapes and number of members.
+    False without a measurement of the common step in two cases. Separate training of all members takes less than
+    ``WORTHWHILE_SECONDS``, or the step of one member on a CPU takes more than ``OVERHEAD_SECONDS``. ``folder`` has the
+    results of earlier measurements, by device, versions, shapes and number of members.
     """
 
     def measure() -> dict[str, Any] | None:
@@ -62,16 +63,16 @@ def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path 
 
 
 def has_compiler() -> bool:
-    """True if there is a C++ compiler, which torch.compile needs on any device."""
+    """True if this machine has a C++ compiler, which ``torch.compile`` needs on any device."""
     return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "c++", "clang++")))
 
 
 def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder: Path | None) -> bool:
-    """True if the member's model is compiled.
+    """True if the member's model is to be trained through ``torch.compile``.
 
-    With ``auto``, the model is compiled if at least five minutes of training are left and a few measured steps are
-    faster compiled. ``folder`` stores that measurement. It is not compiled without a compiler, or if several processes
-    train together.
+    With ``always`` it is, with ``never`` it is not. With ``auto`` it is if at least five minutes of training are left
+    and measured steps are faster compiled; ``folder`` stores this measurement. With ``auto``, it is not if there is no
+    C++ compiler, or if several processes train together.
     """
     if when != "auto":
         return when == "always"
@@ -91,7 +92,11 @@ def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder:
 def is_measured_faster(
     members: Sequence[GroupMember], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
 ) -> bool:
-    """``is_faster`` of the result of ``measure``, or of an earlier result in ``folder``. False without a result."""
+    """Return ``is_faster`` from an earlier result in ``folder``, or else from the result of ``measure()``.
+
+    A new result is stored in ``folder``. ``what`` names the measurement: ``together`` or ``compiled``. False if
+    ``measure()`` returns None.
+    """
     first = members[0]
     question = {
         "device": device_name(first.device),
@@ -116,7 +121,10 @@ def is_measured_faster(
 
 
 def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
-    """The reason why members cannot take a step of ``make_step``, found by a step of copies. Empty if they can."""
+    """The error that a step of ``make_step`` raises for these members, as text. Empty if the step succeeds.
+
+    The step is tried on copies of the members.
+    """
     try:
         make_step([member.copy() for member in members])([member.rate for member in members])
     except Exception as error:  # many kinds of errors
@@ -125,7 +133,7 @@ def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
 
 
 def seconds_of(members: Sequence[GroupMember], make_step: MakeStep) -> float:
-    """The shortest time of a step of all members, measured on copies."""
+    """Seconds of one common step of all members: the shortest of ``STEPS`` measured steps on copies of the members."""
     copies, best = [member.copy() for member in members], math.inf
     step, is_gpu = make_step(copies), _is_gpu(copies[0])
     # with one thread, CPU time leaves out other processes

@@ -1,4 +1,4 @@
-"""One job in training: its trial, optimizer, state and files, and every action between two steps."""
+"""One job in training: its trial, its optimizer, its state, and everything that happens between two steps."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from madbench.training.optimizer import make_optimizer, optimizer_details
 
 
 class GroupMember:
-    """One job of a group in training. It resumes from the checkpoint in its work folder, if that is intact.
+    """One job in training, alone or in a group. It resumes from an intact checkpoint in its ``work`` folder.
 
-    Raises ``ConfigError`` if the suite cannot train the job with these settings. Raises ``TrainingError`` for a
-    checkpoint of another job or version, and for a corpus other than the job's.
+    ``report`` is called with the progress of the job. Raises ``ConfigError`` if the suite cannot train the job with
+    these settings. Raises ``TrainingError`` for a checkpoint of another job or version, and if the corpus is not the
+    job's.
     """
 
     def __init__(
@@ -63,7 +64,10 @@ class GroupMember:
         self._peak = peak_flops(device_name(device), job.training.precision)
 
     def _prove_kernels(self) -> None:
-        """Let mixers check their kernels on this device, before any timing."""
+        """Let each mixer compare its kernels with a reference on this device, before steps are timed.
+
+        If a kernel is wrong, the mixer uses another path, and the problem is added to ``warning``.
+        """
         problems = {}
         for mixer in self.trial.mixers:
             if hasattr(mixer, "kernel_problem"):
@@ -74,10 +78,10 @@ class GroupMember:
         self.warning = "; ".join(filter(None, [self.warning, *problems]))
 
     def _choose_threads(self, asked: int | None) -> None:
-        """Set the number of threads: ``asked`` if it is given.
+        """Set ``state.threads`` to ``asked``, if that is given.
 
-        Otherwise, a run on the CPU keeps the number with which it began, or takes all threads if there are fewer now.
-        It warns if its number changes.
+        Otherwise, a run on the CPU keeps the number of threads with which it began, unless this process has fewer. On a
+        GPU it uses the threads of this process. A resumed run on the CPU warns if its number changes.
         """
         began, here = self.state.threads, torch.get_num_threads()
         is_cpu = torch.device(self.device).type == "cpu"
@@ -87,7 +91,7 @@ class GroupMember:
             self._warn(f"{change}, which changes the last digits of its numbers; --threads {began} does not")
 
     def _note_place(self) -> None:
-        """Record torch's version and the device of this part of the run. Warn if they differ from the part before."""
+        """Record torch's version and the device from this step on. Warn if an earlier part of the run had others."""
         if self.is_over:
             return
         kind = cpu_kind() if torch.device(self.device).type == "cpu" else device_name(self.device)
@@ -101,11 +105,11 @@ class GroupMember:
 
     @property
     def group(self) -> list[str]:
-        """Ids of the jobs that shared this job's last step, in order. Only its own id if it trained alone."""
+        """Ids of the jobs that shared this job's last step, in order. Only this job's id if it trained alone."""
         return self.state.groups[-1]["ids"] if self.state.groups else [self.job.id]
 
     def note_group(self, ids: list[str]) -> None:
-        """Note the ids of the jobs that share this job's steps from now on."""
+        """Record the ids of the jobs that share this job's steps from now on."""
         groups = self.state.groups
         if groups and groups[-1]["from_step"] == self.state.step:  # no step was taken in that group
             groups.pop()
@@ -113,7 +117,7 @@ class GroupMember:
             groups.append({"from_step": self.state.step, "ids": ids})
 
     def warn_of_group(self, count: int) -> None:
-        """Warn that the run resumes in a different group of ``count`` jobs than it trained in."""
+        """Warn that the run resumes in a group of ``count`` jobs, which is not the group in which it trained before."""
         here = f"in one of {count}" if count > 1 else "alone"
         change = f"trained in a group of {len(self.group)} jobs and resumes {here}"
         self._warn(f"{change}, which changes the last digits of its numbers; the command that began it does not")
@@ -123,7 +127,7 @@ class GroupMember:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing is left to train."""
+        """True if nothing is left to train: all steps are taken, the run diverged, or the trial ended it early."""
         state, trial = self.state, self.trial
         return state.step >= trial.steps or state.diverged or bool(state.curve and trial.is_done(state.curve[-1]))
 
@@ -134,18 +138,19 @@ class GroupMember:
 
     @property
     def has_row(self) -> bool:
-        """True if the curve has a row after the steps taken so far."""
+        """True if the curve gets a row at the present step."""
         return self.trial.has_row(self.state.step)
 
     def count_step(self, loss: Tensor) -> None:
-        """Count a step and record its loss."""
+        """Increase the step by one, and add its loss to the sum since the last row of the curve."""
         self.state.loss_sum += loss
         self.state.step += 1
 
     def add_row(self, seconds: float, rate: float, norm: Tensor | None) -> None:
-        """Evaluate and add a row to the curve.
+        """Evaluate the model and add a row to the curve.
 
-        ``seconds`` is the training time since the time was last added up. ``rate`` and ``norm`` are of the last step.
+        ``seconds`` is the training time that ``state.seconds`` does not have yet. ``rate`` is the learning rate of the
+        last step, and ``norm`` its gradient norm.
         """
         row = self.trial.row(self._log_window(seconds, rate, norm))
         if self._peak is not None and "tokens_per_second" in row:
@@ -153,7 +158,7 @@ class GroupMember:
         self.state.add(row)
 
     def _log_window(self, seconds: float, rate: float, norm: Tensor | None) -> LogWindow:
-        """Return the steps since the last row and begin a new interval."""
+        """Summarize the steps since the last row of the curve, and start to sum for the next row."""
         state = self.state
         before, state.row_seconds = state.row_seconds, state.seconds + seconds
         state.seconds = state.row_seconds
@@ -164,19 +169,23 @@ class GroupMember:
         return LogWindow(state.step, steps, state.seconds, state.seconds - before, mean_loss, rate, grad_norm, memory)
 
     def save(self, seconds: float) -> None:
-        """Write a checkpoint after ``seconds`` more of training."""
+        """Write a checkpoint. ``seconds`` is the training time that ``state.seconds`` does not have yet."""
         save_checkpoint(self.work, self.job, self.trial, self.optimizer, self.state, seconds=seconds)
 
     def report(self) -> None:
-        """Report progress. Raises ``StopTraining`` if the receiver of the report wants the training to stop."""
+        """Report the step, the number of steps, the metrics of the last row and the warning.
+
+        Raises ``StopTraining`` if the receiver of the report wants the training to stop.
+        """
         progress = self.trial.progress(self.state.curve[-1]) if self.state.curve else {}
         warning = {"warning": self.warning} if self.warning else {}
         self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
 
     def copy(self, step: int | None = None) -> GroupMember:
-        """Return a copy with its own weights and a new optimizer, for trial steps. It is never saved or reported.
+        """Return a copy with its own weights and a new optimizer, for steps that are tried or timed.
 
-        ``step`` is the number of steps the copy has taken; by default as many as the original.
+        ``step`` is the number of steps that the copy counts as taken; by default that of the original. A copy is never
+        saved or reported.
         """
         other = copy.copy(self)
         other.trial = copy.copy(self.trial)
@@ -188,7 +197,10 @@ class GroupMember:
         return other
 
     def record(self, step_details: Mapping[str, Any], keep_weights: bool = False) -> Record:
-        """The result of a finished job. Its details include ``step_details``, such as ``compiled``."""
+        """Make the record of a job that is over, with metrics unless it diverged. Write its weights if they are kept.
+
+        ``step_details`` are added to the record's details; ``compiled`` must be among them.
+        """
         trial, state = self.trial, self.state
         provenance = self._provenance(step_details["compiled"]) | {
             "flops_per_token": self.flops_per_token,
@@ -216,7 +228,7 @@ class GroupMember:
         return Record("finished", metrics, state.curve, provenance)
 
     def _provenance(self, is_compiled: bool) -> dict[str, Any]:
-        """The provenance of a run: budget, path, versions, device, code.
+        """Details of a record about how the numbers were made: budget, path, seeds, versions, device, threads and code.
 
         ``mixer_parameters`` and ``budget`` are means over the blocks. ``budget_ratio`` is the ratio of their sums.
         """
@@ -253,7 +265,7 @@ class GroupMember:
 
 
 class Stopwatch:
-    """Seconds between two readings, including the device's queued work."""
+    """A clock whose method ``lap`` returns the seconds since the last call. On a GPU it first waits for queued work."""
 
     def __init__(self, device: str):
         self.device = torch.device(device)
@@ -272,7 +284,7 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def _memory_bytes(device: str) -> int:
-    """Peak memory so far: allocated on the GPU, or resident memory of this process."""
+    """Peak memory of this process in bytes: memory that torch allocated on a GPU, else resident memory."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

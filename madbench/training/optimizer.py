@@ -1,4 +1,4 @@
-"""AdamW and Muon, the rule for weight decay, and a model's parameters by group."""
+"""The optimizers AdamW and Muon, the choice of parameters with weight decay, and a model's parameters by group."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from madbench.mixers.traits import has_name, mixers_in
 def decays(
     name: str, parameter: nn.Parameter, fidelity: Fidelity = "corrected", without_decay: Collection[str] = ()
 ) -> bool:
-    """True if weight decay acts on a parameter: on linear maps, not on elementwise shifts and scales.
+    """True if weight decay acts on a parameter: it has two dimensions or more, and is not in ``without_decay``.
 
-    Linear maps are matrices, embeddings, the conv's taps and the factors A, B of R(1), R(2). Biases and norm gains do
-    not decay, nor do the parameters that mixer families name in ``without_decay``, such as the diagonals p. In the
-    published fidelity every parameter decays.
+    So decay acts on linear maps: matrices, embeddings, the conv's taps and the factors A, B of R(1), R(2). It does not
+    act on biases and norm gains, nor on parameters that mixer families name in ``without_decay``, such as the diagonals
+    p. In the published fidelity it acts on every parameter.
     """
     return fidelity == "published" or (parameter.ndim >= 2 and not has_name(name, tuple(without_decay)))
 
 
 def decaying_parameters(model: nn.Module, fidelity: Fidelity = "corrected") -> set[str]:
-    """The names of the parameters of a model on which weight decay acts."""
+    """The names of a model's parameters on which weight decay acts."""
     without = [f"{at}.{name}" for at, _, traits in mixers_in(model) for name in traits.without_decay]
     return {name for name, parameter in model.named_parameters() if decays(name, parameter, fidelity, without)}
 
 
 def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.AdamW:
-    """Make AdamW with ``learning_rate``, ``weight_decay`` and ``betas`` of a training configuration.
+    """Make AdamW with the ``learning_rate``, ``weight_decay`` and ``betas`` of a training configuration.
 
-    Its first parameter group decays, the second does not.
+    It has two parameter groups: the parameters with weight decay, and the parameters without.
     """
     return _adamw(model, list(model.named_parameters()), config, fidelity)
 
@@ -52,9 +52,9 @@ def _adamw(
 
 
 def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.Optimizer:
-    """Make the optimizer that a training configuration names.
+    """Make the optimizer that a training configuration names: ``adamw``, or ``muon`` together with AdamW.
 
-    Raises ``TrainingError`` if this version of torch lacks it, or if the model has no matrix for Muon.
+    For Muon, raises ``TrainingError`` if this version of torch lacks it, or if no block of the model has a matrix.
     """
     if config.optimizer == "adamw":
         return make_adamw(model, config, fidelity)
@@ -78,10 +78,10 @@ def make_optimizer(model: nn.Module, config: Any, fidelity: Fidelity = "correcte
 class MuonAndAdamW(torch.optim.Optimizer):
     """Muon for the matrices of the first parameter group, AdamW for the parameters of the other two groups.
 
-    Muon (Jordan et al. 2024) replaces the mean gradient M of a matrix (A, B) by a nearly orthogonal matrix with the
-    singular vectors of M, by five Newton-Schulz steps in bfloat16. The update is scaled by 0.2 sqrt(max(A, B)), so that
-    its root mean square is about that of AdamW's updates (Liu et al. 2025, arXiv 2502.16982). One learning rate and one
-    weight decay serve both parts. Momentum is 0.95 and Nesterov's.
+    Muon (Jordan et al. 2024) averages the gradients of a matrix (A, B) with Nesterov momentum 0.95. It replaces the
+    average M by a nearly orthogonal matrix with the singular vectors of M, computed by five Newton-Schulz steps in
+    bfloat16. The update is scaled by 0.2 sqrt(max(A, B)), so that its root mean square is about that of AdamW's updates
+    (Liu et al. 2025, arXiv 2502.16982). Muon and AdamW use the same learning rate and weight decay.
     """
 
     def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.AdamW):
@@ -89,20 +89,21 @@ class MuonAndAdamW(torch.optim.Optimizer):
         super().__init__([*muon.param_groups, *adamw.param_groups], {})
 
     def step(self, closure: Any = None) -> None:
-        """Take one step of both parts, which use the groups and the state of this optimizer."""
+        """Take one step of Muon and one of AdamW, with the parameter groups and the state of this optimizer."""
         for part, groups in zip(self.parts, (self.param_groups[:1], self.param_groups[1:])):
             part.state, part.param_groups = self.state, groups
             part.step()
 
 
 NOT_FOR_MUON = ("embedding", "positions", "norms", "readout", "other")
-"""Groups of parameters outside the blocks, and norms, which Muon leaves to AdamW."""
+"""Parameter groups (:func:`parameter_groups`) that Muon leaves to AdamW: those outside the blocks, and norms."""
 
 
 def muon_parameters(model: nn.Module) -> set[str]:
-    """The names of the parameters that Muon trains: the weights of linear maps in the blocks, of two or more rows.
+    """The names of the parameters that Muon trains: weights of linear layers in the blocks.
 
-    Embeddings, positions, the output layer, convolution taps, mixing tables, biases and gains are not among them.
+    They have at least two rows and columns. Embeddings, positions, the output layer, convolution taps, mixing tables,
+    biases and gains are not among them.
     """
     linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     named = (pair for pair in model.named_parameters() if pair[0] in linear and min(pair[1].shape) > 1)
@@ -111,7 +112,7 @@ def muon_parameters(model: nn.Module) -> set[str]:
 
 
 def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[str, torch.Size]:
-    """The shapes of the tensors that an optimizer keeps for a parameter, by name."""
+    """The shapes of the tensors that an optimizer of this module keeps for one parameter, by the tensors' names."""
     shape = parameter.shape
     if isinstance(optimizer, MuonAndAdamW) and any(parameter is each for each in optimizer.param_groups[0]["params"]):
         return {"momentum_buffer": shape}
@@ -119,7 +120,10 @@ def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> d
 
 
 def optimizer_details(model: nn.Module, config: Any) -> dict[str, Any]:
-    """The names of the parameters that Muon and AdamW train, for a run's record. Empty if AdamW trains all of them."""
+    """The detail ``optimizer`` of a run's record: the names of the parameters that Muon trains, and that AdamW trains.
+
+    Empty if AdamW trains all parameters.
+    """
     if config.optimizer == "adamw":
         return {}
     matrices = muon_parameters(model)
@@ -145,11 +149,11 @@ _GROUP_OF = (
 
 
 def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list[dict[str, Any]]:
-    """The model's parameters grouped by their function and by decay, each counted once, in the model's order.
+    """A table that counts a model's parameters by group and by weight decay, in the model's order.
 
-    A row is ``{"group", "decays", "tensors", "parameters"}``. The groups are embedding (the output shares it),
-    positions, norms, mixer projections, mlp and readout. Families name further groups: mixer conv, mixer gates, mixing
-    gates and mixing tables.
+    A row is ``{"group", "decays", "tensors", "parameters"}``; a shared parameter counts once. The groups are embedding,
+    which includes an output layer that shares its weights, positions, norms, mixer projections, mlp and readout.
+    Families name further groups: mixer conv, mixer gates, mixing gates and mixing tables.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
     groups, which = _groups(model), decaying_parameters(model, fidelity)
@@ -164,7 +168,7 @@ def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list
 
 
 def _groups(model: nn.Module) -> dict[str, str]:
-    """The group of each parameter, by name."""
+    """The group (:func:`parameter_groups`) of each parameter, by the parameter's name."""
     mixers, found = list(mixers_in(model)), {}
     for name, _ in model.named_parameters():
         of_mixer = next(((name[len(at) + 1 :], own.groups) for at, _, own in mixers if has_name(name, (at,))), None)

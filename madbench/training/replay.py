@@ -1,8 +1,8 @@
-"""Recorded forward and backward passes on a CPU, replayed with bit-identical results.
+"""Forward and backward passes on a CPU that are recorded once and replayed with bit-identical results.
 
-A step of a small model makes a thousand short calls, and most of their time goes into Python and autograd. A program
-holds only the native operators of one pass, in order, and is run by TorchScript's interpreter. It replaces the plain
-pass only after both gave equal bits, so it changes no number of a run.
+A step of a small model makes a thousand short calls, and most of their time goes into Python and autograd. A recording,
+called a program, contains only the native operators of one pass, in order; TorchScript's interpreter runs it. A program
+replaces the plain pass only after both gave equal bits, so it changes no number of a run.
 """
 
 from __future__ import annotations
@@ -24,23 +24,28 @@ from madbench.training.stack import Stack, shape_of
 from madbench.training.step import PlainStep, add_to_gradients
 
 LEAST_STEPS = 300
-"""Steps that must remain before a program is recorded. Recording takes one or two seconds and saves 2 to 10 ms per
-step.
+"""The number of steps that must remain before a program is recorded. Recording takes one or two seconds, and a program
+saves 2 to 10 ms per step.
 """
 MOST_KINDS = 4
-"""The largest number of programs of one job. A language model needs one, a MAD task two or three."""
+"""The largest number of programs of one job. A language model needs one program, a MAD task two or three."""
 MOST_PROGRAMS = 12
-"""Programs that a process keeps for later jobs that differ only in the seed."""
+"""The largest number of programs that a process keeps. Later jobs use them if they differ only in seed, learning rate
+and weight decay.
+"""
 LONGEST_PASS = 0.1
-"""The longest plain pass in seconds that is recorded. Longer passes gain little, and recording takes memory: for a
-moment all intermediate tensors of a pass exist at once.
+"""The longest plain pass in seconds for which a program is recorded. A longer pass gains little, and its recording
+needs much memory: for a moment all intermediate tensors of the pass exist at once.
 """
 TIMED = 2
-"""Number of plain passes that are timed; the shortest counts."""
+"""The number of plain passes that are timed before the recording. The shortest one is compared with ``LONGEST_PASS``.
+"""
 PROOFS = 2
-"""Number of inputs for which a program must give the bits of the plain pass before it replaces it."""
+"""The number of inputs for which a program must give the bits of the plain pass before it replaces that pass."""
 PROFILED_CALLS = 3
-"""Calls of a new program after which the interpreter has optimized it. The proof must test the optimized program."""
+"""The number of calls of a new program after which the interpreter has optimized it. The first proof makes this many
+calls, so that it tests the optimized program.
+"""
 
 SCRIPTS = """
 def layer_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor):
@@ -51,23 +56,27 @@ def multiply(a: Tensor, b: Tensor, bias: Optional[Tensor]):
     scalars = torch.jit.annotate(List[Optional[number]], [])
     return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", scalars, "")
 """
-"""Operators that the tracer refuses, in TorchScript: the backward operator of LayerNorm and oneDNN's product.
+"""TorchScript functions for two operators that the tracer refuses: the backward operator of LayerNorm, and oneDNN's
+matrix product.
 
-The tracer accepts neither lists of booleans or numbers among the arguments nor a missing output."""
+The tracer accepts no operator with a list of booleans or numbers among its arguments, or with an output that may be
+missing.
+"""
 
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GELU, nn.Sequential, nn.ModuleList)
-"""Torch modules used in models whose output depends only on their input and parameters."""
+"""Torch modules in our models whose output depends only on their input and their parameters."""
 
 Pass = Callable[..., list[Tensor | None]]
-"""A function whose result depends only on its tensor arguments."""
+"""A function of tensors to a list of tensors. Its result depends only on its tensor arguments."""
 _programs: dict[Hashable, Pass] = {}
 
 
 def can_replay(member: GroupMember) -> bool:
-    """True if the passes of a member may be replayed, and enough steps are left for that to save time.
+    """True if a member's forward and backward passes can be replayed, and enough steps are left for that to save time.
 
-    A recording misses any effect of Python's state, of random numbers, or of tensor values that Python reads. So mixers
-    have to declare that they are replayable. All other modules must belong to this package or be plain torch modules.
+    A program does not repeat effects of Python's state, of random numbers, or of tensor values that Python reads. So
+    every mixer must declare that it is replayable, and every other module must belong to this package or be in
+    :data:`PLAIN`. The member must train on a CPU in one process.
     """
     trial = member.trial
     is_alone = torch.device(member.device).type == "cpu" and world.size() == 1
@@ -75,7 +84,10 @@ def can_replay(member: GroupMember) -> bool:
 
 
 def is_known(loss: nn.Module) -> bool:
-    """True if every module of a loss and its model can be replayed."""
+    """True if every module of a loss and its model can be replayed.
+
+    This holds for mixers that declare it, other modules of this package, and modules in :data:`PLAIN`.
+    """
     mixers = {name: traits for name, _, traits in mixers_in(loss)}
     others = [module for name, module in loss.named_modules() if not has_name(name, tuple(mixers))]
     is_ours = all(type(module).__module__.startswith("madbench.") or type(module) in PLAIN for module in others)
@@ -83,14 +95,15 @@ def is_known(loss: nn.Module) -> bool:
 
 
 class Replayed:
-    """A pass that runs plainly for the first inputs of a kind and is then replayed, if its program proves right.
+    """A pass that is computed plainly at first, and by a recorded program once that program has given equal bits.
 
-    Inputs of one kind have equal shapes and dtypes, and call the same operators.
+    There is one program for each kind of input. Inputs of one kind have equal shapes and dtypes and an equal
+    ``branch``.
 
     Args:
         plain: the pass.
-        key: equal for passes that may share programs.
-        fixed: the number of leading inputs whose shapes never change.
+        key: passes with equal keys share programs.
+        fixed: the number of leading inputs whose shapes never change, such as parameters.
     """
 
     def __init__(self, plain: Pass, key: Hashable, fixed: int):
@@ -101,10 +114,10 @@ class Replayed:
         self.has_replayed = False
 
     def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
-        """Return ``plain(*inputs)``.
+        """Return ``plain(*inputs)``, computed by a program if possible.
 
-        ``branch`` and the shapes of the inputs determine the operators that the pass calls. ``branch`` is None if they
-        do not determine the operators.
+        ``branch`` is the part of the input's kind that shapes do not show. Inputs of equal branch and shapes must call
+        the same operators. If ``branch`` is None, the pass is computed plainly.
         """
         kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs[self.fixed :]))
         if branch is None or (kind not in self.seconds and len(self.seconds) == MOST_KINDS):
@@ -124,7 +137,7 @@ class Replayed:
         return program(*inputs)
 
     def _timed(self, seconds: list[float], inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """Return the outputs of the plain pass and append its time to ``seconds``."""
+        """Compute the plain pass, append its time to ``seconds``, and return its outputs."""
         # with one thread, CPU time leaves out other processes
         clock = time.perf_counter if torch.get_num_threads() > 1 else time.thread_time
         began = clock()
@@ -141,7 +154,7 @@ class Replayed:
             return None
 
     def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """Return the outputs of the plain pass. Drop the program if its bits differ."""
+        """Compute a pass plainly and by its program. Discard the program if the bits differ. Return plain outputs."""
         expected = self.plain(*inputs)
         try:
             calls = PROFILED_CALLS if self.proofs[kind] == 0 else 1
@@ -160,7 +173,7 @@ class Replayed:
 
 
 def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
-    """The native operators that ``plain(*inputs)`` calls, those of backward passes included, as a program.
+    """Record the native operators that ``plain(*inputs)`` calls, including those of the backward pass, as a program.
 
     Raises exceptions of many kinds if torch cannot record or run an operator.
     """
@@ -197,7 +210,7 @@ def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
 
 
 class ReplayStep(PlainStep):
-    """The steps of one job on a CPU: a :class:`PlainStep` with replayed passes."""
+    """The training step of one job on a CPU: a :class:`PlainStep` whose passes are replayed."""
 
     warm_up = 1 + TIMED + PROOFS
 
@@ -208,18 +221,18 @@ class ReplayStep(PlainStep):
 
     @property
     def details(self) -> dict[str, bool]:
-        """The details of a run's record about its steps."""
+        """The details that a run's record has about its steps: ``replayed`` if a program was used."""
         return {"replayed": True} if self.passes.has_replayed else {}
 
     def add_gradients(self, batch: Sequence[Tensor], share: float | Tensor) -> Tensor:
-        """Add the gradients of a micro-batch to those of the parameters and return its loss times ``share``."""
+        """Add the gradients of a micro-batch to the parameters' gradients. Return its loss times ``share``."""
         share = torch.as_tensor(share, dtype=torch.float32)
         loss, *gradients = self.passes(self.network.branch(*batch), *self.parameters, *batch, share)
         add_to_gradients(self.parameters, gradients)
         return loss
 
     def _pass(self, *inputs: Tensor) -> list[Tensor | None]:
-        """Map parameters, the tensors of a batch and its share to the loss and the gradients."""
+        """Compute loss and gradients from inputs: the parameters, the tensors of a micro-batch, and its share."""
         parameters, (*batch, share) = inputs[: len(self.names)], inputs[len(self.names) :]
         with self.member.trial.autocast:
             loss = functional_call(self.network, dict(zip(self.names, parameters)), tuple(batch)) * share
@@ -228,7 +241,7 @@ class ReplayStep(PlainStep):
 
 
 class ReplayStack(Stack):
-    """The steps of several jobs on a CPU: a :class:`Stack` with replayed passes."""
+    """The training step of several jobs on a CPU: a :class:`Stack` whose passes are replayed."""
 
     warm_up = ReplayStep.warm_up
 
@@ -237,7 +250,7 @@ class ReplayStack(Stack):
         self.passes = Replayed(self._pass, (shape_of(members[0].job), len(members)), fixed=len(self.leaves))
 
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """Return the losses (N,) of a micro-batch times their shares, and the gradients of the leaves."""
+        """Return the losses (N,) of a micro-batch times their shares, and then the gradients of the leaves."""
         branches = [self.trials[0].loss.branch(*own) for own in zip(*batch)]
         branch = None if None in branches else tuple(branches)
         outputs = self.passes(branch, *self.leaves, *batch, torch.as_tensor(shares, dtype=torch.float32))
@@ -252,12 +265,12 @@ class ReplayStack(Stack):
 
 @functools.cache
 def _scripts() -> Any:
-    """The compiled TorchScript helpers. They are kept because programs point to them."""
+    """Compile :data:`SCRIPTS`. The result is cached because recorded programs refer to it."""
     return torch.jit.CompilationUnit(SCRIPTS)
 
 
 def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
-    """The gradient with the strides of its parameter, as the optimizer's kernel requires."""
+    """Return the gradient, copied to the strides of its parameter if necessary, as the optimizer's kernel requires."""
     if gradient is None or gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)

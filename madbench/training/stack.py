@@ -1,4 +1,7 @@
-"""Groups of jobs, and the stacked step of a group: weights, gradients and moments in matrices, one row per job."""
+"""Groups of jobs with equal shapes, and the step in which a group trains together.
+
+Weights, gradients and moments of the N jobs of a group are matrices with one row per job.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,19 @@ from madbench.training.step import Taken
 MOST = 8  # default size of a group
 GROUPS_PER_SLOT = 8  # fewest groups per slot by default, so that no slot is idle for long at the end
 MAY_DIFFER = ("learning_rate", "min_learning_rate", "weight_decay")
-"""Training settings that may differ within a group. Besides them, only the seed may differ."""
+"""Training settings that may differ between the jobs of a group. Apart from these, only the seed may differ."""
 CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 STACKABLE_BYTES = 2**28  # largest (B, H, T, T) float32 tensor of one job for which the dense path is used
 Batches = list[tuple[list[Tensor], Tensor | float]]
-"""Per micro-batch: its tensors (N, B, ...), and its share in the loss of each of N jobs, (N,) or a number."""
+"""The micro-batches of a step of N jobs. Each is a pair: its tensors (N, B, ...), and its share in the mean loss of
+each job, as a tensor (N,) or one number.
+"""
 
 
 def shape_of(job: Job) -> str:
-    """A key that is equal for all jobs of a group.
+    """A key that is equal for two jobs if they can train in one group.
 
-    It covers all settings that determine the operations of a step and their shapes.
+    It covers every setting that determines the operations of a step and their shapes.
     """
     content: dict[str, Any] = job.to_dict() | {"seed": 0}
     content["training"] = {name: value for name, value in content["training"].items() if name not in MAY_DIFFER}
@@ -42,12 +47,15 @@ def shape_of(job: Job) -> str:
 
 
 def usual_size(jobs: int, slots: int) -> int:
-    """The default size of a group: smaller if several slots share few jobs."""
+    """The default size of a group: ``MOST`` for one slot. For several slots it is smaller if there are few jobs."""
     return MOST if slots == 1 else max(1, min(MOST, jobs // (GROUPS_PER_SLOT * slots)))
 
 
 def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
-    """Split jobs into groups of consecutive jobs of equal shapes. Groups have similar sizes, at most ``most``."""
+    """Split jobs into groups of at most ``most`` jobs. A group has consecutive jobs with equal :func:`shape_of`.
+
+    Consecutive groups of one shape have equal sizes, up to one job.
+    """
     groups = []
     for _, same in itertools.groupby(jobs, shape_of if most > 1 else lambda job: job.id):
         same = list(same)
@@ -58,7 +66,7 @@ def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
 
 
 class _Call(nn.Module):
-    """A call of a network, wrapped as a module for ``functional_call``."""
+    """A module whose forward pass is ``call(network, ...)``, because ``functional_call`` accepts only modules."""
 
     def __init__(self, network: nn.Module, call: Callable[..., Tensor]):
         super().__init__()
@@ -69,15 +77,15 @@ class _Call(nn.Module):
 
 
 class Stack:
-    """The stacked steps of N jobs that differ only in seed, learning rate and weight decay.
+    """The training step of N jobs that differ only in seed, learning rate and weight decay.
 
-    ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P). A row starts with the parameters that decay.
-    A member's module and optimizer are views of its row, so its evaluations and checkpoints are those of a job that
-    trains alone. The loss of a member depends only on its row, so the gradient of the sum has each member's own
-    gradient in its row.
+    ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P), where P is the number of parameters of one
+    job. A row starts with the parameters that have weight decay. The model and the optimizer of each member become
+    views of its row, so its evaluations and checkpoints are those of a job that trains alone. The loss of a member
+    depends only on its own row, so one backward pass of the summed losses gives each member's gradient.
 
-    Raises ``TrainingError`` if the models differ in more than the values of their parameters, if their sequences are
-    too long for a path that can be stacked, or if their optimizer is not AdamW.
+    Raises ``TrainingError`` if the models differ in more than the values of their parameters, if sequences are too long
+    for a path that supports stacking, or if the optimizer is not AdamW.
     """
 
     warm_up = 1
@@ -102,23 +110,23 @@ class Stack:
         self.leaves, self.forward = self._alone() if len(members) == 1 else self._together()
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Take the next step of each member at its learning rate."""
+        """Take the next step of each member. ``rates`` has one learning rate per member."""
         self.rates.copy_(torch.tensor(rates, dtype=self.rates.dtype))
         return self.per_member(*self.compute(self.batches()))
 
     def per_member(self, losses: Tensor, norms: Tensor | None) -> Taken:
-        """The result of :meth:`compute`, one number per member."""
+        """Split the losses (N,) and norms (N,) from :meth:`compute` into lists with one entry per member."""
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 
     def micro_batches(self) -> list[tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]]:
-        """The micro-batches of the next step.
+        """The micro-batches of the next step, each with one pair per member.
 
-        A micro-batch has one pair per member: its tensors, and the weight of the micro-batch in the member's loss.
+        A pair has the tensors of the micro-batch, (B, ...), and its share in the member's mean loss.
         """
         return list(zip(*(list(member.trial.micro_batches(member.state.step)) for member in self.members), strict=True))
 
     def batches(self) -> Batches:
-        """The batches of the next step, with a leading axis for the members."""
+        """The micro-batches of the next step, stacked along a leading axis over the members."""
         stacked = []
         for parts in self.micro_batches():
             tensors = [torch.stack(same) for same in zip(*(batch for batch, _ in parts))]
@@ -129,9 +137,10 @@ class Stack:
         return stacked
 
     def compute(self, batches: Batches) -> tuple[Tensor, Tensor | None]:
-        """Run forward, backward, clip and optimizer.
+        """Compute losses and gradients of all micro-batches, clip the gradients, and take a step of the optimizer.
 
-        Return the losses (N,), and the gradient norms before clipping (N,) or None if they are not needed.
+        Return the losses (N,) and the gradient norms before clipping (N,). The norms are None if the trial does not
+        clip.
         """
         total = 0
         for i, (batch, shares) in enumerate(batches):
@@ -151,22 +160,25 @@ class Stack:
         return total, norms
 
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """The losses (N,) of a micro-batch times their shares, and the gradients of the leaves."""
+        """Return the losses (N,) of a micro-batch times their shares, and then the gradients of ``leaves``."""
         return self.pass_of(self.leaves, batch, shares)
 
     def pass_of(self, leaves: Sequence[Tensor], batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """Return the same as :meth:`losses_and_gradients`, for given leaves."""
+        """Return the losses (N,) of a micro-batch times their shares, and then the gradients of these leaves."""
         with self.trials[0].autocast:
             losses = self.forward(leaves, *batch) * shares
         return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)]
 
     def _parts(self, matrix: Tensor) -> list[Tensor]:
-        """Views (N, ...) of the parameters in a matrix, in the order of ``names``."""
+        """Views of the parameters in a matrix (N, P), each of shape (N, ...), in the order of ``names``."""
         parts = matrix.split([shape.numel() for shape in self.shapes], dim=1)
         return [part.unflatten(1, shape) if shape else part.squeeze(1) for part, shape in zip(parts, self.shapes)]
 
     def _take_over(self) -> torch.optim.AdamW:
-        """Move weights and moments of the members into the matrices. Return one AdamW with two groups per member."""
+        """Copy the members' weights and moments into the matrices, and make the members' tensors views of them.
+
+        Return an AdamW with at most two parameter groups per member: with weight decay, and without.
+        """
         views = dict(zip(self.names, zip(*map(self._parts, (self.weights, *self.moments)))))
         groups, states = [], {}
         for i, member in enumerate(self.members):
@@ -187,7 +199,11 @@ class Stack:
         return optimizer
 
     def _together(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
-        """Leaves (N, ...) that share memory with the weights, and a function from leaves and a batch to losses (N,)."""
+        """Return the ``leaves`` and the ``forward`` function for several members.
+
+        Leaves are parameters (N, ...) that share memory with ``weights``. The function maps leaves and a micro-batch to
+        the losses (N,).
+        """
         trial = self.trials[0]
         network = copy.deepcopy(trial.loss)
         heads = self.members[0].job.model.n_head
@@ -200,7 +216,10 @@ class Stack:
         return leaves, self._with_separate_outputs(network) or vmap(self._function(network, nn.Module.__call__))
 
     def _function(self, network: nn.Module, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return ``call(network, *arguments)`` as a function of parameters, ordered as ``names``, and arguments."""
+        """Return a function of parameters and arguments that computes ``call(network, *arguments)``.
+
+        ``parameters`` is a list in the order of ``names``. None stands for a parameter that ``call`` does not need.
+        """
         module = _Call(network, call)
         of_module = {id(parameter): name for name, parameter in module.named_parameters()}
         own = dict(network.model.named_parameters())
@@ -213,11 +232,11 @@ class Stack:
         return function
 
     def _with_separate_outputs(self, network: nn.Module) -> Callable[..., Tensor] | None:
-        """A function from leaves and a batch to losses (N,), with the output layers outside of the vmap.
+        """Return a function from leaves and a micro-batch to losses (N,), with separate output layers.
 
-        None if that saves nothing.
-
-        On a CPU the token loss computes logits only for tokens that count. It cannot do so under vmap.
+        On a CPU, the token loss computes logits only for tokens that count in the loss, which it cannot do under
+        ``vmap``. So ``vmap`` covers only the layers before the output. None if this saves nothing: for other losses,
+        and on a GPU.
         """
         if not isinstance(network, TokenLoss) or self.weights.is_cuda:
             return None
@@ -235,7 +254,11 @@ class Stack:
         return losses
 
     def _alone(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
-        """The parameters of the only model, and a function from a batch to its loss with a leading axis, (1,)."""
+        """Return the ``leaves`` and the ``forward`` function for one member.
+
+        Leaves are the parameters of its model. The function maps a micro-batch with a leading axis of size 1 to the
+        loss (1,).
+        """
         trial, parameters = self.trials[0], dict(self.trials[0].model.named_parameters())
 
         def loss(_: Sequence[Tensor], *batch: Tensor) -> Tensor:
@@ -245,7 +268,10 @@ class Stack:
 
 
 def _move(parameter: nn.Parameter, state: dict[str, Tensor], weight: Tensor, moments: list[Tensor], steps: Tensor):
-    """Replace a parameter and its moments by views. ``steps`` is the number of steps taken."""
+    """Copy a parameter and its moments into views of a stack's matrices, and replace them by these views.
+
+    ``steps`` is a tensor that gets the optimizer's step count, and replaces it in ``state``.
+    """
     weight.copy_(parameter.detach())
     parameter.data, parameter.grad = weight, None
     for name, moment in zip(("exp_avg", "exp_avg_sq"), moments):
@@ -258,7 +284,10 @@ def _move(parameter: nn.Parameter, state: dict[str, Tensor], weight: Tensor, mom
 
 
 def _check_equal(models: Sequence[nn.Module]) -> None:
-    """Raise ``TrainingError`` for models that differ in more than the values of their parameters."""
+    """Raise ``TrainingError`` unless the models have equal buffers, and parameters of equal shapes and one dtype.
+
+    Also raise it for a parameter that is not trained.
+    """
     first, *rest = ({name: (p.shape, p.dtype) for name, p in model.named_parameters()} for model in models)
     buffers, *others = (dict(model.named_buffers()) for model in models)
     if not all(parameter.requires_grad for parameter in models[0].parameters()):
@@ -273,7 +302,11 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
 
 
 def _take_stackable_path(mixer: nn.Module, traits: Traits, trial: Trial, heads: int) -> str:
-    """Prepare a mixer for a leading axis of models. Return the path that it then uses; empty for its usual path."""
+    """Make a mixer accept a leading axis over models. Return the name of the path that this requires.
+
+    Empty if the mixer keeps its usual path. Raises ``TrainingError`` if the mixer cannot be stacked, or only on a dense
+    path that would need too much memory for these sequences.
+    """
     if traits.trains_alone:
         raise TrainingError(f"{mixer.allocation.label} trains alone: its module may not support a leading model axis")
     if not traits.stacked_path:

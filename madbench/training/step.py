@@ -1,4 +1,4 @@
-"""One optimizer step of one job: rate, micro-batches, loss, backward, clip, optimizer."""
+"""The interface of a training step, and the plain step of one job: micro-batches, backward, clip and optimizer."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from madbench.training import distributed as world
 from madbench.training.member import GroupMember
 
 Taken = tuple[list[Tensor], list[Tensor | None]]
-"""For each member of a step: its mean loss over all processes, and the norm of its gradient before clipping."""
+"""The result of a step, with one entry per member. The first list has the mean losses over all processes; the second
+has the gradient norms before clipping, or None if the trial does not clip.
+"""
 
 
 class Step(Protocol):
-    """The steps of members that have all taken the same number of steps."""
+    """A training step of one or more members, called once per step. All members have taken equally many steps."""
 
     details: Mapping[str, Any]  # details for the run's record
-    warm_up: int  # steps before its time is representative
+    warm_up: int  # steps before the time of a step is representative
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Take the next step of each member at its learning rate."""
+        """Take the next step of each member. ``rates`` has one learning rate per member."""
 
 
 class PlainStep:
-    """The steps of one job on all processes together. With ``compile``, the model goes through ``torch.compile``."""
+    """The training step of one job, in one process or in all processes of torchrun together.
+
+    With ``compile``, the model is compiled by ``torch.compile``.
+    """
 
     details: Mapping[str, Any] = {}
     warm_up = 1
@@ -38,7 +43,7 @@ class PlainStep:
         self.member, self.network = member, _network(member.trial.loss, member.device, compile)
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Take the next step. ``rates`` has exactly one entry."""
+        """Take the next step with learning rate ``rates[0]``. ``rates`` has exactly one entry."""
         trial, optimizer = self.member.trial, self.member.optimizer
         for group in optimizer.param_groups:
             group["lr"] = rates[0]
@@ -50,7 +55,10 @@ class PlainStep:
         return [loss], [norm]
 
     def backward(self) -> Tensor:
-        """Accumulate the gradient of the mean loss of one step and return that loss, both over all processes."""
+        """Add the gradient of the step's mean loss to the parameters' gradients, and return that loss, a scalar tensor.
+
+        Loss and gradient are means over all processes.
+        """
         loss = torch.zeros((), device=self.member.device)
         batches = itertools.chain(self.member.trial.micro_batches(self.member.state.step), [None])
         for (batch, share), following in itertools.pairwise(batches):
@@ -60,7 +68,10 @@ class PlainStep:
         return world.total(loss) / world.size()
 
     def add_gradients(self, batch: Sequence[Tensor], share: float | Tensor) -> Tensor:
-        """Add the gradients of a micro-batch to those of the parameters and return its loss times ``share``."""
+        """Add the gradients of a micro-batch to the parameters' gradients. Return its loss times ``share``.
+
+        ``share`` is the micro-batch's share in the mean loss of the step.
+        """
         with self.member.trial.autocast:
             loss = self.network(*batch) * share
         loss.backward()
@@ -68,7 +79,7 @@ class PlainStep:
 
 
 def add_to_gradients(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> None:
-    """Add gradients to the parameters' gradients, as autograd does."""
+    """Add ``gradients`` to the parameters' ``grad`` as ``backward`` does. None stands for a gradient of zero."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if parameter.grad is None:
             parameter.grad = gradient
