@@ -23,7 +23,7 @@ LEAST_LABELS = 4
 
 @dataclass(frozen=True)
 class Agreement:
-    """A rank correlation or an intraclass correlation, from -1 to 1, with its interval over labels. NaN if unknown."""
+    """A rank correlation or an intraclass correlation, with its 95% interval over ``labels`` labels. NaN if unknown."""
 
     value: float = math.nan
     low: float = math.nan
@@ -32,7 +32,10 @@ class Agreement:
 
 
 def rank_correlation(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement:
-    """Spearman's correlation of two columns over the labels that have both. Ties share their mean rank."""
+    """Spearman's correlation of two columns, each a mapping from label to mean, over the labels in both.
+
+    Ties share their mean rank. NaN for fewer than :data:`LEAST_LABELS` labels.
+    """
     labels = [label for label in ours if label in theirs]
     x, y = (np.array([column[label] for label in labels], float) for column in (ours, theirs))
     return _bootstrapped(lambda index: _spearman(x[index], y[index]), len(labels))
@@ -50,9 +53,9 @@ def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
 
 
 def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Agreement:
-    """A statistic of ``labels`` labels with its bootstrap interval.
+    """Returns a statistic of ``labels`` labels with its bootstrap interval. NaN for fewer than :data:`LEAST_LABELS`.
 
-    ``statistic`` maps indices of labels, an array (draws, labels), to one number per draw.
+    ``statistic`` maps an array (draws, labels) of indices of labels to an array (draws,) of its values.
     """
     if labels < LEAST_LABELS:
         return Agreement(labels=labels)

@@ -1,7 +1,8 @@
 """The effect of each factor of a label, from all stored pairs of labels that differ only in this factor.
 
-Effect of a contrast: the mean difference over its pairs. The effect of a single pair is its difference, as in a
-comparison of the two labels. A label is in at most one pair of a contrast.
+A contrast is a difference in one factor, such as "with a convolution vs. without" (:mod:`madbench.analysis.contrasts`).
+Its effect is the mean difference over its pairs. The effect of a single pair is the difference between its two labels,
+as ``madbench compare`` shows it. A label is in at most one pair of a contrast.
 
 Interaction of two contrasts: the effect of the first contrast among labels with the second, minus its effect among
 labels without the second. It is the mean over squares. A square has four labels: with both contrasts, with each one
@@ -30,11 +31,11 @@ from madbench.analysis.samples import columns_that, count_left_out, samples_of
 from madbench.errors import StoreError
 
 EFFECTS_SHARE = 0.8
-"""The share of a table's error rate that is given to its effects. Its interactions get the rest."""
+"""The share of a table's error rate of 5% that its effects get in Holm's correction. Its interactions get the rest."""
 
 Cases = Mapping[tuple[Contrast, ...], Sequence[Pair | Square]]
-"""The pairs of each contrast, or the squares of each two contrasts."""
-_SIGNS = (1.0, -1.0, -1.0, 1.0)  # weights of the labels of a square; the first two are those of a pair
+"""The pairs of labels by contrast, or the squares of labels by pair of contrasts. A key has one or two contrasts."""
+_SIGNS = (1.0, -1.0, -1.0, 1.0)  # weights of the four labels of a square; a pair uses the first two
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,12 @@ class Effect:
 
     @property
     def is_significant(self) -> bool:
-        """True if the estimate differs significantly from zero."""
+        """True if the estimate differs significantly from zero after Holm's correction (at 5%)."""
         return self.p_holm <= LEVEL
 
     @property
     def name(self) -> str:
-        """``conv: c vs. none``, ``c x 1o``."""
+        """The name in tables, such as ``conv: c vs. none`` for an effect or ``c x 1o`` for an interaction."""
         if self.is_interaction:
             return " x ".join(contrast.short_name for contrast in self.contrasts)
         return self.contrasts[0].name
@@ -70,7 +71,7 @@ class Effect:
 
 
 def attribute(scores: pd.DataFrame) -> list[Effect]:
-    """All effects and then all interactions whose labels are in ``scores``, sorted by quantity and contrast.
+    """All effects, followed by all interactions, of the labels in ``scores``. Both are sorted by quantity and contrast.
 
     ``scores`` has one protocol per suite (:mod:`madbench.analysis.scores`).
     """
@@ -91,7 +92,10 @@ def _effects(
     cases_by_contrasts: Cases,
     samples: Mapping[str, Sample],
 ) -> list[Effect]:
-    """The effects or interactions on one quantity. An interaction with too few seeds for a test is left out."""
+    """The effects or interactions on one quantity, without corrected p-values. ``samples`` has the seeds of each label.
+
+    A case without samples of all its labels is left out, and so is an interaction with too few seeds for a test.
+    """
     effects = []
     for contrasts, of_contrasts in cases_by_contrasts.items():
         stored = [case for case in of_contrasts if set(case) <= samples.keys()]
@@ -111,11 +115,11 @@ class AttributionTable(Listing):
 
     @property
     def quantities(self) -> list[str]:
-        """The columns with at least one pair, losses last."""
+        """The columns of results with at least one pair, in the order of tables."""
         return in_order(effect.quantity for effect in self.rows)
 
     def checked(self, results: Path) -> Self:
-        """The table. Raises ``StoreError`` if the store ``results`` has no pair of labels."""
+        """Returns the table itself. Raises ``StoreError``, which names the store ``results``, if it has no rows."""
         if not self.rows:
             raise StoreError(
                 f"{results}: no two labels with a finished task in common differ in exactly one factor; "
@@ -148,7 +152,10 @@ def attribution_table(
 
 
 def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
-    """The lines of the effects, each with its pairs below it, and of the significant interactions."""
+    """The cells of the printed table as text: one line per effect, then one per significant interaction.
+
+    With ``shows_pairs`` the pairs of an effect follow it, one line each.
+    """
     rows: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
     for effect in every:
         if effect.is_significant or not effect.is_interaction:
@@ -193,7 +200,7 @@ def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
 
 
 def left_out_sentences(count: int) -> list[str]:
-    """A sentence on results that were left out. Empty if there are none."""
+    """The sentence that ``count`` unfinished results were left out, in a list. Empty if ``count`` is 0."""
     if not count:
         return []
     what = "result of a label, task and seed is" if count == 1 else "results of a label, task and seed are"
@@ -223,6 +230,6 @@ def _text(estimate: Difference, quantity: str, is_significant: bool = False) -> 
 
 
 def _range(counts: Iterable[int]) -> str:
-    """The counts as text: ``3``, or ``3-4`` if they differ."""
+    """The range of some counts as text: ``3-4``, or ``3`` if all counts are equal."""
     sizes = sorted(set(counts))
     return f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])

@@ -1,4 +1,8 @@
-"""The audit of a profile's columns: agreement of seeds, labels that are not separated, and correlation with papers."""
+"""The audit of a profile: how well each column of its table ranks labels, and whether the column is worth its time.
+
+For each column it has the agreement of the seeds, the shares of labels that all fail or all solve the task, and rank
+correlations with other columns and with published numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +23,20 @@ from madbench.suites import Suite, default_headline
 from madbench.suites.published import published_numbers
 
 RELIABLE = 0.9
-"""The reliability that is enough for a mean over seeds. It is the share of the mean's variance due to the label."""
+"""The required reliability of means over seeds: the share of the variance of these means that is due to the labels."""
 REDUNDANT = 0.9
-"""A column is redundant if its rank correlation with a kept column is at least this."""
+"""The rank correlation with a kept column from which on a column is redundant."""
 MOST_LEVEL = 0.5
-"""A column is left out if more than this share of its labels is at the heuristic, or solves the task."""
+"""The largest share of labels that may be at the heuristic, or that may solve the task, in a column that is kept."""
 
 
 @dataclass(frozen=True)
 class ColumnAudit:
-    """The audit of one column under one protocol. Shares are shares of labels, NaN if there is no task to solve."""
+    """The audit of one column under one protocol.
+
+    ``at_chance``, ``at_heuristic``, ``solved`` and ``split`` are shares of labels, from 0 to 1. They are NaN if the
+    column has no threshold above which a task is solved.
+    """
 
     column: str
     labels: int
@@ -43,15 +51,18 @@ class ColumnAudit:
     split: float
     """The share of labels with some seeds that solve the task and some that do not."""
     seconds: float
-    """The seconds that training one seed of one label takes."""
+    """The mean seconds of training per seed and label, over all runs that the column needs."""
     correlations: Mapping[str, Agreement]
-    """The rank correlations with other columns. An average and its own tasks are not correlated."""
+    """The rank correlation with every other column, by its name. An average is not correlated with its own tasks."""
     published: Agreement
-    """The rank correlation with the published column of the same name."""
+    """The rank correlation with the published numbers of the same column."""
     outcome: Agreement
-    """The rank correlation with the published column of another suite, such as the loss of a language model."""
+    """The rank correlation with the published numbers of :func:`outcome_column`, such as a language model's loss."""
     judged: Agreement
-    """``published`` without the labels on which the settings were chosen. NaN if no settings were chosen on labels."""
+    """Like ``published``, but without the labels whose results were used to choose the profile's settings.
+
+    NaN if the settings were not chosen by results of labels.
+    """
 
     @property
     def tells_apart(self) -> bool:
@@ -60,7 +71,10 @@ class ColumnAudit:
 
     @property
     def bits(self) -> float:
-        """The information of a run about its label in bits: the capacity of a Gaussian channel of this reliability."""
+        """The bits of information of a run about its label: -log2(1 - reliability) / 2, as for a Gaussian channel.
+
+        0 if seeds do not agree. NaN if the reliability is unknown.
+        """
         if math.isnan(self.reliability.value):
             return math.nan
         share = min(self.reliability.value, 1 - 1e-9) if self.tells_apart else 0.0
@@ -73,9 +87,9 @@ class ColumnAudit:
 
     @property
     def seeds_needed(self) -> int | None:
-        """The number of seeds whose mean has the reliability :data:`RELIABLE`, by the formula of Spearman and Brown.
+        """The number of seeds per label whose mean has the reliability :data:`RELIABLE` (Spearman-Brown formula).
 
-        It is enough to order these labels. The test of a difference between two labels needs at least ``LEAST_SEEDS``
+        With so many seeds the means order these labels reliably. A test of two labels needs at least ``LEAST_SEEDS``
         seeds of each. None if seeds do not agree.
         """
         share = self.reliability.value
@@ -85,14 +99,14 @@ class ColumnAudit:
 
     @property
     def nearest(self) -> str:
-        """The column with the most similar or most opposite order of labels. Empty if there is none."""
+        """The other column with the largest absolute rank correlation. Empty for an average, or if none is known."""
         agreements = self.correlations.items()
         numbers = {name: abs(agreement.value) for name, agreement in agreements if not math.isnan(agreement.value)}
         return max(numbers, key=numbers.__getitem__) if numbers and not is_average(self.column) else ""
 
 
 def audit(results: Results) -> list[ColumnAudit]:
-    """The audit of every column of ``results``, which have one protocol per suite. Averages follow their tasks."""
+    """Audit every column of ``results``, which have one protocol per suite. An average follows its tasks."""
     samples_by_column = samples_of(columns_that(results.scores, lambda column: column.is_attributed))
     means = {
         name: {label: sample.mean for label, sample in samples_by_column[name].items()}
@@ -184,7 +198,11 @@ def audit_table(results: Results) -> Listing:
 
 
 def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
-    """The reason to leave a column out, by column. The empty text for a column to keep. Averages are not included."""
+    """The reason why each column is not worth keeping, by column. The reason is empty for a column to keep.
+
+    Columns are examined in order of their seconds per bit, so the cheaper of two redundant columns is kept. Averages
+    are not examined.
+    """
     reasons: dict[str, str] = {}
     columns = [row for row in rows if not is_average(row.column)]
     for row in sorted(columns, key=lambda row: (math.isnan(row.seconds_per_bit), row.seconds_per_bit)):
@@ -202,7 +220,7 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
 
 
 def published_columns(results: Results) -> dict[str, dict[str, float]]:
-    """The published numbers of the rows by column and label, even if the profile has other sizes than the paper."""
+    """The published numbers by column and row, even if the sizes of the profile differ from those of the paper."""
     numbers: dict[str, dict[str, float]] = {}
     for row in results.rows:
         for name, number in published_numbers(row.protocol, row.row.label, shows_always=True).items():
@@ -211,21 +229,21 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 
 
 def outcome_column(name: str) -> str:
-    """The column whose published numbers the column ``name`` should predict: a main column of another default suite.
+    """The column that the column ``name`` should predict, such as the language model's loss for a MAD task.
 
-    Empty if there is no such column.
+    It is a main column of another suite that is trained by default. Empty if there is none.
     """
     own = suite_of_column(name)
     return next((other for other in default_headline() if suite_of_column(other) is not own), "")
 
 
 def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
-    """The labels on which the settings of each suite's profile were chosen, by suite."""
+    """The labels whose results were used to choose the settings of the profile, by suite."""
     return {suite: results.rows_of(suite)[0].protocol.profile.chosen_labels() for suite in results.suites_with_result}
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    """The seconds that one seed of one label takes, by task: the sum over all settings and learning rates."""
+    """The mean seconds of training per seed and label, by task: the sum over the task's settings and learning rates."""
     totals: dict[str, float] = defaultdict(float)
     pairs: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for suite in results.suites_with_result:
@@ -236,15 +254,15 @@ def _seconds(results: Results) -> dict[str, float]:
 
 
 def _tasks_of(name: str) -> tuple[str, ...]:
-    """The tasks whose runs a column summarizes."""
+    """The tasks whose runs the column ``name`` is computed from."""
     suite = suite_of_column(name)
     return parts_of(name) or ((name,) if suite is None or name in suite.tasks() else tuple(suite.tasks()))
 
 
 def _is_unlearned(sample: Sample, line: float) -> bool:
-    """True if a mean is at most the share :data:`UNLEARNED_SHARE` of the way from ``line`` to the ceiling.
+    """True if the mean is at most :data:`UNLEARNED_SHARE` of the way from ``line`` to the ceiling.
 
-    False for NaN.
+    ``line`` is the score of chance or of the heuristic. False for NaN.
     """
     return sample.mean <= line + UNLEARNED_SHARE * (sample.scale.ceiling - line)
 
@@ -262,7 +280,7 @@ def _counted(rows: Sequence[ColumnAudit]) -> str:
 
 
 def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
-    """A text with the columns to keep, each with its number of seeds, and the others, each with the reason."""
+    """The columns to keep with their numbers of seeds, and then the columns to leave out with the reasons, as text."""
     texts = {row.column: f"{heading(row.column)} ({reasons.get(row.column) or row.seeds_needed})" for row in rows}
     keep, others = ([texts[name] for name, why in reasons.items() if bool(why) is x] for x in (False, True))
     return (", ".join(keep) or "none") + (f"; to leave out: {', '.join(others)}" if others else "")

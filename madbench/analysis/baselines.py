@@ -16,7 +16,7 @@ from madbench.suites.scoring import JobOutcome, scoring_of
 
 @dataclass(frozen=True)
 class Baseline:
-    """A score that a model reaches without learning. Some columns have no known value of it."""
+    """A kind of score that needs no learning, such as ``chance``. Its value is unknown for some columns."""
 
     name: str
     """The name in figures and tables."""
@@ -34,11 +34,11 @@ BASELINES = (CHANCE, HEURISTIC)
 
 
 def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = True) -> dict[str, float]:
-    """The score of ``baseline`` by column: the mean over the settings of ``jobs``. Unknown scores are left out.
+    """The score of ``baseline`` by column: for each task, the mean over the settings in ``jobs``.
 
-    With ``averages`` also the averages of these tasks, if all scores of their tasks are known.
+    Unknown scores are left out. With ``averages``, an average is included if the scores of all its tasks are known.
     """
-    jobs = list({(job.task, id(job.setting)): job for job in jobs}.values())  # few settings, however many jobs
+    jobs = list({(job.task, id(job.setting)): job for job in jobs}.values())  # many jobs share few settings
     suites = {job.task: suite_of(job) for job in jobs}
     scorings = {task: scoring_of(suite) for task, suite in suites.items()}
     by_task: dict[str, list[float]] = {}
@@ -55,7 +55,10 @@ def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = Tr
 
 
 def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
-    """``scores`` with the added column ``heuristic``. NaN if the heuristic is unknown."""
+    """A copy of ``scores`` with the new column ``heuristic``: the score of the best answer that ignores the context.
+
+    NaN if it is unknown. ``outcomes`` has the jobs of the rows of ``scores``.
+    """
     jobs: dict[str, list[Job]] = {}
     for outcome in outcomes:
         jobs.setdefault(outcome.row, []).append(outcome.job)

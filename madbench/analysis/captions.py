@@ -1,4 +1,4 @@
-"""Sentences below several tables: on the test of differences, and on the row that others are compared with."""
+"""Sentences that several tables have in their notes: on the test of differences, and on the baseline row of a grid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ TEST_NOTE = (
 
 
 def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
-    """Sentences for the notes of a grid's table: on the names of its rows, and their comparison with the first row."""
+    """Sentences for the notes of a grid's table, on its baseline (the first of ``rows``) and the column "vs baseline".
+
+    ``of_what`` says of what this column has differences, such as ``the mean over the tasks, in percentage points``.
+    """
     baseline, changes = rows[0], [without_prefix(change) for row in rows for change in row.changes]
     unnamed = [change for change in baseline.changes if change not in baseline.named_changes]
     sentences = {

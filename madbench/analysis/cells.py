@@ -20,7 +20,7 @@ from madbench.suites.columns import Column
 Shows = Literal["interval", "sd", "rank"]
 """The content of a cell: a mean with its interval, a mean with the standard deviation of its seeds, or a rank."""
 OVER_BUDGET = "‖"
-"""The sign of a label with more parameters than its budget allows."""
+"""The sign of a label that exceeds its budget by so much that it does not compete to be the best."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Cell:
     done: int = 1
     """Jobs with a result."""
     expected: int = 1
-    """Jobs that the complete mean needs."""
+    """Jobs that the mean is computed from when all of them are done."""
     diverged: int = 0
     """Jobs that ended in NaN or Inf."""
     has_unequal_shares: bool = False
     """True if a run weighed the examples of a batch unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
     is_over_budget: bool = False
-    """True in the budget column if the label is too far over budget to compete: see :func:`is_over_budget`."""
+    """True for a cell of the budget column if the label is too far over budget to compete."""
     mark: str = ""
-    """``best``, ``within_noise`` of the best, or empty; see :func:`with_marks`."""
+    """``best``, ``within_noise`` (not significantly worse than the best) or empty; see :func:`with_marks`."""
     rank: Rank | None = None
     """The rank among the labels that compete; see :func:`with_ranks`. None if the label does not compete."""
 
@@ -56,18 +56,21 @@ class Cell:
 
     @property
     def is_whole(self) -> bool:
-        """True if all its jobs are done."""
+        """True if all expected jobs of the cell are done."""
         return self.done == self.expected
 
     @property
     def mean(self) -> float:
-        """The mean over seeds. For steps to a loss: the mean over the seeds that reach the loss."""
+        """The mean over seeds. In a column of steps to a loss: the mean over the seeds that reach the loss."""
         reached = self.sample.finite_values
         return float(reached.mean()) if self._is_of_steps and len(reached) else self.sample.mean
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean. Both NaN if there is none, for example if some seeds do not reach a loss."""
+        """The ends of the 95% interval of the mean.
+
+        Both are NaN for a single seed, for unfinished jobs, and for steps to a loss that some seeds do not reach.
+        """
         return self.sample.interval if self.is_whole and not self._is_of_steps else (math.nan, math.nan)
 
     @property
@@ -81,7 +84,7 @@ class Cell:
 
     @property
     def deviation(self) -> float:
-        """The sample standard deviation (n - 1) of the seeds in the mean. NaN for a single seed."""
+        """The standard deviation, with denominator n - 1, of the seeds in :attr:`mean`. NaN for a single seed."""
         reached = self.sample.finite_values
         values = reached if self._is_of_steps and len(reached) else self.sample.values
         return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
@@ -89,9 +92,9 @@ class Cell:
     def text(self, column: Column, n: int | None = None, shows: Shows = "interval") -> str:
         """The cell as text.
 
-        ``61.2 ±3.0``; ``76.1† (3/6)`` for one seed with 3 of 6 jobs done; ``800 [2/3]`` for steps to a loss that 2 of
-        3 seeds reach. ``n`` is the number of seeds of the row. A cell with more than one seed but fewer than ``n`` ends
-        in its own number of seeds.
+        Examples: ``61.2 ±3.0``; ``76.1† (3/6)`` for one seed with 3 of 6 jobs done; ``800 [2/3]`` for steps to a loss
+        that 2 of 3 seeds reach. ``n`` is the number of seeds of the row. A cell with fewer seeds than ``n``, but more
+        than one, ends in its own number, such as ``n=3``.
         """
         if shows == "rank" and column.better:
             return self.rank.text if self.rank else "-"
@@ -121,9 +124,10 @@ class Cell:
         return number + noise + signs + partial + fewer
 
     def numbers(self, column: Column) -> dict[str, Any]:
-        """The numbers of the cell for programs. A number that does not exist is ``None``.
+        """The numbers of the cell by name, for programs. A number that does not exist is ``None``.
 
-        They are the mean, the ends of its interval, spread, n, solved seeds, mark and jobs. ``solved_low`` and
+        Among them are ``mean``, ``low`` and ``high`` (its 95% interval), ``spread`` (the standard deviation), ``n``,
+        ``solved`` (a number of seeds), ``mark``, and ``done`` and ``expected`` jobs. ``solved_low`` and
         ``solved_high`` are 95% confidence bounds of the probability that a seed solves the task. ``diverged_high`` is
         the upper bound of the probability that a seed diverges.
         """
@@ -148,7 +152,7 @@ PLUS_MINUS = {
     "sd": "±: standard deviation over seeds.",
     "rank": "",
 }
-"""The sentence that explains ± in the notes, by the content of the cells."""
+"""The sentences of the notes that explain ±, by :data:`Shows`."""
 LEGEND = (
     "‡: some runs diverged; they count at chance. †: single seed, not tested. n=: fewer seeds than the row"
     " has. §: a run on several processes that did not divide a batch, by a version that weighed the examples of such a"
@@ -171,7 +175,7 @@ Cells = Mapping[str, Mapping[str, Cell]]
 
 
 def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
-    """The cells of a frame of scores, without marks.
+    """The cells of a frame of scores, by row and column, without marks and ranks.
 
     A seed without a finished job is left out of means, but its jobs count as expected. If one of the ``columns`` is an
     average, ``scores`` must contain its tasks, because its interval is computed from them.
@@ -190,8 +194,8 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
 def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
     """The cells that compete to be the best, by column and row.
 
-    A cell competes if its row is in ``names``, it has at least three seeds, and no job is missing. A column in which no
-    label has learned the task is left out.
+    A cell competes if its row is in ``names``, it has at least ``LEAST_SEEDS`` seeds, and no job is missing. A column
+    is left out if fewer than two cells compete, or if none of their labels has learned the task.
     """
     competing: dict[str, dict[str, Cell]] = {}
     for column in (column for column in columns if column.better):
@@ -207,7 +211,7 @@ def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """``cells`` with the ranks of the cells that compete (by the rules of :func:`with_marks`)."""
+    """A copy of ``cells`` with the rank of each cell that competes. :func:`with_marks` says which cells compete."""
     filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
@@ -217,11 +221,12 @@ def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """``cells`` with marks for the best of each column and for the cells that are not significantly worse.
+    """A copy of ``cells`` in which the best of each column, and those not significantly worse than it, have marks.
 
-    The cells of the rows ``names`` compete if they have three seeds or more, no job is missing, and a label has learned
-    the task. Means that are equal at the resolution of the column are all marked as the best. The test is
-    :func:`madbench.analysis.inference.not_best`. Columns without ``is_compared`` are corrected separately from others.
+    A cell of the rows ``names`` competes if it has at least three seeds and no job is missing. Nothing is marked in a
+    column in which no label has learned the task. Means that are equal at the resolution of the column are all marked
+    as the best. The test is :func:`madbench.analysis.inference.not_best`. Holm's correction is over all columns with
+    ``is_compared``, and separately over all other columns.
     """
     filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     by_name = {column.name: column for column in columns}
@@ -243,7 +248,10 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:
-    """The cells of a row as text. A cell with fewer seeds than other cells of the row ends in its number of seeds."""
+    """The cells of one row as text, one text per column.
+
+    A cell with fewer seeds than another cell of the row ends in its own number of seeds.
+    """
     seeds: dict[str, int] = {}
     for column in columns:
         if column.better and column.name in row:

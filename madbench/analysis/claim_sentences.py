@@ -65,10 +65,10 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
 
 
 def add_claim(entry: dict[str, Any], path: Path) -> int:
-    """Append the entry to the file of claims ``path``, or create the file. Returns the number of its claims.
+    """Append a claim to the file of claims ``path``, or create the file. Returns the number of claims in the file.
 
-    The content and the comments of the file are kept. Raises ``ConfigError`` if the file already has a claim with this
-    name.
+    ``entry`` is what :func:`parse_claim` returns. The content and the comments of the file are kept. Raises
+    ``ConfigError`` if the file already has a claim of this name, or has no line ``claims:``.
     """
     text, before = "", tuple[Claim, ...]()
     if path.exists():
@@ -97,7 +97,7 @@ def _check_column(sentence: str, name: str) -> None:
 
 
 def _name(sentence: str) -> str:
-    """The default name of a claim, made from its sentence: ``my-gla-over-S-on-in_context_recall``."""
+    """The default name of a claim, made from its sentence, such as ``my-gla-over-S-on-in_context_recall``."""
     plain = re.sub(r"[^A-Za-z0-9_.!+-]+", "-", _in_words(sentence))
     return plain.strip("-")
 

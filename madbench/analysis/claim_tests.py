@@ -1,8 +1,9 @@
 """The test of a claim on one quantity against stored samples.
 
-A claim may have several gains that must all be beyond its threshold. Each gain has two one-sided p-values, for and
-against. The claim is supported if the largest p-value for it is small. It is contradicted if the smallest p-value
-against it, times the number of gains, is small.
+A gain is a weighted sum of means of labels, and a claim may require that several gains are beyond its threshold, which
+the code calls the line. Each gain is tested in both directions. The claim is supported if the test in its favor rejects
+for every gain, so the largest of these p-values counts. The claim is contradicted if the test against it rejects for
+any gain, so the smallest of these p-values counts, multiplied by the number of gains.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from madbench.analysis.references import orientation
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """The test of a claim on a quantity. The defaults describe a claim without a stored pair."""
+    """The result of testing a claim on one quantity. The defaults describe a claim without a stored pair."""
 
-    cases: tuple[int, ...] = ()  # indices of the pairs that are tested
+    cases: tuple[int, ...] = ()  # indices in ``Claim.pairs`` of the pairs that are tested
     line: float = math.nan
     published_line: float = math.nan  # the line in the paper's points, if it is scaled; else NaN
     gains: tuple[tuple[str, Difference], ...] = ()  # name and gain; more is better
-    p: float = math.nan  # two-sided, of the hypothesis that the smallest gain is on the line
+    p: float = math.nan  # two-sided p-value for or against the claim; NaN if nothing is tested
     is_for: bool = False  # True if the gain is on the claim's side of the line
     detail: str = ""
 
@@ -42,7 +43,7 @@ def test_claim(
     scales: bool = True,
     fixed_line: float | None = None,
 ) -> ClaimTest:
-    """Test ``claim`` on the samples of ``quantity``, given by label.
+    """Test ``claim`` on ``quantity``. ``samples`` has the seeds of each label in this column.
 
     The pairs with enough seeds are tested, or all stored pairs if none has enough. A claim about every pair is tested
     only if all of its pairs are stored.
@@ -77,7 +78,7 @@ def test_claim(
 
 
 def _kind_within(claim: Claim, quantity: str, cases: Sequence[int], line: float, samples: Mapping[str, Sample]) -> str:
-    """The kind of a supported claim of no difference: equal, no loss, no gain, or a difference within the margin."""
+    """A description of a supported claim of no difference, such as ``equal within the margin`` or ``worse``."""
     terms = next(iter(claim.gains(cases).values()))
     gain, expectation = _gain(claim, quantity, terms, samples), claim.expectation(quantity)
     if expectation == "equal":
@@ -102,7 +103,7 @@ def _gain(
 
 
 def as_gain(difference: Difference, quantity: str) -> Difference:
-    """The difference with the sign for which more is better."""
+    """The difference as a gain: its sign is reversed if lower is better in the column ``quantity``."""
     if orientation(quantity) > 0:
         return difference
     return replace(difference, estimate=0.0 - difference.estimate, low=-difference.high, high=-difference.low)

@@ -1,11 +1,14 @@
-"""Claims as data: sentences of a paper or a user, each with the pairs of labels that decide it.
+"""Claims as data: sentences of a paper or a user, each with the pairs of labels whose results decide it.
 
-The difference between the labels of a pair is a gain: points of accuracy, nats per token of loss, or saved steps, with
-the sign for which more is better. A claim compares the gain with its threshold, which the code calls its line:
+A gain is the first label of a pair minus the second: points of accuracy, nats per token of loss, or saved steps. Its
+sign is such that more is better. A claim compares the gain with a threshold, which the code calls the line of the
+claim. There are four kinds of claims:
 
-- "gain" expects a gain above 0, above ``by`` in the units of the column, or above the share ``reach`` of the published
+- "gain": the gain is above 0, above ``by`` in the units of the column, or above the share ``reach`` of the published
   gain;
-- "no loss" expects a gain above minus the margin, "no gain" a gain below the margin, and "equal" both.
+- "no loss": the gain is above minus the margin;
+- "no gain": the gain is below the margin;
+- "equal": the gain is between minus the margin and the margin.
 
 So a large p-value alone never supports a claim of no difference. The margin is ``within``, in the units of the column.
 A claim about published labels may omit ``within``. Then the margin is a share of a published gain
@@ -48,12 +51,12 @@ Expectation = Literal["gain", "no loss", "no gain", "equal"]
 FILE = "claims.yaml"
 """The name of the file of claims in a paper's folder. It is fixed, so the paper need not be imported to find it."""
 Terms = list[tuple[float, str]]
-"""A weighted sum of the means of labels: pairs of a weight and a label."""
+"""A weighted sum of the means of labels, as pairs (weight, label)."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that pairs of labels can support or contradict."""
+    """A statement about labels, with the pairs of labels whose results can support or contradict it."""
 
     name: str
     title: str = ""  # at most 32 characters; default: the contrast
@@ -70,32 +73,32 @@ class Claim:
     """The claim about the first label of a pair: it is better (``gain``), not worse by the margin (``no loss``), not
     better by the margin (``no gain``), or neither worse nor better by the margin (``equal``)."""
     expects_on: dict[str, Expectation] = field(default_factory=dict)
-    """The expectation by quantity, for quantities whose expectation is not ``expects``."""
+    """The expectation by quantity (the name of a column), for quantities whose expectation is not ``expects``."""
     reach: float = 0.0
-    """The share of the published gain that the gain has to exceed."""
+    """The gain has to exceed this share of the published gain."""
     by: float = 0.0
-    """The gain that has to be exceeded, in the units of the column: points, nats per token, steps."""
+    """The gain has to exceed this number, in the units of the column: points, nats per token, steps."""
     within: float = 0.0
-    """The margin of a claim of no difference, in the units of the column. 0: a share of a published gain."""
+    """The margin of a claim of no difference, in the units of the column. If 0, it is a share of a published gain."""
     judges: Literal["mean", "every pair"] = "mean"
     """The gain that must be beyond the threshold: the mean over the pairs, or the gain of every pair."""
     rivals: dict[str, tuple[Pair, ...]] = field(default_factory=dict)
-    """Other factors with their pairs, whose mean gain has to be smaller in absolute value. Each factor has as many
-    pairs as ``pairs``; pair i is compared with pair i."""
+    """Pairs of labels for other factors, by the name of the factor. The mean gain of ``pairs`` has to exceed the
+    absolute mean gain of each rival. A rival has as many pairs as ``pairs``, and pair i of both is used together."""
     quantities: tuple[str, ...] = ()
-    """The columns. The claim has one verdict per column. Default: the columns of the file."""
+    """The names of the columns that the claim is about, one verdict per column. Default: the columns of the file."""
     note: str = ""  # conflicts between the paper's text and its table, and limits of the pairs
     published_by: str = ""
-    """The paper whose published numbers the threshold is a share of. Default: the first paper with numbers of all
-    labels of the claim."""
+    """The paper with the published numbers from which the threshold is computed. Default: the first paper that has
+    numbers of all labels of the claim."""
 
     def expectation(self, quantity: str) -> Expectation:
-        """The expectation on ``quantity``."""
+        """The expectation of the claim in the column ``quantity``."""
         return self.expects_on.get(quantity, self.expects)
 
     @property
     def reference(self) -> Reference:
-        """The published numbers that the threshold of the claim is a share of."""
+        """The published numbers from which the threshold of the claim is computed."""
         return find_reference(self.published_by, self.labels(range(len(self.pairs))))
 
     @property
@@ -105,20 +108,20 @@ class Claim:
         return bool(self.reach) or (has_margin and not self.within)
 
     def sign(self, quantity: str) -> int:
-        """1 if a gain supports the claim, -1 if a gain contradicts it."""
+        """1 if a gain above the threshold supports the claim, -1 if a gain below the threshold does ("no gain")."""
         return -1 if self.expectation(quantity) == "no gain" else 1
 
     def labels(self, cases: Iterable[int]) -> tuple[str, ...]:
-        """The labels of the pairs with these indices, and of their rivals."""
+        """The labels of the pairs with the indices ``cases``, and the labels of the rivals of these pairs."""
         chosen = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
         return tuple(dict.fromkeys(label for pair in chosen for label in pair))
 
     def gains(self, cases: Sequence[int]) -> dict[str, Terms]:
-        """The gains that must all be beyond the threshold, by name. Each is a weighted sum of labels.
+        """The gains that must all be beyond the threshold, by name. Each is a weighted sum of means of labels.
 
-        A claim about the mean has one gain, with an empty name. A claim about every pair has one gain per pair. A claim
-        with rivals has two gains per rival: the claim's gain minus that of the rival, and plus that of the rival.
-        ``cases`` are the indices of the pairs.
+        ``cases`` are the indices of the pairs to use. A claim about the mean has one gain, with an empty name. A claim
+        about every pair has one gain per pair. A claim with rivals has two gains per rival: the mean gain of the claim
+        minus that of the rival, and plus that of the rival. If ``expects`` is "equal", each gain also occurs negated.
         """
         if self.judges == "every pair":
             return self._both_ways({" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases})
@@ -131,7 +134,7 @@ class Claim:
         return self._both_ways({name: _sum_by_label(terms) for name, terms in (over or {"": own}).items()})
 
     def _both_ways(self, gains: dict[str, Terms]) -> dict[str, Terms]:
-        """The gains. For a claim of equality also their negatives."""
+        """``gains``, and also their negatives if ``expects`` is "equal"."""
         if self.expects != "equal":
             return gains
         reverse = {f"{name} (reversed)".strip(): [(-w, label) for w, label in terms] for name, terms in gains.items()}
@@ -143,7 +146,7 @@ def _mean(pairs: Sequence[Pair]) -> Terms:
 
 
 def _sum_by_label(terms: Terms) -> Terms:
-    """Adds up the terms of each label. Labels whose terms cancel are left out."""
+    """``terms`` with one term per label: its weights are added up. Labels with a total weight of 0 are left out."""
     total: dict[str, float] = {}
     for weight, label in terms:
         total[label] = total.get(label, 0.0) + weight
@@ -152,19 +155,19 @@ def _sum_by_label(terms: Terms) -> Terms:
 
 @dataclass(frozen=True)
 class ClaimsFile:
-    """A file of claims."""
+    """The content of a file of claims."""
 
     claims: tuple[Claim, ...]
     quantities: tuple[str, ...] = ()
-    """The columns of claims that name no columns. Default: the main columns of the suites that are trained by
+    """The columns of every claim without ``quantities``. Default: the main columns of the suites that are trained by
     default."""
     not_isolated: str = ""
-    """A claim of the paper's authors that cannot be tested, because no two labels differ only in its subject."""
+    """A sentence on a claim of the paper that cannot be tested, because no two labels differ only in its subject."""
     retells: str = ""
-    """The paper whose claims this file restates. They are judged only if this file's paper is requested by name."""
+    """The name of another paper whose claims this file restates. Such a file is judged only on request."""
 
     def with_quantities(self, paper: str = "") -> tuple[Claim, ...]:
-        """The claims. A claim without columns gets the default columns, and a claim without a paper gets ``paper``."""
+        """The claims. Missing ``quantities`` are those of the file, and a missing ``published_by`` is ``paper``."""
         own = self.quantities or default_headline()
         return tuple(
             replace(claim, quantities=claim.quantities or own, published_by=claim.published_by or paper)
@@ -173,7 +176,7 @@ class ClaimsFile:
 
 
 def load_claims(source: str | Path) -> tuple[Claim, ...]:
-    """The claims of a YAML file, or those of a paper by its name.
+    """The claims of ``source``: the path of a YAML file, or the name of a paper.
 
     Raises ``ConfigError`` for a file that does not exist or has no claims, for an unknown key or column, for a claim
     without labels, and for a claim that needs a published number that does not exist.
@@ -182,7 +185,7 @@ def load_claims(source: str | Path) -> tuple[Claim, ...]:
 
 
 def load_claims_file(source: str | Path) -> ClaimsFile:
-    """The file with the claims that :func:`load_claims` returns."""
+    """The content of a file of claims. ``source`` and the errors are those of :func:`load_claims`."""
     path = _path_of(source)
     file = from_mapping(ClaimsFile, read_yaml(path), str(path))
     paper = file.retells or _paper_of(path)
@@ -198,21 +201,24 @@ def load_claims_file(source: str | Path) -> ClaimsFile:
 
 
 def claims_by_paper() -> dict[str, tuple[Claim, ...]]:
-    """The claims of every paper, by its name, without papers that restate the claims of another paper.
+    """The claims of each paper, by the name of the paper. Papers that restate claims of another paper are left out.
 
-    An installed paper whose file is wrong is left out and is in :func:`broken_claims`.
+    An installed paper with an invalid file of claims is left out, too; :func:`broken_claims` has the reason.
     """
     files = {name: file for name, file in _files_of_papers().items() if isinstance(file, ClaimsFile)}
     return {name: file.claims for name, file in files.items() if not file.retells}
 
 
 def broken_claims() -> dict[str, str]:
-    """The reasons why the claims of installed papers cannot be read, by the paper's name."""
+    """The reason why the claims of an installed paper cannot be read, by the name of the paper."""
     return {name: str(file) for name, file in _files_of_papers().items() if isinstance(file, ConfigError)}
 
 
 def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
-    """The file of claims of every paper that has one, or the reason why it cannot be read, by the paper's name."""
+    """The content of each paper's file of claims, or the error when it was read, by the name of the paper.
+
+    Raises ``ConfigError`` if the file of a paper of this package is invalid.
+    """
     files: dict[str, ClaimsFile | ConfigError] = {}
     for name, folder in paper_folders().items():
         if (folder / FILE).is_file():
@@ -226,9 +232,9 @@ def _files_of_papers() -> dict[str, ClaimsFile | ConfigError]:
 
 
 def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
-    """The claims of the papers that compare two of these labels, by the paper's name.
+    """All claims of each paper that has a claim on a pair of ``labels``, by the name of the paper.
 
-    If no paper compares two of them: the claims of all papers.
+    If there is no such paper, the claims of all papers.
     """
     papers, own = claims_by_paper(), set(labels)
     found = {
@@ -240,7 +246,7 @@ def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
 
 
 def _paper_of(path: Path) -> str:
-    """The name of the paper whose folder holds the file; empty if there is none."""
+    """The name of the paper whose folder contains the file ``path``. Empty if there is none."""
     return next((name for name, folder in paper_folders().items() if folder.resolve() == path.parent.resolve()), "")
 
 
@@ -267,7 +273,10 @@ def _path_of(source: str | Path) -> Path:
 
 
 def complete(claim: Claim, where: str) -> Claim:
-    """Check ``claim`` and add pairs and title from its contrast. Error messages begin with ``where``."""
+    """Returns ``claim`` with the pairs and the title that follow from its contrast.
+
+    Raises ``ConfigError`` if the claim is invalid. The message begins with ``where``.
+    """
     if bool(claim.contrast) == bool(claim.pairs):
         raise ConfigError(f"{where}: expected either pairs or a contrast such as 'A > B'")
     try:
@@ -308,8 +317,8 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
     """Returns the pairs of a contrast and its sign ``>``, ``>=``, ``~`` or ``=``.
 
     A contrast is ``A > B``, ``A >= B``, ``A ~ B`` or ``A = B`` for labels or sets of labels A and B, or ``FACTOR in
-    LABELS``. The latter has the sign ``>`` and the pairs of these labels that differ only in the factor. The label that
-    has the factor is the first of its pair.
+    LABELS``. The pairs of ``A > B`` are all pairs of a label of A and a label of B. The pairs of ``FACTOR in LABELS``
+    are the labels that differ only in this factor, and the first label of a pair has it. Their sign is ``>``.
     """
     if match := re.fullmatch(r"(\S+) in (.+)", contrast.strip()):
         factor, labels = match[1], expand(match[2].split())

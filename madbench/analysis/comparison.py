@@ -43,7 +43,7 @@ from madbench.suites import suites
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean of ``label`` minus that of the baseline in one column, in the units of the column."""
+    """The comparison of a label with a baseline label in one column: ``label`` minus ``baseline``, in its units."""
 
     label: str
     baseline: str
@@ -52,15 +52,15 @@ class Comparison:
     of_baseline: Sample
     difference: Difference
     p_holm: float = math.nan
-    """The p-value, adjusted for all tests of the table."""
+    """The p-value of the difference, adjusted for all tests of the table. NaN if nothing is tested."""
     equivalence: Equivalence | None = None
-    """The tests against the margin of the column, with adjusted p-values. None without a margin."""
+    """Two one-sided tests against the margin of the column, with adjusted p-values. None without a margin."""
 
     @property
     def equivalence_verdict(self) -> str:
-        """``equivalent``, ``no worse``, ``no better`` or ``not shown``, or the reason why nothing is tested.
+        """The verdict on the margin: ``equivalent``, ``no worse``, ``no better`` or ``not shown``.
 
-        Empty without a margin.
+        If nothing is tested, the reason. Empty without a margin.
         """
         if self.equivalence is None or self.equivalence.reason:
             return self.equivalence.reason if self.equivalence else ""
@@ -73,7 +73,10 @@ class Comparison:
 
     @property
     def equivalence_p(self) -> float:
-        """The p-value behind :attr:`equivalence_verdict`: that of the only test that rejects, or else of both tests."""
+        """The p-value of :attr:`equivalence_verdict`. NaN without a margin.
+
+        For ``no worse`` and ``no better`` it is that of the one-sided test that rejects, otherwise the larger of both.
+        """
         tests = self.equivalence
         if tests is None:
             return math.nan
@@ -81,7 +84,10 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """``higher``, ``lower`` or ``not significant``, or the reason why nothing is tested."""
+        """The verdict on the difference: ``higher``, ``lower`` or ``not significant``.
+
+        If nothing is tested, the reason.
+        """
         if self.difference.reason:
             return self.difference.reason
         return "not significant" if self.p_holm > LEVEL else "higher" if self.difference.estimate > 0 else "lower"
@@ -98,7 +104,7 @@ def comparison_table(
 ) -> Listing:
     """The table of ``labels`` compared with ``baseline``, with one :class:`Comparison` per label and column.
 
-    Columns that one of the two labels lacks are left out.
+    A column is left out for a label if the label or the baseline has no complete seed in it.
 
     Args:
         baseline: the label whose numbers are subtracted.
@@ -108,7 +114,7 @@ def comparison_table(
         within: the margin: labels are equivalent if their difference is smaller. A number is a margin in points of
             accuracy for all columns of accuracies. A mapping has the margin of each column in the units of the column.
         has_deviations: True to show means with standard deviations in place of the counts of solved seeds.
-        matched: the quantity in which the budget matches mixers.
+        matched: the quantity that the budget makes equal for all mixers, such as ``parameters``.
 
     Raises ``ConfigError`` for a margin that is not above 0, and for a margin of a column that is not in the table.
     """
@@ -176,7 +182,7 @@ _MARGIN_NOTE = (
 
 
 Ratios = Mapping[str, Mapping[str, float]]
-"""The matched quantity relative to softmax attention, by suite and label. It depends on the sizes of the suite."""
+"""Budget ratios by suite and label: the matched quantity, such as parameters, divided by that of softmax attention."""
 
 
 def _budget_ratios(scores: pd.DataFrame) -> Ratios:
@@ -185,12 +191,12 @@ def _budget_ratios(scores: pd.DataFrame) -> Ratios:
 
 
 def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:
-    """The ratio of a label by suite, for the suites in which its budget differs from that of the baseline."""
+    """The budget ratio of ``label`` by suite, only for suites in which it differs from the ratio of ``baseline``."""
     return {suite: own[label] for suite, own in ratios.items() if _budgets_differ(own.get(label), own.get(baseline))}
 
 
 def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[str, float]], matched: str) -> str:
-    """One sentence per suite on labels over or below the budget of the baseline. Empty if there are none."""
+    """One sentence per suite with the budget ratios that differ from that of the baseline. Empty if there are none."""
     text = ""
     for suite, own in ratios.items():
         if unequal := [
@@ -203,13 +209,16 @@ def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[
 
 
 def _budget_record(row: Comparison, ratios: Mapping[str, float]) -> dict[str, Any]:
-    """The ratios of both labels in the suite of the row (None if unknown), and True if they differ."""
+    """The budget ratios of both labels (None if unknown) and whether they differ, as fields of a record.
+
+    ``ratios`` has the budget ratio of each label in the suite of the row.
+    """
     first, second = ratios.get(row.label), ratios.get(row.baseline)
     return {"budget_ratio": first, "baseline_budget_ratio": second, "budgets_differ": _budgets_differ(first, second)}
 
 
 def _budgets_differ(first: float | None, second: float | None) -> bool:
-    """True if two ratios differ by more than the ratios of two matched labels can. False if a ratio is unknown."""
+    """True if two budget ratios differ by more than fitting widths to a budget allows. False if one is unknown."""
     if first is None or second is None:
         return False
     are_matched = all(LEAST_MATCHED <= ratio <= MOST_MATCHED for ratio in (first, second))
@@ -217,7 +226,10 @@ def _budgets_differ(first: float | None, second: float | None) -> bool:
 
 
 def _margins(within: float | Mapping[str, float] | None, columns: Collection[str]) -> dict[str, float]:
-    """The margins by column. Raises ``ConfigError`` for an invalid margin and for an unknown column."""
+    """The margin of each column. A single number ``within`` applies to the columns in points.
+
+    Raises ``ConfigError`` for a margin that is not above 0, and for a column that is not in ``columns``.
+    """
     if within is None:
         return {}
     asked = {f"{name}=": margin for name, margin in within.items()} if isinstance(within, Mapping) else {"": within}
@@ -241,7 +253,7 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
 
 
 def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
-    """The rows with adjusted p-values. The correction is over all tests of differences and of both sides of margins."""
+    """The rows with adjusted p-values. One Holm correction is over all tests of differences and of margins."""
     p_values, groups = [], []
     for i, row in enumerate(rows):
         own = [row.difference.p]

@@ -14,14 +14,14 @@ from madbench.errors import LabelError
 from madbench.labels import contrast_order, factor_names, factors_in, family_of, levels, parse
 
 Pair = tuple[str, str]
-"""A label with the given level of a contrast, and its partner without it."""
+"""Two labels that differ in one factor: the label with the level ``given`` of a contrast, and the other label."""
 Square = tuple[str, str, str, str]
-"""Four labels: with both of two contrasts, with the second alone, with the first alone, with neither."""
+"""Four labels for two contrasts: with both given levels, with the second only, with the first only, with neither."""
 
 
 @dataclass(frozen=True, order=True)
 class Contrast:
-    """The difference between the two labels of a pair: the level ``given`` of a factor against another level.
+    """A difference in one factor: its level ``given`` against its level ``against``. Factors are parts of a label.
 
     In the S/R/G family the level of a mixing includes its layout, so mixing in the lag layout (``1o``) and in the
     position layout (``1``) are separate contrasts. ``!`` against rank q and ``!`` against rank v are separate, too.
@@ -29,8 +29,8 @@ class Contrast:
     of the grammar.
     """
 
-    prefix: str  # prefix of the family, ``lin:``; empty for S/R/G
-    position: tuple[int, int, int]  # sort key within the family
+    prefix: str  # prefix of the family, such as ``lin:``; empty for S/R/G
+    position: tuple[int, int, int]  # sort key among the contrasts of the family
     factor: str
     given: str  # level of the first label (madbench.labels.levels)
     against: str  # level of the second label; empty if it has none
@@ -43,15 +43,15 @@ class Contrast:
 
     @property
     def short_name(self) -> str:
-        """The name in interactions: ``c``, or ``G/R`` if both labels have a level."""
+        """The name in interactions: ``c`` for c vs. none, or ``G/R`` for G vs. R."""
         return self.prefix + (f"{self.given}/{self.against}" if self.against else self.given)
 
 
 def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     """The pairs of ``labels`` that differ in exactly one factor (:func:`madbench.labels.diff`), by contrast.
 
-    Contrasts are sorted; pairs are in the order of ``labels``. Labels of two families can make a pair if one family can
-    express the label of the other. A label that cannot be parsed here is in no pair.
+    Contrasts are sorted; pairs are in the order of ``labels``. Two labels of different families can be a pair if one of
+    the families can describe both labels by its own factors. A label that cannot be parsed here is in no pair.
     """
     every = []
     for label in labels:
@@ -79,7 +79,7 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
 
 
 def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
-    """The squares of every two contrasts. A square has one label for each of the four combinations of levels."""
+    """The squares of every two contrasts in ``pairs``, by these contrasts. Contrasts without a square are left out."""
     partners = {contrast: dict(of_contrast) for contrast, of_contrast in pairs.items()}
     squares: dict[tuple[Contrast, Contrast], list[Square]] = {}
     for first, second in itertools.combinations(pairs, 2):
@@ -92,7 +92,10 @@ def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contras
 
 
 def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yields ``(i, j, factor)`` for each pair of labels that differ in exactly one of the factors that both have."""
+    """Yields ``(i, j, factor)`` for labels i < j that differ in exactly one of the factors that both have.
+
+    ``labels`` has the level of each factor, by the name of the factor, for each label.
+    """
     names = list(dict.fromkeys(name for label in labels for name in label))
     values = np.array([[label.get(name) for name in names] for label in labels], dtype=object).reshape(-1, len(names))
     has = values != None  # noqa: E711, elementwise
@@ -103,5 +106,5 @@ def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, 
 
 
 def _sort_order(positions: Mapping[str, int], level: str) -> tuple[int, str]:
-    """The sort key of a level. Levels without a position come last, by name."""
+    """The sort key of a level: its position. Levels that are not in ``positions`` come last, sorted by name."""
     return positions.get(level, len(positions)), level

@@ -26,7 +26,7 @@ MOST_REASONS = 3
 NOT_NAMED = "name it in the command to count its code"
 MIB = 2**20
 NUMBER_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
-"""Bytes of a number of a state, by the precision of a run."""
+"""Bytes per number of a decoding state, by the precision of a run."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,26 @@ NOTES = (
 
 @dataclass
 class RowCosts:
-    """The costs of the mixers of a table's row."""
+    """The costs of one row: ``values`` by name of the column, and the counts by input length in tokens."""
 
     values: dict[str, float] = field(default_factory=dict)
     by_length: dict[int, CountedCosts] = field(default_factory=dict)
-    is_causal: bool = True  # False if a token sees all tokens
-    unknown: str = ""  # reason why a count is missing
+    is_causal: bool = True  # False if a token also sees later tokens
+    unknown: str = ""  # the reason why a count is missing; empty if none is
 
 
 def cost_tables(results: Results, all_pairs: bool = False, rows: Sequence[str] = ()) -> dict[str, Listing]:
-    """The table of costs of every suite with a result, by the name of the suite. ``rows`` gives the order of rows."""
+    """The table of costs of each suite with a result, by the name of the suite. The arguments are those of
+    :func:`cost_table`."""
     return {suite.name: cost_table(results, suite, all_pairs, rows) for suite in results.suites_with_result}
 
 
 def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Sequence[str] = ()) -> Listing:
-    """The table of costs of one suite, each cost with its ratio to the first row of the results."""
+    """The table of costs of one suite. Each cost has its ratio to the first row of ``results``.
+
+    With ``all_pairs``, FLOPs of causal mixers count all T pairs per token, not only those with earlier tokens. The
+    rows named in ``rows`` come first, in this order.
+    """
     by_row = _runs_by_row(results, suite)
     costs = {name: _counted(outcomes, all_pairs) for name, outcomes in by_row.items()}
     measured_note = _add_measured(costs, by_row)
@@ -100,9 +105,10 @@ def cost_table(results: Results, suite: Suite, all_pairs: bool = False, rows: Se
 
 
 def counted_costs(results: Results, suite: Suite) -> dict[str, dict[str, float]]:
-    """The counted costs of each row of a suite, by name of the column. An unknown cost is missing.
+    """The counted costs by name of the row and name of the column. An unknown cost is missing.
 
-    FLOPs and state are those of the longest inputs in training.
+    They are parameters, FLOPs per token, state in numbers, and state in bytes. FLOPs and state are those of the longest
+    training inputs.
     """
     return {name: _counted(outcomes, False).values for name, outcomes in _runs_by_row(results, suite).items()}
 
@@ -115,9 +121,10 @@ def _runs_by_row(results: Results, suite: Suite) -> dict[str, list[JobOutcome]]:
 
 
 def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
-    """The counted costs of a row's mixers, at each length of its jobs and at the longest.
+    """The counted costs of the mixers of one row. ``values`` are those at the longest input of its jobs.
 
-    If they cannot be counted here, only the number of parameters is given, from the record of a run.
+    ``all_pairs`` is that of :func:`cost_table`. If the costs cannot be counted here, ``values`` has only the number of
+    parameters, read from the record of a run, and ``unknown`` has the reason.
     """
     costs = RowCosts()
     try:
@@ -147,9 +154,10 @@ def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
 
 
 def check_countable(job: Job) -> None:
-    """Raise ``ConfigError`` if counting a label's mixers would import code that the user did not name, or edited code.
+    """Raise ``ConfigError`` if counting the costs of ``job`` would import code that the user did not name.
 
-    Code counts as named if the user wrote its label in the command. Reading stored runs imports no other code.
+    Code is named if the command contains its label. Counting builds the mixers of the label, and stored runs of other
+    people may name any code. Also raises if the code was edited after the run.
     """
     named = [part for part in part_texts(job.label) if getattr(family_of(part), "names_code", False)]
     if not all(map(trust.is_allowed, named)):
@@ -159,10 +167,10 @@ def check_countable(job: Job) -> None:
 
 
 def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[JobOutcome]]) -> str:
-    """Adds the time of a step and the peak memory of the runs to ``costs``. Returns a note on them, or an empty text.
+    """Add the columns ``step_ms`` and ``memory_mib``, measured in the runs, to ``costs``. Returns a note on them.
 
-    The note names the kind of device, or the reason why both numbers are left out. They need runs on one kind of
-    device, with the same number of threads, all compiled or none.
+    Both are left out if the runs differ in device, threads, processes or compilation. The note names the device, or
+    the reason why the numbers are left out. It is empty if no run recorded a time.
     """
     runs = [run for outcomes in by_row.values() for run in outcomes if _step_ms(run) is not None]
     kinds = {_kind(run): run.row for run in runs}
@@ -185,14 +193,14 @@ def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[J
 
 
 def _step_ms(run: JobOutcome) -> float | None:
-    """Milliseconds of a training step of a run. None if it is not recorded, or if several runs shared their steps."""
+    """Milliseconds per training step of a run. None if no time is recorded, or if several runs shared their steps."""
     seconds, steps = run.details.get("seconds"), run.details.get("steps")
     is_alone = run.details.get("group", 1) == 1 and len(run.details.get("places", [])) < 2
     return 1e3 * seconds / steps if seconds and steps and is_alone else None
 
 
 def _kind(run: JobOutcome) -> str:
-    """The kind of device of a run, its threads and processes, and whether the model was compiled."""
+    """The device of a run with its threads, processes and compilation, as text. Times of different kinds differ."""
     details = run.details
     kind = str(details.get("device", "an unnamed device"))
     if "processor" in details and "threads" in details:
@@ -235,13 +243,13 @@ def _caption(
 
 
 def _listed(texts: Collection[str], separator: str = ", ") -> str:
-    """The first :data:`MOST_REASONS` texts, and the number of further texts."""
+    """The first :data:`MOST_REASONS` texts joined, followed by the number of further texts."""
     more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
     return separator.join([*[*texts][:MOST_REASONS], *more])
 
 
 def _by_length(costs: Mapping[str, RowCosts]) -> str:
-    """A sentence with FLOPs and state at the shorter lengths of the tasks. Empty if all tasks have one length."""
+    """A sentence with FLOPs per token and state at all input lengths but the longest. Empty for a single length."""
     lengths = sorted({length for row in costs.values() for length in row.by_length})
     texts = []
     for length in lengths[:-1]:

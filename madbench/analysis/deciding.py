@@ -1,4 +1,7 @@
-"""The values that a verdict depends on and that no stored run contains, and the name of the test."""
+"""The values that verdicts on claims depend on and that are part of no job, such as thresholds.
+
+A registration (:mod:`madbench.analysis.registration`) stores them, so that a later change is noticed.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,20 @@ from madbench.suites.base import Suite
 from madbench.suites.scoring import scoring_of
 
 TEST = {"name": inference.TEST, "version": inference.VERSION}
-"""The test behind the verdicts. A registration names it."""
+"""Name and version of the test behind the verdicts. A registration contains both."""
 
 
 def deciding_values(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
-    """The values on which the verdicts of the claims ``frozen`` depend. Values in the jobs of ``made`` are left out.
+    """The values, by name, on which the verdicts of the claims ``frozen`` on the rows of ``made`` depend.
 
-    Among others:
+    Values that are part of the jobs of ``made`` are left out. Among others there are:
 
     - ``columns``: direction, resolution and limits of each quantity;
     - ``lines``: the threshold of each claim. For accuracies it is scaled to the profile, for losses it is not;
     - ``published``: the published numbers behind the thresholds;
     - ``chance``, ``heuristic``: the scores of each task in percent.
 
-    All values have the types that JSON has after writing and reading.
+    All values have types that JSON reads back unchanged.
     """
     given_columns = columns_of(made)
     judged = {claim.name: [name for name in claim.quantities if name in given_columns] for claim in frozen}
@@ -86,7 +89,10 @@ def deciding_values(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
 
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The changed values by their dotted names: ``level 0.05, now 0.1``."""
+    """The differences between two results of :func:`deciding_values`, as texts such as ``level 0.05, now 0.1``.
+
+    A nested value has a dotted name.
+    """
     before, after = dict(_flat(then)), dict(_flat(now))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
@@ -98,7 +104,10 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _way(quantity: str, heuristics: Mapping[str, float]) -> float:
-    """The distance from the heuristic to a perfect score of a quantity. NaN if a heuristic is unknown."""
+    """The distance from the heuristic's score to a perfect score of a quantity. NaN if a heuristic is unknown.
+
+    For an average: the mean distance over its tasks. ``heuristics`` has the score of the heuristic by task.
+    """
     names = parts_of(quantity) or (quantity,)
     ways = [column(name).limits[1] - heuristics.get(name, math.nan) for name in names]
     return sum(ways) / len(ways)
@@ -113,7 +122,7 @@ def _finite(value: float) -> float | None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the values of nested mappings with dotted names."""
+    """Yields (dotted name, value) for every value of nested mappings. A name begins with ``prefix``."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
