@@ -1,1 +1,1 @@
-"""The S/R/G family (HyperMLP): budget, operator, reference."""
+"""The family of S/R/G labels, whose mixers are those of the HyperMLP paper (arXiv 2602.12601)."""

@@ -1,6 +1,8 @@
-"""Attention of a block of rows of an S/R/G mixer, by slot: scores, mixing, activation, mixing, and readout of values.
+"""Attention of a block of M query rows of an S/R/G mixer: scores, R(1), activation, R(2), and the readout of values.
 
-``mixer`` is the :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`. A ``step`` is the decoding of one token.
+``mixer`` is the :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`, ``p`` are the projections of the block, and
+``first_row`` is the position of its first row. A slot is an index into a row of scores, by position or by lag
+(:mod:`madbench.mixers.srg.parts`). ``step`` is given if the block is the single row of a decoding step.
 """
 
 from __future__ import annotations
@@ -36,14 +38,17 @@ def ordered(mixer: nn.Module, p: Projected) -> Projected:
 
 
 def _last_token(mixer: nn.Module, first_row: int, p: Projected) -> int:
-    """The last token that the first row of a block sees. If the mixer is not causal, this is the last of all."""
+    """The position of the last token that the first row of a block sees. If the mixer is not causal, that of the last
+    token.
+    """
     return first_row if mixer.causal else p.k.shape[2] - 1
 
 
 def seen_slots(mixer: nn.Module, first_row: int, p: Projected, is_step: bool = False) -> Seen:
-    """The slots that the rows of a block see.
+    """The slots that the rows of a block see, in one of the forms of ``Seen``.
 
-    In a step, ``p`` has only the visible keys, except with w and mixing in the position layout, where it has all.
+    In a decoding step, ``p`` has only the keys that the row sees. The exception is a label with w and mixing in the
+    position layout, for which ``p`` has the keys of all tokens.
     """
     rows, tokens = p.q.shape[2], p.k.shape[2]
     if not mixer.window or mixer.has_slots_of_window:
@@ -61,7 +66,11 @@ def seen_slots(mixer: nn.Module, first_row: int, p: Projected, is_step: bool = F
 
 
 def scores(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
-    """Scores (B, H_q, M, W + registers). Undefined in slots that a row cannot see. With w and o, W is at most w."""
+    """The scores by slot, (B, H_q, M, W + registers), of M rows with W keys. For softmax they are divided by
+    sqrt(d_qk).
+
+    Scores in slots that a row cannot see are undefined. With the letters w and o, W is at most the window.
+    """
     q = p.q * mixer.scale if mixer.variant.has_softmax else p.q
     if mixer.by_lag and mixer.causal and not step:
         z = lag_scores(q, p.k)
@@ -77,14 +86,20 @@ def scores(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | N
 
 
 def _by_slot(mixer: nn.Module, z: Tensor, first_row: int, step: StepWeights | None) -> Tensor:
-    """Converts z (B, heads, M, W) between positions and slots, for a step or for rows that see all tokens."""
+    """Reorders the last axis of z (B, heads, M, W) from key positions to slots, or back.
+
+    Used in decoding steps and for rows that see all tokens.
+    """
     if not mixer.by_lag or (step and step.is_reversed):
         return z
     return z.flip(-1) if step else swap_position_and_lag(z, first_row)
 
 
 def split_registers(mixer: nn.Module, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
-    """Splits slots into those of tokens and of registers. ``last`` is the last token that the first row sees."""
+    """Splits w (..., M, W + k) into the slots of tokens (..., M, W) and those of the k registers (..., M, k).
+
+    ``last`` is the position of the last token that the first row sees.
+    """
     if mixer.register_place == "first":
         return w[..., mixer.register_slots :], w[..., : mixer.register_slots]
     return split_slots(w, mixer.register_slots, last)
@@ -93,9 +108,10 @@ def split_registers(mixer: nn.Module, w: Tensor, last: int) -> tuple[Tensor, Ten
 def weights(
     mixer: nn.Module, z: Tensor, p: Projected, seen: Seen, step: StepWeights | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Computes h, a and w from the scores z, and the norm by which a and w must be divided.
+    """Returns (h, a, w, norm) for the scores z (B, H_q, M, S).
 
-    They are ``hidden``, ``activations`` and ``weights`` of :class:`madbench.mixers.srg.maps.Maps`.
+    h are the scores after R(1), a the activations, and w the activations after R(2). a and w must still be divided by
+    the norm (B, H, M, 1), unless it is None. See also :class:`madbench.mixers.srg.maps.Maps`.
     """
     if step:
         mix1, mix2 = step.mix1, step.mix2
@@ -107,10 +123,13 @@ def weights(
 
 
 def attend(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
-    """Attends from rows ``first_row, ...`` to all keys up to the last of them: (B, H, M, V).
+    """The readout (B, H, M, V) of M rows from position ``first_row``, each over the keys that it sees.
 
-    For a ``step``, which has one row, the keys are by position in both layouts. In float16, R, G and L are computed in
-    float32: their scores and activations are divided by the norm only at the end, and may be too small for float16.
+    The keys and values of ``p`` are in the order of :func:`ordered`. In a decoding step they are in order of position
+    instead, in both layouts.
+
+    In float16, the bases R, G and L are computed in float32. Their scores and activations are divided by the norm only
+    at the end, and may be too small for float16.
     """
     if exceeds_float16(mixer, p):
         with without_autocast(p.q):
@@ -131,7 +150,10 @@ def attend(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | N
 
 
 def attend_in_chunks(mixer: nn.Module, p: Projected) -> Tensor:
-    """Attends from all rows, in blocks of ``mixer.chunk`` rows that are recomputed in the backward pass."""
+    """The readout (B, H, T, V) of all rows, computed in blocks of ``mixer.chunk`` rows.
+
+    The backward pass computes each block again instead of keeping its scores.
+    """
     whole, length, blocks = ordered(mixer, p), p.q.shape[2], []
     for start in range(0, length, mixer.chunk):
         end = min(start + mixer.chunk, length)
@@ -147,7 +169,9 @@ def attend_in_chunks(mixer: nn.Module, p: Projected) -> Tensor:
 
 
 def _keys_of_rows(mixer: nn.Module, start: int, end: int, length: int) -> slice:
-    """The range of keys that a block of rows is given. It contains all keys that the rows see."""
+    """The positions of the keys passed to a block of rows ``start`` to ``end``. They include all keys that the rows
+    see.
+    """
     first, last = 0, end if mixer.causal and not mixer.is_from_end else length
     if skips_hidden_keys(mixer):
         first, last = max(0, start - mixer.window + 1), min(last, end + mixer.window - 1)
@@ -155,20 +179,23 @@ def _keys_of_rows(mixer: nn.Module, start: int, end: int, length: int) -> slice:
 
 
 def skips_hidden_keys(mixer: nn.Module) -> bool:
-    """True if blocks of rows get only the keys of their windows. With mixing by position, all keys have slots."""
+    """True if a block of rows gets only the keys in the windows of its rows.
+
+    False without a window, and with mixing in the position layout, where every key has a slot.
+    """
     return mixer.window > 0 and (mixer.has_slots_of_window or not mixer.variant.has_mixing)
 
 
 def attend_block(mixer: nn.Module, first_row: int, *block: Tensor | None) -> Tensor:
-    """Attends from one block of rows. ``block`` are the values of :class:`Projected`."""
+    """The readout (B, H, M, V) of one block of rows. ``block`` are the field values of its :class:`Projected`."""
     return mixer.attend(Projected(*block), first_row)
 
 
 def exceeds_float16(mixer: nn.Module, p: Projected) -> bool:
-    """True if ``p`` is in float16 and must be computed in float32 (see :func:`attend`)."""
+    """True if ``p`` is in float16 but must be computed in float32, for the reason given in :func:`attend`."""
     return p.q.dtype == torch.float16 and not mixer.variant.has_softmax
 
 
 def contrast(mixer: nn.Module, p: Projected) -> Tensor | None:
-    """The weight of D's second softmax: one number, or with DIFF V2 one per head and row."""
+    """The weight of the second softmax of base D: a scalar, or (B, H, M, 1) in DIFF V2. None for other bases."""
     return mixer.contrast() if mixer.contrast else p.contrast

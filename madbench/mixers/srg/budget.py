@@ -48,7 +48,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the parameter count."""
+    """One term of the parameter count. The formula and the names of its tensors are for display."""
 
     formula: str
     tensors: str
@@ -117,7 +117,7 @@ class MlpAllocation:
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
-        """Formula and tensors of each term, for display."""
+        """The formula and the names of the tensors of each term, for display."""
         slots = "w" if self.slots < self.length + self.registers else "L"
         slots = f"({slots} + k)" if self.registers else slots
         shared = SHARED_FORMULAS if self.shares_heads else {}
@@ -204,7 +204,7 @@ class MlpAllocation:
         return self.length if is_limited else math.inf
 
     def pairs_per_token(self, length: int, causal: bool = True) -> float:
-        """The mean number of slots of a row: visible tokens, and registers."""
+        """The mean number of visible slots, tokens and registers, per row of a sequence of ``length`` tokens."""
         seen = min(length, self.window) if self.window else length
         earlier = seen - seen * (seen - 1) / (2 * length)  # the first rows see fewer
         return (earlier if causal else 2 * earlier - 1) + self.registers
@@ -309,7 +309,9 @@ def solve(
 
 @dataclass(frozen=True)
 class _Solver:
-    """The search for ranks of a variant at a size: ``qk`` and ``vo``, summed over heads, and ``mix``, the rank r."""
+    """Finds the ranks of a variant at a size: ``qk`` and ``vo``, summed over heads, and ``mix``, the rank of R(1) and
+    R(2).
+    """
 
     variant: Variant
     size: Size
@@ -373,7 +375,7 @@ class _Solver:
 
     @property
     def sides(self) -> dict[str, Side]:
-        """The admissible ranks by name: the side that is reduced first, then the side that may grow, then ``mix``."""
+        """The admissible ranks by name, in this order: the side that is reduced first, the other side, and ``mix``."""
         qk, vo = self.qk, self.vo
         return ({"vo": vo, "qk": qk} if self.variant.rank == "v" else {"qk": qk, "vo": vo}) | {"mix": Side()}
 
@@ -382,7 +384,7 @@ class _Solver:
         return MlpAllocation(self.variant, self.size, ranks, **self.own)
 
     def room(self, ranks: Mapping[str, int]) -> float:
-        """The unused part of the budget. Negative if it is exceeded. Affine in each rank."""
+        """The unused part of the budget with these ranks. Negative if they exceed the budget. Affine in each rank."""
         return self.allocate(ranks).slack
 
     def start(self, divisor: int) -> dict[str, int]:
@@ -401,7 +403,7 @@ class _Solver:
         return self.has_room_for_heads() and self.room(self.smallest()) >= 0
 
     def match_budget(self) -> dict[str, int]:
-        """Ranks within the budget. Raises ``BudgetError`` if there are none."""
+        """Returns the ranks that meet the budget. Raises ``BudgetError`` if the smallest ranks exceed it."""
         (pays, keeps, mix), least = self.sides, self.smallest()
         payments = [Payment(pays, self.sides[pays].ceil(-(-self.d // 8)))]
         if self.variant.has_mixing:

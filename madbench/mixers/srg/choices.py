@@ -1,4 +1,8 @@
-"""Residuals of checks on single letters of S/R/G labels, and on settings other than the defaults."""
+"""Residuals of checks on single letters of S/R/G labels, and on settings other than the defaults.
+
+Each function builds small mixers, compares their outputs, and returns the largest difference. It is zero, up to
+rounding, if the check holds.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,11 @@ OPEN = 40.0  # bias of a gate whose sigmoid is one
 
 
 def one_gate(family: Any, label: Variant) -> Residual:
-    """Compares a mixer with one gate with the reference, its parameter count, and a mixer whose other gate is open."""
+    """Checks ``gates=qk`` and ``gates=vo``, for each of which one of the two gates is absent.
+
+    The output must equal the reference, and that of a mixer with both gates of which the other is open. The number of
+    parameters must be that of the allocation.
+    """
     residuals = []
     for side, other in (("qk", "vo"), ("vo", "qk")):
         settings = family.Settings(gates=side)
@@ -46,9 +54,9 @@ def one_gate(family: Any, label: Variant) -> Residual:
 
 
 def registers_at_the_end(family: Any, label: Variant) -> Residual:
-    """Compares a mixer whose registers follow the tokens with the reference.
+    """Compares the paths ``dense`` and ``chunked`` with the reference if registers follow the tokens.
 
-    Also checks that the place of registers has no effect without mixing.
+    Also checks that the place of the registers has no effect without mixing.
     """
     mixers = {}
     for place in ("first", "last"):
@@ -68,9 +76,9 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
 
 
 def windows(family: Any, label: Variant) -> Residual:
-    """Compares every path and decoding with the reference, for small and large windows.
+    """Compares every path and decoding with the reference, for windows of 2, 3 and all tokens.
 
-    A window of all tokens is compared with no window.
+    The mixer with a window of all tokens is also compared with the mixer without the letter w.
     """
     each = {}
     for window in (2, 3, LONGER.max_len):
@@ -94,7 +102,10 @@ def windows(family: Any, label: Variant) -> Residual:
 
 
 def closed_sinks(family: Any, label: Variant) -> Residual:
-    """Compares a mixer whose sinks have no weight with the mixer without sinks."""
+    """Compares a mixer whose sinks have no weight with the mixer without sinks.
+
+    Also checks that sinks with a random logit change the output.
+    """
     settings = family.Settings()
     mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
     without, _ = filled_mixer(
@@ -111,7 +122,10 @@ def closed_sinks(family: Any, label: Variant) -> Residual:
 
 
 def open_head_gates(family: Any, label: Variant) -> Residual:
-    """Compares a mixer whose head gates are all open, or all at one half, with the mixer without them."""
+    """Compares a mixer whose head gates are all open, or all at one half, with the mixer without head gates.
+
+    Also checks that random head gates change the output.
+    """
     settings = family.Settings()
     allocation = family.solve(label, SMALL, settings)
     mixer, x = filled_mixer(partial(family.build, allocation, settings))
@@ -130,10 +144,10 @@ def open_head_gates(family: Any, label: Variant) -> Residual:
 
 
 def exclusion(family: Any, label: Variant) -> Residual:
-    """Checks what the letter e removes from the readout of a head.
+    """Checks that the letter e removes only the component along a token's own value from the readout of a head.
 
-    The residual is the larger of two: the component that is left along the token's own value, and the difference of the
-    squared norms of both parts from the squared norm of the readout.
+    The residual is the larger of two: the component that is left, and the deviation of the squared norms of both parts
+    from the squared norm of the readout.
     """
     settings = family.Settings()
     mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
@@ -149,7 +163,7 @@ def exclusion(family: Any, label: Variant) -> Residual:
 
 
 def equal_heads(family: Any, label: Variant) -> Residual:
-    """Compares heads that share keys and values with a mixer without m, whose heads have equal weights."""
+    """Compares heads that share keys and values with the mixer without m whose heads have copies of these weights."""
     residuals = []
     for kv_heads in (1, SMALL.n_head):
         settings = family.Settings(kv_heads=kv_heads)
@@ -172,7 +186,10 @@ def equal_heads(family: Any, label: Variant) -> Residual:
 
 
 def of_all_tokens(family: Any, label: Variant) -> Residual:
-    """Compares a mixer whose rows see all tokens with the reference, and its last row with that of a causal mixer."""
+    """Compares a mixer that is not causal with the reference, and its last row with that of the causal mixer.
+
+    In the lag layout without p and c, every row is compared with the last row of the causal mixer for a rotated input.
+    """
     settings = family.Settings()
     allocation = family.solve(label, LONGER, settings)
     mixer, x = filled_mixer(partial(family.build, allocation, settings, causal=False))

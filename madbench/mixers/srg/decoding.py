@@ -43,11 +43,11 @@ class Cache:
 
     storage: Storage
     rows: slice  # rows of the storage
-    inputs: Tensor | None  # (B, 3, D), the newest inputs, for a convolution; zeros before the first token
+    inputs: Tensor | None  # (B, 3, D), the newest inputs, read by a convolution; zeros before the first token
     position: int  # number of tokens decoded so far; exceeds the number of rows with w, or if the cache slides
     left: int = 0  # number of tokens that have left the window of w; in the position layout they keep slots
     angles: tuple[Tensor, Tensor] | None = None  # cosines and sines of RoPE for ANGLES positions around the newest
-    weights: StepWeights | None = None  # those of the mixer at the start of the text
+    weights: StepWeights | None = None  # the mixer's weights at the start of the text
 
     @property
     def k(self) -> Tensor:
@@ -69,7 +69,10 @@ class Cache:
 
 
 def prefill(mixer: nn.Module, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-    """Decodes a prompt. Returns its rows and the cache after it. See :meth:`DynamicMLP.prefill`."""
+    """Decodes a prompt x (B, T, D). Returns its outputs (B, T, D) and the cache after it.
+
+    See :meth:`DynamicMLP.prefill`.
+    """
     _check_causal(mixer)
     if x.dim() != 3:
         raise TrainingError(f"{mixer.variant}: a prompt is (B, T, D), not {tuple(x.shape)}")
@@ -83,7 +86,10 @@ def prefill(mixer: nn.Module, x: Tensor, slide: bool = False) -> tuple[Tensor, C
 
 
 def step(mixer: nn.Module, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-    """Decodes a token. Returns its row and the cache after it. See :meth:`DynamicMLP.step`."""
+    """Decodes one token x (B, D). Returns its output (B, D) and the cache after it.
+
+    See :meth:`DynamicMLP.step`.
+    """
     _check_causal(mixer)
     if x.dim() != 2:
         raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
@@ -120,7 +126,7 @@ def _empty_cache(mixer: nn.Module, x: Tensor) -> Cache:
 
 
 def _with_angles(cache: Cache, mixer: nn.Module) -> Cache:
-    """Adds the angles of the next position to the cache, if the mixer has RoPE."""
+    """Returns the cache with the RoPE angles of the next position. Unchanged if it has them, or without RoPE."""
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
     with torch.inference_mode(False):  # so that autograd can save them
@@ -129,16 +135,20 @@ def _with_angles(cache: Cache, mixer: nn.Module) -> Cache:
 
 
 def _with_weights(cache: Cache, mixer: nn.Module) -> Cache:
-    """Adds the weights of steps to the cache. With gradients every step computes them, since they are in its graph."""
+    """Returns the cache with the weights that steps read. Unchanged if it has them and gradients are disabled.
+
+    If gradients are enabled, every step reads the weights anew, because they belong to its graph.
+    """
     if cache.weights and not torch.is_grad_enabled():
         return cache
     return replace(cache, weights=step_weights(mixer))
 
 
 def _extend(cache: Cache, mixer: nn.Module, inputs: Tensor, new: Projected, slide: bool) -> Cache:
-    """Adds M tokens, projected to ``new``, to the cache. ``inputs`` (B, at least M, D) ends with the tokens.
+    """Returns the cache after M more tokens, whose projections are ``new``.
 
-    With ``slide`` only the newest ``max_len`` tokens are kept, and with w only the newest w tokens.
+    ``inputs`` (B, M or more, D) ends with these tokens. If ``slide`` is true, only the newest ``max_len`` tokens are
+    kept. With the letter w, only those of the window are kept.
     """
     storage, end, added = cache.storage, cache.rows.stop, new.k.shape[2]
     kept, total = end - cache.rows.start, cache.left + end - cache.rows.start + added

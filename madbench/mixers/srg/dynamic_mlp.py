@@ -255,7 +255,10 @@ class DynamicMLP(nn.Module):
         return decoding.step(self, x, cache, slide)
 
     def attend(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
-        """The readout (B, H, M, V) of a block of rows. See :func:`madbench.mixers.srg.block_attention.attend`."""
+        """The readout (B, H, M, V) of M rows from position ``first_row``.
+
+        See :func:`madbench.mixers.srg.block_attention.attend`.
+        """
         return block_attention.attend(self, p, first_row, step)
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
@@ -276,7 +279,7 @@ class DynamicMLP(nn.Module):
         return path_choice.choose(self, batch, length)
 
     def check_length(self, length: int) -> None:
-        """Raises ``TrainingError`` if the length exceeds the mixing tables."""
+        """Raises ``TrainingError`` if an input of ``length`` tokens has more slots than the mixing tables have rows."""
         if length > self.allocation.most_tokens:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
@@ -289,8 +292,8 @@ class DynamicMLP(nn.Module):
     ) -> Projected:
         """Projects x (B, T, D) to queries, keys, values and mixing strengths. The first token is at ``position``.
 
-        With m there is one key and value per group of heads (:meth:`for_each_head` repeats them). ``ahead`` are the
-        values of x that a decoding step has already computed.
+        With the letter m there is one key and value per group of heads (:meth:`for_each_head` repeats them). ``ahead``
+        are the values of x that a decoding step has already computed.
         """
         k_in = v_in = x
         known = ahead.outputs if ahead else {}
@@ -348,13 +351,15 @@ class DynamicMLP(nn.Module):
         return _repeat_heads(split_heads(v[None], self.allocation.value_heads), self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-        """Applies ``operator`` to the projected rows of the heads, also under ``vmap`` over models."""
+        """Calls a path's operator with projected rows and the mixing tables. Also works under ``vmap`` over models."""
         tables = (mixing and mixing.tables(rows[0].shape[-2]) for mixing in (self.mix1, self.mix2))
         inputs = (self.variant.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
-        """With e, removes the component along each token's own value from the readout of the heads, o (B, H, T, V)."""
+        """With the letter e, removes from o (B, H, T, V) the component along each token's own value. Otherwise returns
+        o.
+        """
         return exclude(o, p.v) if self.variant.exclusive else o
 
     def read_out(self, o: Tensor, x: Tensor, ahead: Ahead | None = None) -> Tensor:
@@ -374,7 +379,7 @@ class DynamicMLP(nn.Module):
 
 
 def _sigmoid(gate: nn.Module, x: Tensor, known: Tensor | None) -> Tensor:
-    """The value of a gate for x, unless it is ``known``."""
+    """The value of the gate for x. It is ``known`` if a decoding step has already computed it."""
     return torch.sigmoid(call(gate, x)) if known is None else known
 
 

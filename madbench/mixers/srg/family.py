@@ -76,11 +76,11 @@ class Settings:
 
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
 LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
-"""All levels of factors, in order. A contrast shows the gain of the later of two levels."""
+"""All levels of all factors, in order. A contrast shows the gain of the later of two levels over the earlier."""
 
 
 class SRGFamily:
-    """The family of labels without a prefix. See :class:`madbench.mixers.Family`."""
+    """The family of S/R/G labels, which have no prefix. Its interface is :class:`madbench.mixers.Family`."""
 
     name = ""
     version = "1"
@@ -103,7 +103,7 @@ class SRGFamily:
         raise InvalidLabel(text)
 
     def factors(self, label: Variant) -> dict[str, str]:
-        """Letters by factor, with ``layout`` and ``budget`` in words.
+        """The label's letter for each factor, or an empty text. ``layout`` and ``budget`` are in words.
 
         ``rank`` is present only if the budget is enforced, and ``layout`` only if there is mixing. ``G-cg-q-12o`` and
         ``G-cg-12o!`` therefore differ in ``budget`` alone.
@@ -119,7 +119,7 @@ class SRGFamily:
         return one_factor_apart(self.factors(label), others)
 
     def levels(self, label: Variant) -> dict[str, str]:
-        """Letters by factor, as contrasts name them.
+        """The label's level of each factor, as tables of contrasts show it: a letter, or an empty text.
 
         ``mix1`` and ``mix2`` include the letter o of the layout. ``budget`` is the letter of the side that saves
         parameters, or ``!``.
@@ -131,7 +131,7 @@ class SRGFamily:
         return letters
 
     def explain(self, label: Variant) -> list[Explanation]:
-        """One row per letter, in the order of the label, then one row per property that follows from absent letters."""
+        """One row per letter, in the label's order, and then rows for properties that follow from absent letters."""
         letters = {row.letter for row in label.letters}
         rows = []
         for row in label.letters:
@@ -165,7 +165,11 @@ class SRGFamily:
         return {name: value for name, value in settings.items() if name not in without_effect}
 
     def traits(self, label: Variant) -> Traits:
-        """The traits of the label. The diagonals p get no weight decay, and adapters start at zero at any fidelity."""
+        """The traits of the label.
+
+        The tables p of R(1) and R(2) get no weight decay. The second factors of adapters start at zero, however other
+        linear maps are initialized.
+        """
         diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
         reads = {
             "rank_multiple": True,
@@ -200,7 +204,7 @@ class SRGFamily:
         return DynamicMLP(allocation, path=path, causal=causal, **{name: getattr(settings, name) for name in names})
 
     def checks(self, label: Variant) -> Iterable[Check]:
-        """The general checks, every path against the reference, the budget, and the theorems of the paper."""
+        """The checks of :mod:`madbench.mixers.srg.checks` for this label."""
         from madbench.mixers.srg.checks import checks
 
         return checks(self, label)

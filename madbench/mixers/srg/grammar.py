@@ -179,7 +179,7 @@ LETTERS = (
         "r_qk = r_vo = d", "over-parameterised upper bound, Section 3",
         "budget", "over"),
 )  # fmt: skip
-"""Every letter, in the order in which a label has them; a hyphen separates all segments but the last."""
+"""All letters, in the order in which they occur in a label. A hyphen separates all segments but the last."""
 
 _OF_BASES, _OF_FEATURES = (
     [row.letter for row in LETTERS if row.segment == segment] for segment in ("base", "features")
@@ -262,7 +262,7 @@ class Variant:
 
     @functools.cached_property
     def letters(self) -> tuple[Letter, ...]:
-        """The rows of its letters, in the order of the label."""
+        """The rows of ``LETTERS`` for the letters of the label, in its order."""
         return tuple(row for row in LETTERS if getattr(self, row.field) == row.value)
 
     @property
@@ -275,12 +275,12 @@ class Variant:
 
     @property
     def has_selection(self) -> bool:
-        """True if the sign of a score selects its slot."""
+        """True if the sign of a score decides whether the row reads the slot, as for the bases R and G."""
         return self.base in ("R", "G")
 
     @property
     def is_in_table1(self) -> bool:
-        """True if all its letters are in the paper's Table 1."""
+        """True if all letters of the label are in the paper's Table 1."""
         return all(row.is_in_table1 for row in self.letters)
 
     @property
@@ -298,7 +298,7 @@ FIELDS = {row.field: [getattr(Variant, row.field)] if hasattr(Variant, row.field
 for _row in LETTERS:
     FIELDS[_row.field].append(_row.value)
 FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
-"""Factors in which labels can differ, in the order of the letters."""
+"""All factors in which two labels can differ, in the order of the letters."""
 FACTOR_NAMES = {row.factor: row.name for row in LETTERS if row.factor in ("mix1", "mix2") or "_" in row.factor}
 """Display names of ``mix1``, ``mix2`` and the factors of several words. Other factors are shown by their own name."""
 
@@ -308,7 +308,7 @@ class RuleError(LabelError):
 
 
 def spell(letters: Collection[str]) -> str:
-    """Joins letters to a label, in the right order and with hyphens."""
+    """The label with these letters, which may be given in any order. Validates nothing."""
     segments = dict.fromkeys(SEGMENTS, "")
     for row in LETTERS:
         if row.letter in letters:

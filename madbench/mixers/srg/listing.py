@@ -1,4 +1,4 @@
-"""Lists of S/R/G labels, and the labels next to one of them."""
+"""Lists of S/R/G labels, and the neighbours of a label, which differ from it in one factor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BEYOND_TABLE1 = {row.letter for row in LETTERS if not row.is_in_table1}
 
 @functools.cache
 def every_label() -> tuple[str, ...]:
-    """All labels of the grammar, ordered by base, features, mixing, and the place where parameters are saved.
+    """All labels of the grammar, ordered by base, then features, then mixing, then the letter q, v or ``!``.
 
     They are joined from the texts of segments, because building 100,000 variants would take seconds.
     """
@@ -42,9 +42,9 @@ def _letters_of(segment: str) -> list[str]:
 
 
 def _segment(segment: str, base: str) -> list[tuple[str, bool]]:
-    """The texts that a segment can have with a base, each with True if it adds parameters that must be saved.
+    """All texts that a segment can have in labels of this base. Texts with later letters come later.
 
-    Texts with later letters come later.
+    Each text comes with True if it adds parameters that must be saved elsewhere.
     """
     fields = [name for name in _LISTED if any(row.field == name for row in LETTERS if row.segment == segment)]
     texts = []
@@ -57,15 +57,15 @@ def _segment(segment: str, base: str) -> list[tuple[str, bool]]:
 
 
 def listing_key(variant: Variant) -> tuple[int, ...]:
-    """The key by which :func:`every_label` is ordered."""
+    """The sort key that puts variants into the order of :func:`every_label`."""
     return tuple(FIELDS[name].index(getattr(variant, name)) for name in _LISTED)
 
 
 def neighbours(variant: Variant) -> list[Variant]:
-    """Candidates for the variants that differ in one factor, in the order of the list. A few differ in more.
+    """All variants that differ from ``variant`` in one factor, and a few that differ in more, which the caller drops.
 
-    Rank, layout and budget depend on each other and on the letters that add parameters. They are therefore tried in
-    every combination with every change of another field.
+    They are in the order of :func:`every_label`. Rank, layout and budget depend on each other and on the letters that
+    add parameters. They are therefore tried in every combination with every change of another field.
     """
     dependent = ("rank", "layout", "over")
     changes: list[dict[str, str | bool]] = [{}]

@@ -21,9 +21,9 @@ from madbench.mixers.srg.parts import Projected, mask_slots
 
 @dataclass(frozen=True)
 class Maps:
-    """Intermediate values of every row, by slot. Slots that a row cannot see are zero.
+    """Intermediate values of every row of an input, by slot. Slots that a row cannot see are zero.
 
-    S is T plus the number of registers, which are the first or the last slots.
+    S is T plus the number of registers, whose slots are the first or the last of a row.
     """
 
     scores: Tensor  # z (B, H_q, T, S)
@@ -33,7 +33,10 @@ class Maps:
 
 
 def maps(mixer: nn.Module, x: Tensor, position: int = 0) -> Maps:
-    """See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.maps`."""
+    """The :class:`Maps` of x (B, T, D), whose first row is at ``position``.
+
+    See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.maps`.
+    """
     check_sequences(x, mixer.variant)
     mixer.check_length(x.shape[1])
     p = mixer.for_each_head(mixer.project(x, position))
@@ -54,7 +57,10 @@ def _maps(mixer: nn.Module, p: Projected) -> Maps:
 
 @torch.no_grad()
 def probe(mixer: nn.Module, x: Tensor) -> Probe:
-    """See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.probe`."""
+    """The :class:`madbench.mixers.probe.Probe` of x (B, T, D), with slots ordered by lag.
+
+    See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.probe`.
+    """
     if not mixer.causal:
         raise TrainingError(f"{mixer.variant}: a mixer of all tokens has no lags to probe; build it with causal=True")
     found, first = maps(mixer, x), mixer.register_slots if mixer.register_place == "first" else 0

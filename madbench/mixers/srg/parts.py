@@ -10,6 +10,9 @@ therefore the first W - M + 1 + m, and the mask is the same lower triangle.
 With keys stored newest first, the key at lag l of row m is in column l + (M - 1 - m): each row is the row below it,
 shifted by one. If the product's memory is read with a row pitch that is one shorter, it *is* the lag layout, without a
 gather or a copy.
+
+In shapes, H is the number of heads, and H_q that of query heads: 2 H for the bases G and D, otherwise H. M is the
+number of rows of a block, W the number of slots, and R or r the rank of R(1) and R(2).
 """
 
 from __future__ import annotations
@@ -42,14 +45,16 @@ class Projected:
     contrast: Tensor | None = None  # (B, H, T, 1) weight of the second softmax of DIFF V2
 
     def in_float32(self) -> Projected:
-        """The same numbers in float32."""
+        """Returns a copy with all tensors in float32."""
         return Projected(*(None if tensor is None else tensor.float() for tensor in vars(self).values()))
 
 
 Seen = int | Tensor | None
-"""The slots that the rows of a block see.
+"""Type of a description of the slots that the M rows of a block see.
 
-int: the last visible slot of the first row; each further row sees one more. Tensor: a mask (M, W). None: all slots.
+- int: the index of the last slot that the first row sees. Each further row sees one more slot.
+- Tensor: a mask (M, W), True for the slots that a row sees.
+- None: every row sees all slots.
 """
 
 
@@ -88,7 +93,7 @@ def activate(
 
 
 def mask_slots(x: Tensor, seen: Seen) -> Tensor:
-    """Sets those slots of x (..., M, W) to 0 that a row cannot see."""
+    """Returns x (..., M, W) with zeros in the slots that a row cannot see."""
     if isinstance(seen, Tensor):
         return x.masked_fill(~seen, 0)
     return x if seen is None else x.tril(seen)
@@ -104,19 +109,24 @@ def in_window(rows: int, tokens: int, first_row: int, window: int, causal: bool,
 
 
 def _norm(h: Tensor) -> Tensor:
-    """The norm, computed in float32 or wider, because 16 bits are too inexact for EPS and a long sum."""
+    """The L2 norm of h over its last axis, which is kept: sqrt(sum h^2 + EPS).
+
+    Computed in float32 or wider, because 16 bits are too inexact for EPS and a long sum.
+    """
     return wide(h).square().sum(-1, keepdim=True).add(EPS).sqrt()
 
 
 def rotate(
     x: Tensor, first_position: int, style: str = "rotation", angles: tuple[Tensor, Tensor] | None = None
 ) -> Tensor:
-    """Rotary position embedding (Su et al. 2021): x (..., T, K), K even. Row t is at position ``first_position + t``.
+    """Applies rotary position embedding (Su et al. 2021) to x (..., T, K), K even. Row t is at ``first_position + t``.
 
     ``style="rotation"``: every pair is rotated by one angle, so scores depend on the offset of two positions only.
     ``style="mispaired"``: angles laid out for half-split pairs are applied to interleaved pairs (2i, 2i + 1), as in the
-    paper's public code. The two coordinates of a pair are then rotated by different angles. ``angles`` is the result of
-    :func:`rotary_angles`, if already computed. If it has fewer channels than x, only the first channels are rotated.
+    paper's public code. The two coordinates of a pair are then rotated by different angles.
+
+    ``angles`` is the result of :func:`rotary_angles`, if already computed. If it has fewer channels than x, only the
+    first channels are rotated.
     """
     cos, sin = angles or rotary_angles(x, first_position)
     width = cos.shape[-1]
@@ -158,9 +168,9 @@ class ShortConv(nn.Module):
 
 
 class Contrast(nn.Module):
-    """lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init, the weight of D's second softmax (Ye et al. 2024, eq. 2).
+    """The scalar lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init, the weight of the second softmax of base D.
 
-    All heads share the four vectors, (K,) each, where K is the width of one QK head.
+    All heads share the four vectors, (K,) each, where K is the width of one QK head. From Ye et al. 2024, eq. 2.
     """
 
     def __init__(self, width: int, lambda_init: float):
@@ -200,9 +210,10 @@ def newest_first(x: Tensor) -> Tensor:
 
 
 def lag_scores(q: Tensor, k_newest_first: Tensor) -> Tensor:
-    """Scores by lag, (..., M, W), of q (..., M, K) with keys (..., W + 1, K) from :func:`newest_first`.
+    """The scores by lag (..., M, W) of queries q (..., M, K) with W keys.
 
-    Slots beyond a row's oldest key contain scores of other rows and must be masked.
+    ``k_newest_first`` (..., W + 1, K) are the keys as :func:`newest_first` returns them. Slots beyond a row's oldest
+    key contain scores of other rows and must be masked.
     """
     rows, slots = q.shape[-2], k_newest_first.shape[-2] - 1
     product = q @ k_newest_first.transpose(-1, -2)
@@ -210,9 +221,10 @@ def lag_scores(q: Tensor, k_newest_first: Tensor) -> Tensor:
 
 
 def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
-    """Readout (..., M, V): weights (..., M, W) by lag times values (..., W + 1, V), the newest value first.
+    """The readout (..., M, V): weights w by lag (..., M, W), times W values.
 
-    The weights of masked slots must be zero.
+    ``v_newest_first`` (..., W + 1, V) are the values as :func:`newest_first` returns them. The weights of masked slots
+    must be zero.
     """
     rows, slots = w.shape[-2:]
     by_column = F.pad(w.flatten(-2), (rows - 1, 1)).unflatten(-1, (rows, slots + 1))
@@ -265,7 +277,7 @@ def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Ten
 
 
 Tables = tuple[Tensor, Tensor, Tensor]
-"""A and B (heads, L, r) and p (heads, L) of a :class:`SequenceMixing`."""
+"""Type of the tables of a :class:`SequenceMixing`: A and B (heads, L, r), and p (heads, L)."""
 
 
 class SequenceMixing(nn.Module):
@@ -285,7 +297,7 @@ class SequenceMixing(nn.Module):
         self.gate = nn.Linear(d_model, heads * rank)
 
     def tables(self, slots: int) -> Tables:
-        """A, B and p, starting with the rows of the ``slots`` slots. Further rows may follow."""
+        """Returns A, B and p, starting at the row of slot 0 of an input of ``slots`` slots. More rows may follow."""
         tables = (self.A, self.B, self.p)
         return tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
 
@@ -310,7 +322,10 @@ class SequenceMixing(nn.Module):
 
 
 def _rows(table: Tensor, slots: int, is_from_end: bool) -> Tensor:
-    """The rows of a table for ``slots`` slots, (heads, slots, ...). A copy in exported programs, else a view."""
+    """The rows (heads, slots, ...) of a table (heads, L, ...) that an input of ``slots`` slots uses.
+
+    Returns a view, but a copy in exported programs.
+    """
     first = table.shape[1] - slots if is_from_end else 0
     if is_symbolic(slots):
         return table.index_select(1, first + torch.arange(slots, device=table.device))

@@ -30,20 +30,20 @@ SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing, where t
 
 
 def has_tiles(allocation: MlpAllocation, causal: bool) -> bool:
-    """True if path ``tiled`` can compute the mixer."""
+    """True if path ``tiled`` can compute a mixer with this allocation."""
     variant = allocation.label
     is_tiled = variant.base in tiled.TILED_BASES and not (variant.registers or variant.window or variant.sink)
     return causal and (is_tiled or uses_sdpa(allocation))
 
 
 def uses_sdpa(allocation: MlpAllocation) -> bool:
-    """True if path ``sdpa`` can compute the mixer."""
+    """True if path ``sdpa`` can compute a mixer with this allocation."""
     variant = allocation.label
     return variant.has_softmax and not (variant.has_mixing or variant.registers)
 
 
 def kernel_refusal(allocation: MlpAllocation, causal: bool) -> str:
-    """The reason why path ``fused`` cannot compute the mixer. Empty if it can."""
+    """The reason why path ``fused`` cannot compute a mixer with this allocation. Empty if it can."""
     return fused.refusal(allocation) if causal else "the kernels are causal"
 
 
@@ -64,7 +64,10 @@ def check(path: str, allocation: MlpAllocation, causal: bool) -> None:
 
 
 def choose(mixer: nn.Module, batch: int, length: int) -> str:
-    """See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.resolve_path`."""
+    """The path by which ``mixer`` computes an input of ``batch`` sequences of ``length`` tokens.
+
+    See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.resolve_path`.
+    """
     if mixer.path != "auto":
         return mixer.path
     if is_symbolic(batch, length):
@@ -100,7 +103,11 @@ def _is_faster_in_tiles(mixer: nn.Module, batch: int, length: int) -> bool:
 
 
 def _kernels_are_right(mixer: nn.Module, length: int) -> bool:
-    """True if the kernels compute correct numbers on this device. Checked before their first use."""
+    """True if the kernels compute correct numbers on the mixer's device. Checked once per compiled program.
+
+    Also True, without a check, while a graph is traced or captured. Otherwise stores the result in
+    ``mixer.kernel_problem``.
+    """
     weight = weight_of(mixer.q)
     if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):
         return True  # no additional computation is possible here

@@ -1,4 +1,7 @@
-"""Attention from projections, written with operators of torch alone. Other paths use its second derivatives."""
+"""Attention from projected queries, keys and values, written with torch operators only.
+
+The paths ``tiled`` and ``fused`` use its derivatives as their second derivatives.
+"""
 
 from __future__ import annotations
 

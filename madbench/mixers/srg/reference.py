@@ -156,7 +156,7 @@ def _sequence(
 
 
 def softmax(z: Tensor, sink: Tensor | None) -> Tensor:
-    """Softmax of the scores of a row. A sink adds a term to the denominator."""
+    """The softmax of the scores z (S,) of one row. If ``sink`` is given, exp(sink) is added to the denominator."""
     largest = z.max() if sink is None else torch.maximum(z.max(), sink)
     exponentials = torch.exp(z - largest)
     return exponentials / (exponentials.sum() + (0 if sink is None else torch.exp(sink - largest)))
@@ -169,7 +169,10 @@ def for_each_head(x: Tensor, width: int, heads: int) -> Tensor:
 
 
 def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int, first: int = 0) -> Tensor:
-    """I + Diag(p) + A Diag(s) B^T for one head and one row, (length, length), from the table rows ``first``, ..."""
+    """The matrix I + Diag(p) + A Diag(s) B^T (length, length) of one head, with s computed from the token x_t (D,).
+
+    ``name`` is ``mix1`` for R(1) or ``mix2`` for R(2). The tables are read from row ``first`` on.
+    """
     a, b, p = (w[f"{name}.{table}"][head, first : first + length] for table in "ABp")
     rank = a.shape[1]
     of_head = slice(head * rank, (head + 1) * rank)
@@ -189,7 +192,10 @@ def _normalized(x: Tensor, gain: Tensor) -> Tensor:
 
 
 def _turn(x: Tensor, style: str, width: int) -> Tensor:
-    """Rotary embedding of the first ``width`` channels of one head: x (T, K), row t at position t."""
+    """Applies rotary position embedding to the first ``width`` channels of x (T, K), the rows of one head.
+
+    Row t is at position t.
+    """
     x, others, half = x[:, :width], x[:, width:], width // 2
     pairs = [(i, i + half) if style == "rotation" else (2 * i, 2 * i + 1) for i in range(half)]
     partner, sign = list(range(width)), [1.0] * width

@@ -55,7 +55,10 @@ class ConvolveInBlocks(torch.autograd.Function):
 
 
 def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
-    """The convolution of x (B, T, D) with taps (D, taps), in the form that is fastest for this input."""
+    """The depthwise causal convolution of x (B, T, D) with taps (D, taps), by the fastest method for this input.
+
+    ``before`` (B, taps - 1, D) are the inputs before x. None means zeros.
+    """
     length = x.shape[1]
     in_blocks = x.device.type == "cpu" and x.dtype == weight.dtype and not is_traced()
     if before is None and length > 1 and in_blocks:
@@ -66,7 +69,10 @@ def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None = None) 
 
 
 def convolve(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
-    """The convolution with operators of torch. ``before`` (B, taps - 1, D) are the inputs before x; None for zeros."""
+    """The depthwise causal convolution of x (B, T, D) with taps (D, taps), by torch operators.
+
+    ``before`` (B, taps - 1, D) are the inputs before x. None means zeros.
+    """
     rows, length = pad_before(x, before, weight.shape[1] - 1), x.shape[1]
     first, *others = (rows[:, j : j + length] * tap for j, tap in enumerate(weight.unbind(-1)))
     return sum(others, first)
@@ -78,11 +84,14 @@ def pad_before(x: Tensor, before: Tensor | None, count: int) -> Tensor:
 
 
 def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:
-    """The taps, (D,) each, the tap of the current token first."""
+    """The taps of a weight (D, taps) as vectors (D,), starting with the tap of the current token."""
     return weight.T.contiguous().flip(0).unbind()
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
-    """Blocks of sequences of x. Only the first block for tensors without data, because all need the same memory."""
+    """Slices of the sequences of x (B, T, D), each small enough for the cache.
+
+    Only the first slice if x has no data, because all slices need the same memory.
+    """
     count = max(1, BLOCK_NUMBERS // max(1, x[0].numel())) if len(x) else 1
     return (slice(i, i + count) for i in range(0, len(x) if has_data(x) else min(1, len(x)), count))

@@ -1,4 +1,7 @@
-"""Operators that work head by head, applied to several models at once: under ``vmap`` models become more heads."""
+"""Calls operators that work head by head for several models at once.
+
+Under ``vmap`` over models, the heads of all models become the heads of one call.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ def attend_stacked(
     operator: Callable[..., Tensor], base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None,
     s2: Tensor | None, mix1: Tables | None, mix2: Tables | None,
 ) -> Tensor:  # fmt: skip
-    """Calls ``operator`` with the other arguments, also under ``torch.func.vmap`` over models.
+    """Calls ``operator`` under ``torch.func.vmap`` over models, once with the heads of all models.
 
-    Under ``vmap`` it is called once, with the heads of all models, so that it needs no rule for a model axis. Shapes
-    are those of :func:`madbench.mixers.srg.tiled.attend`.
+    The operator therefore needs no rule for an axis of models. Shapes per model are those of
+    :func:`madbench.mixers.srg.tiled.attend`. Raises ``AssertionError`` outside of ``vmap``.
     """
     nothing = (None, None, None)
     return _AsHeads.apply(operator, base, by_lag, q, k, v, s1, s2, *(mix1 or nothing), *(mix2 or nothing))
 
 
 class _AsHeads(torch.autograd.Function):
-    """A function with a rule for ``vmap`` alone, which calls the operator. Gradients are those of the operator."""
+    """An autograd function whose only rule is for ``vmap``. The rule calls the operator, which has the gradients."""
 
     @staticmethod
     def forward(*inputs: Any) -> Tensor:
@@ -47,14 +50,14 @@ class _AsHeads(torch.autograd.Function):
 
 
 def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | None:
-    """The tensor with its axis of models first. The axis is ``dim``. If that is None, all models share the tensor."""
+    """Moves the axis of models, ``dim``, to the front. If ``dim`` is None, repeats the tensor for all models."""
     if tensor is None:
         return None
     return tensor.expand(models, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
-    """Merges N models into the heads, (N, B, i H, T, C) -> (B, i N H, T, C), for i scores per head.
+    """Merges N models into the heads, (N, B, i H, T, C) -> (B, i N H, T, C), where i is the number of scores per head.
 
     The first scores of all heads stay before the second scores.
     """

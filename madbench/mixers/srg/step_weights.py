@@ -21,7 +21,9 @@ GATES = ("qk_gate", "vo_gate", "head_gate", "contrast_gate", "mix1.gate", "mix2.
 
 @dataclass(frozen=True)
 class StepMixing:
-    """R(1), or the transpose of R(2), for one row: Diag(gain) + into Diag(s_t) out_of."""
+    """R(1), or the transpose of R(2), in the form that decoding steps apply to one row: Diag(gain) + into Diag(s_t)
+    out_of.
+    """
 
     into: Tensor  # (heads, L, R)
     out_of: Tensor  # (heads, R, L)
@@ -30,7 +32,10 @@ class StepMixing:
 
     @staticmethod
     def of(mixing: SequenceMixing | None, into: str, out_of: str, is_reversed: bool) -> StepMixing | None:
-        """The named tables of the mixing. If ``is_reversed``, they apply to slots in reverse order."""
+        """Copies the tables ``into`` and ``out_of`` (``A`` or ``B``) of a mixing. None without a mixing.
+
+        If ``is_reversed`` is true, the copies apply to slots in reverse order.
+        """
         if mixing is None:
             return None
         tables = (getattr(mixing, into), getattr(mixing, out_of), 1 + mixing.p[..., None])
@@ -38,7 +43,7 @@ class StepMixing:
         return StepMixing(first, second.mT.contiguous(), gain.mT, mixing.is_from_end or is_reversed)
 
     def __call__(self, y: Tensor, s: Tensor) -> Tensor:
-        """Mixes y (B, heads, 1, W) with the strengths s (B, heads, 1, R). All sequences read the tables at once."""
+        """Returns y (B, heads, 1, W) after mixing with the strengths s (B, heads, 1, R), in the same shape."""
         slots = y.shape[-1]
         first = self.into.shape[1] - slots if self.is_from_end else 0
         into, out_of = self.into.narrow(1, first, slots), self.out_of.narrow(2, first, slots)
@@ -72,7 +77,11 @@ class StepWeights:
     is_reversed: bool  # True if the mixings of the lag layout apply to tokens in order of position
 
     def of_token(self, x: Tensor, before: Tensor | None, angles: tuple[Tensor, Tensor] | None) -> Ahead:
-        """The values of the token x (B, 1, D). ``before`` are the inputs (B, 3, D) before it, for convolutions."""
+        """Computes from a token x (B, 1, D) what :class:`Ahead` holds.
+
+        ``before`` (B, 3, D) are the inputs before the token, if the mixer has convolutions. ``angles`` are those of
+        RoPE.
+        """
         rows, inputs, outputs = x, None, {}
         if self.taps is not None:
             rows = torch.cat((before, x), dim=1)
@@ -85,7 +94,7 @@ class StepWeights:
 
 
 def step_weights(mixer: nn.Module) -> StepWeights:
-    """The present weights of the mixer, for steps."""
+    """Copies the present weights of the mixer into the form that decoding steps read."""
     named = dict(mixer.named_modules())
     layers = {name: named[name] for name in ("q", *GATES) if name in named}
     sizes, weight, bias = {}, None, None

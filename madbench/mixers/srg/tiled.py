@@ -22,14 +22,21 @@ from madbench.mixers.tracing import has_data
 
 TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
-"""Most rows of a tile. Fewer rows make more tiles and slower products; more rows compute more masked slots."""
+"""Maximum number of rows of a tile. Fewer rows make more tiles and slower products; more rows compute more masked
+slots.
+"""
 TILE_NUMBERS = 2**19
-"""Most numbers in a sheet (see :mod:`madbench.mixers.srg.tiles`), 2 MiB in float32, so that tiles fit in the cache.
-With smaller sheets the overhead of calls dominates."""
+"""Maximum number of elements of a sheet (see :mod:`madbench.mixers.srg.tiles`), 2 MiB in float32.
+
+Tiles then fit in the cache. With smaller sheets the overhead of calls dominates.
+"""
 KEPT_NUMBERS = 2**20
-"""Most scores of a batch, B H_q T T, for which a single tile has all rows and keeps its values for backward."""
+"""Maximum number of scores, B H_q T T, for which a single tile is used.
+
+This tile has all rows, and keeps its values for the backward pass.
+"""
 LEAST_ROWS = 16
-"""Fewest rows of a tile, even if its sheets then exceed ``TILE_NUMBERS``."""
+"""Minimum number of rows of a tile, even if its sheets then exceed ``TILE_NUMBERS``."""
 
 
 def attend(
@@ -76,7 +83,7 @@ def _plain(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     *tables: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """Computes the same as :class:`_Tiled`, from the same inputs, with operators of torch."""
+    """The same function as :class:`_Tiled`, computed from the same inputs with torch operators."""
     length = q.shape[2]
 
     def mixing(s: Tensor | None, of_s: Sequence[Tensor | None]) -> plain.Mixing | None:
@@ -89,7 +96,7 @@ def _plain(
 
 
 class _Pass:
-    """The loop over tiles: groups of sequences, then blocks of rows."""
+    """One forward or backward pass. It loops over groups of sequences, and in each group over blocks of rows."""
 
     def __init__(self, base: str, by_lag: bool, inputs: Sequence[Tensor | None]):
         self.base, self.by_lag, self.inputs = base, by_lag, inputs
@@ -107,10 +114,13 @@ class _Pass:
         if self.is_one_tile:
             self.entries = self.batch
         self.filled: tuple[Operands, Tile] | None = None
-        """The operands and the single tile of a forward pass, kept for the backward pass."""
+        """The operands and the tile of a forward pass that has a single tile. Kept for the backward pass."""
 
     def forward(self, keeps: bool) -> tuple[Tensor, Tensor | None]:
-        """Returns o in the dtype of q, and for R and G the norm (H, B, T). Keeps the tile for backward if ``keeps``."""
+        """Returns o (B, H, T, V) in the dtype of q, and for R and G the norm (H, B, T).
+
+        If ``keeps`` is true, the tile is kept for the backward pass.
+        """
         q, _, v, *_ = self.inputs
         o = self._of_rows(v, q.dtype)
         norm = None if self.base == "S" else v.new_empty(self.n_head, self.batch, self.length, dtype=self.dtype)
@@ -133,7 +143,10 @@ class _Pass:
         return (o if norm is None else o.div_(norm[..., None])).transpose(0, 1)
 
     def backward(self, o: Tensor, norm: Tensor | None, grad_o: Tensor) -> list[Tensor | None]:
-        """Gradients of the inputs, in their order and dtypes."""
+        """Returns the gradients of the inputs, in their order and dtypes.
+
+        ``o`` and ``norm`` are the results of :meth:`forward`, and ``grad_o`` is the gradient of o.
+        """
         grads = [None if x is None else self._of_rows(x, x.dtype) for x in self.inputs[:5]]
         of_tables = [None if tables is None else Tables(*map(torch.zeros_like, tables)) for tables in self.tables]
         filled, along = self.filled, None
@@ -157,18 +170,27 @@ class _Pass:
         return [*grads, *(None if x is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], tables))]
 
     def _groups(self) -> Iterator[slice]:
-        """Slices of sequences that share tiles. Only the first for tensors without data, which measure only memory."""
+        """Slices of the batch. The sequences of a slice are computed in the same tiles.
+
+        Only the first slice if the inputs have no data, because then only the memory is measured.
+        """
         end = self.batch if has_data(self.inputs[0]) else self.entries
         return (slice(i, min(i + self.entries, self.batch)) for i in range(0, end, self.entries))
 
     def _blocks(self) -> Iterator[slice]:
-        """Slices of rows, one per tile. Only the last two for tensors without data, because they need most memory."""
+        """Slices of the rows, one per tile.
+
+        Only the last two slices if the inputs have no data, because they need the most memory.
+        """
         starts = range(0, self.length, self.rows)
         starts = starts if has_data(self.inputs[0]) else starts[-2:]
         return (slice(i, min(i + self.rows, self.length)) for i in starts)
 
     def _tiles(self, backward: bool) -> Callable[[slice, slice], Tile]:
-        """Returns a function from a group and a block to their tile. All tiles use the same memory."""
+        """Returns a function that makes the tile for a slice of sequences and a slice of rows.
+
+        All tiles use the same memory.
+        """
         heads = Tile.heads(self.base, self.n_head, backward)
         sizes = [Sheet.numbers(count, self.entries, self.rows, self.length) for count in heads]
         memory = [self.inputs[0].new_empty(size, dtype=self.dtype) for size in sizes]
@@ -185,22 +207,25 @@ class _Pass:
         return like.new_empty(batch, length, heads, width, dtype=dtype).transpose(1, 2)
 
     def _by_row(self, table: Tensor) -> Tensor:
-        """A contiguous copy (heads, r, W). ``contiguous`` may keep strides with which products are slow."""
+        """A copy of a table (heads, r, W) with contiguous rows, in the dtype of the pass.
+
+        ``Tensor.contiguous`` may keep strides with which products are slow.
+        """
         return torch.empty(table.shape, dtype=self.dtype, device=table.device).copy_(table)
 
     def _heads_first(self, x: Tensor) -> Tensor:
-        """Copies x (N, heads, T, C) to (heads N, T, C)."""
+        """Copies x (N, heads, T, C) to (heads N, T, C), in the dtype of the pass."""
         return x.transpose(0, 1).to(self.dtype, memory_format=torch.contiguous_format, copy=True).flatten(0, 1)
 
     def _group(self, entries: slice) -> Operands:
-        """The operands of some sequences, with all their rows."""
+        """The operands of the sequences in a slice of the batch, with all their rows."""
         q, k, v, s1, s2 = (None if x is None else x[entries] for x in self.inputs[:5])
         k, v = (newest_first(x) if self.by_lag else x for x in (k, v))
         s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
         return Operands(self._heads_first(q), self._heads_first(k), self._heads_first(v), s1, s2, *self.tables)
 
     def _block(self, group: Operands, rows: slice) -> Operands:
-        """The operands of some rows of a group."""
+        """The part of a group's operands that belongs to a slice of its rows."""
         q, k, v, s1, s2, mix1, mix2 = group
         seen = slice(self.length - rows.stop, None) if self.by_lag else slice(0, rows.stop)
         s1, s2 = (None if s is None else s[..., rows] for s in (s1, s2))
@@ -208,7 +233,7 @@ class _Pass:
         return Operands(q[:, rows], k[:, seen], v[:, seen], s1, s2, mix1, mix2)
 
     def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
-        """Copies the gradients of a group into the gradients of the inputs."""
+        """Copies the gradients of a group of sequences, the slice ``entries``, into those of the inputs, ``grads``."""
         q, k, v, s1, s2 = grads
         for grad, of_group in ((q, group.q), (k, group.k), (v, group.v)):
             of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)

@@ -1,11 +1,12 @@
-"""The arithmetic of one tile: some sequences, a block of rows, and every slot that the rows see. Gradients by hand.
+"""The arithmetic of one tile: N sequences, a block of M rows, and the W slots that the rows see. Gradients by hand.
 
 A tile is computed in place, in memory that the next tile reuses, so that its many passes stay in the cache. Its sheets
-(heads, N, M, W), for N sequences, M rows and W slots, are the scores and everything computed from them. In the lag
-layout the same memory is read in two ways, as in :mod:`madbench.mixers.srg.parts`. With a row pitch of W + 1, columns
-are keys, newest first. With a row pitch of W, columns are lags. One blank row after the M rows of each sequence keeps
-the second pitch throughout, so that multiplying by a head's table is a single product of (N (M + 1), W). Blank rows and
-masked slots are zero.
+(heads, N, M, W) are the scores and everything computed from them.
+
+In the lag layout the same memory is read in two ways, as in :mod:`madbench.mixers.srg.parts`. With a row pitch of W +
+1, columns are keys, newest first. With a row pitch of W, columns are lags. One blank row after the M rows of each
+sequence keeps the second pitch throughout, so that multiplying by a head's table is a single product of (N (M + 1), W).
+Blank rows and masked slots are zero.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from torch import Tensor
 from madbench.mixers.srg.parts import EPS
 
 THIN = 16
-"""Number of columns below which a product is several times as fast when computed transposed."""
+"""Number of columns below which a product is several times as fast if it is computed transposed."""
 
 
 class Tables(NamedTuple):
-    """R = Diag(gain) + A Diag(s) B^T of every head at W slots, with gain = 1 + p; or the gradients of these.
+    """The tables of R = Diag(gain) + A Diag(s) B^T for every head and W slots, or their gradients. gain is 1 + p.
 
     A and B are stored transposed: products of long rows are faster than those of thin ones.
     """
@@ -40,7 +41,10 @@ class Tables(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """The inputs of a tile or of a group of sequences, or their gradients. G's first H heads of q are the gate."""
+    """The inputs of a tile or of a group of N sequences, or their gradients.
+
+    For G, the first H heads of q are the gate and the last H the scale.
+    """
 
     q: Tensor  # (H_q N, M, K)
     k: Tensor  # (H_q N, W, K), by lag (H_q N, W + 1, K) newest first
@@ -52,7 +56,10 @@ class Operands(NamedTuple):
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Adds the product of left and right to a total (N, A, B). ``baddbmm_`` is slow for parts of a larger tensor."""
+    """Adds the batched product of ``left`` and ``right`` to ``total`` (N, A, B), in place.
+
+    ``baddbmm_`` is slow for parts of a larger tensor.
+    """
     if total.is_contiguous():
         total.baddbmm_(left, right)
     else:
@@ -60,7 +67,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 class Sheet:
-    """One (heads, N, M, W) tensor of a tile."""
+    """A tensor (heads, N, M, W) with one number per head, sequence, row and slot of a tile, such as the scores."""
 
     def __init__(self, memory: Tensor, shape: tuple[int, int, int, int], by_lag: bool):
         heads, self.entries, self.rows, slots = shape
@@ -91,25 +98,28 @@ class Sheet:
         return first, second
 
     def mask(self) -> Self:
-        """Sets slots that a row does not see, and the rows between sequences, to zero."""
+        """Sets slots that a row does not see, and the blank rows between sequences, to zero. Returns this sheet."""
         for blank in self.blanks:
             blank.zero_()
         self.diagonal.tril_()
         return self
 
     def fill(self, left: Tensor, right: Tensor) -> Self:
-        """Writes left right^T and masks it. The factors are q and k, or the gradient of o and v."""
+        """Writes left right^T to this sheet, and masks it. Returns this sheet.
+
+        The factors are q and k, or the gradient of o and v.
+        """
         torch.bmm(left, right.mT, out=self.keys)
         return self.mask()
 
     def of_rows(self, x: Tensor) -> Tensor:
-        """Converts x (..., number of rows of ``flat``) to (..., N, M), without the blank rows."""
+        """Reshapes x (..., number of rows of ``flat``) to (..., N, M), which leaves out the blank rows."""
         return x.view(*x.shape[:-1], self.entries, self.pitch)[..., : self.rows]
 
     def mix(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-        """Writes y R to this sheet, which may be y itself. Returns (y A)^T before and after its product with s.
+        """Writes y R to this sheet, which may be y itself. Values in masked slots are undefined afterward.
 
-        Values in masked slots are undefined afterward.
+        Returns (y A)^T, before and after its product with s.
         """
         inner = torch.bmm(tables.A, y.flat.mT)
         strengthened = inner.clone()
@@ -125,7 +135,8 @@ class Sheet:
     ) -> Tensor:
         """Converts this sheet from the masked gradient of y R to the gradient of y. Returns the gradient of s.
 
-        Adds the gradients of the tables to ``grads``.
+        ``inner`` is the result of :meth:`mix`. The gradients of the tables are added to ``grads``. ``work`` is
+        overwritten.
         """
         product, strengthened = inner
         grad = torch.bmm(tables.B, self.flat.mT)
@@ -139,7 +150,7 @@ class Sheet:
 
 
 class Tile:
-    """The passes over sheets of one shape, (N, M, W), for one base activation."""
+    """The forward and backward pass of one tile of shape (N, M, W), for one base."""
 
     def __init__(self, base: str, heads: int, shape: tuple[int, int, int], by_lag: bool, memory: list[Tensor]):
         self.base = base
@@ -152,11 +163,11 @@ class Tile:
         self.scores, self.hidden, self.grad, self.work, self.a = sheets if sheets[1:] else [scores] * 4 + [None]
         self.keeps, self.a = self.a is not None, self.a or self._halves(scores)[0]
         self.inner1 = self.inner2 = (None, None)
-        """(y A)^T of R(1) and of R(2), before and after the product with the strengths."""
+        """The results of :meth:`Sheet.mix` for R(1) and for R(2), which the backward pass reads."""
 
     @staticmethod
     def heads(base: str, heads: int, backward: bool) -> list[int]:
-        """The number of heads of each sheet."""
+        """The number of heads of each sheet that a tile needs, with or without a backward pass."""
         query_heads = 2 * heads if base == "G" else heads
         return [query_heads] * 4 + [heads] if backward else [query_heads]
 
@@ -173,9 +184,9 @@ class Tile:
     ) -> None:
         """Computes the gradients of the operands.
 
-        ``grad_o`` is the gradient of the outputs before the division; ``along`` (H, N, M) is that of the norm, divided
-        by the norm. The gradients of q and of the strengths are written, all others are added to. ``is_filled`` is true
-        if the sheets are still as :meth:`forward` left them.
+        ``grad_o`` is the gradient of the outputs before the division by the norm. ``along`` (H, N, M) is the gradient
+        of the norm, divided by the norm. The gradients of q and of the strengths are written to ``grads``, all others
+        are added to it. ``is_filled`` is true if the sheets are still as :meth:`forward` left them.
         """
         if not is_filled:
             self._fill(x, has_norm=False)
@@ -205,7 +216,7 @@ class Tile:
             add_product(grads.k, columns.mT, x.q)
 
     def _fill(self, x: Operands, has_norm: bool = True) -> tuple[Sheet, Tensor | None]:
-        """Writes all sheets. Returns the sheet of weights, by which v is read, and for R and G the norm (H, N, M)."""
+        """Writes all sheets. Returns the sheet of weights, which multiply v, and for R and G the norm (H, N, M)."""
         z, h, a, norm = self.scores.fill(x.q, x.k), self.scores, self.a, None
         if x.mix1:
             h, self.inner1 = self.hidden, self.hidden.mix(z, x.s1, x.mix1)

@@ -87,7 +87,10 @@ def attention(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None, b1: Tensor | None,
     p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """Returns o and the tensors for the backward pass, as ``forward`` in the module of the layout."""
+    """Returns [o, *saved], as ``forward`` in the module of the layout does.
+
+    The modules are :mod:`madbench.mixers.srg.kernels.lag` and :mod:`madbench.mixers.srg.kernels.position`.
+    """
     with torch.cuda.device_of(q):  # Triton launches on the current device
         o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
     return [o, *saved]
@@ -105,7 +108,10 @@ def attention_backward(
     b1: Tensor | None, p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
     o: Tensor, saved: List[Tensor],  # noqa: UP006
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """Gradients of q, k, v and of the tensors of the mixings that are present."""
+    """Returns the gradients of q, k and v, and then of s, A, B and p of each mixing that is present.
+
+    ``do`` is the gradient of o. ``o`` and ``saved`` are the results of :func:`attention`.
+    """
     mix1, mix2 = _mixings(s1, a1, b1, p1, s2, a2, b2, p2)
     with torch.cuda.device_of(q):
         *gradients, of_mix1, of_mix2 = _layout(by_lag).backward(base, do, q, k, v, mix1, mix2, o, tuple(saved))
@@ -136,7 +142,7 @@ def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None,
 
 
 def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
-    """The first output of :func:`attention`, computed from the same inputs with operators of torch."""
+    """The output o of :func:`attention`, computed from the same inputs with torch operators."""
     tables = (part and plain.Mixing(*part[:3], 1 + part[3][:, None]) for part in _mixings(*mixings))
     return plain.attend(base, by_lag, q, k, v, *tables)
 

@@ -48,14 +48,19 @@ CUTS = {
     "keys_kernel": ((32, 2, 1), (16, 1, 1)),
     "lags_kernel": ((32, 2, 1), (32, 2, 1)),
 }
-"""Rows per tile, warps and stages, for narrow and for wide V. At most 32 rows, so that skewing a row is one shuffle.
-The configurations for wide V were the fastest of 35 on an H100 (``studies/cuts.py``)."""
+"""Rows per tile, warps and pipeline stages of each kernel, for V of up to ``WIDE`` columns and for wider V.
+
+At most 32 rows, so that skewing a row is one shuffle. The configurations for wide V were the fastest of 35 on an H100
+(``studies/cuts.py``).
+"""
 LONG = 512  # number of rows from which kernels of the backward pass run concurrently
 LARGE = 128  # columns of K and V beyond which a float32 tile has 16 rows, so that it fits into registers
 
 
 class Launch:
-    """Launch parameters for tensors of these shapes: padded widths, blocks of V, rows, warps and the grid."""
+    """Launches kernels of the lag layout on tensors of given shapes: padded widths, blocks of V, rows, warps and the
+    grid.
+    """
 
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
         batch, _, self.length, k_width = q.shape
@@ -70,7 +75,7 @@ class Launch:
         self.sizes |= {"VW": v_width, "VB": block, "BLOCKS": triton.cdiv(v_width, block)}
 
     def options(self, kernel) -> dict[str, str | int | bool]:
-        """The compile-time values of a kernel."""
+        """The compile-time values with which a kernel is launched."""
         rows, warps, stages = CUTS[kernel.fn.__name__][self.sizes["VW"] > WIDE]
         if rows > self.most_rows:
             rows, warps = self.most_rows, max(1, warps * self.most_rows // rows)
@@ -94,8 +99,10 @@ def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]
     """Yields ``aside()``, a context for kernels that depend on earlier launches but may overlap with later ones.
 
     The programs of a kernel have from 1 to T / P steps, and another kernel can use the processors that short programs
-    leave free. With few steps the switch of streams costs more than it saves, and one stream is used. The current
-    stream waits at the end.
+    leave free. The current stream waits for these kernels at the end.
+
+    One stream is used on a CPU and for inputs shorter than ``LONG``, because with few steps the switch of streams costs
+    more than it saves.
     """
     if x.device.type != "cuda" or x.shape[2] < LONG:
         yield contextlib.nullcontext
@@ -115,12 +122,13 @@ def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Returns o (B, H, T, V), divided by its norm, and ``saved`` for :func:`backward`.
+    """Returns the readout o (B, H, T, V), divided by its norm, and ``saved``, the tensors for :func:`backward`.
 
-    Takes q and k (B, H_q, T, K) and v (B, H, T, V).
-    H_q is 2 H for G, first the heads of the gates, then those of the scales. For S, q must be scaled by K^-1/2 already.
-    ``saved`` has, in float32, the norms (B, H, T), or for S the binary logarithms of the sums; then c (B, H_q, T, R) if
-    there is R(1), and u over the norm (B, H, T, R) if there is R(2).
+    Takes q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
+    scales. For S, q must be scaled by K^-1/2 already.
+
+    ``saved`` has, in float32, the norms (B, H, T), or for S the binary logarithms of the sums of exponentials. Then
+    follow c (B, H_q, T, R) if there is R(1), and u over the norm (B, H, T, R) if there is R(2).
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
@@ -137,7 +145,11 @@ def backward(
     base: str, do: Tensor, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None, o: Tensor,
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Mixing | None, Mixing | None]:  # fmt: skip
-    """Gradients of q, k, v and of the four tensors of each mixing, from that of o, in the order of :func:`forward`."""
+    """Returns the gradients of q, k, v, mix1 and mix2. ``do`` is the gradient of o.
+
+    ``o`` and ``saved`` are the results of :func:`forward` for the same inputs. Gradients of a mixing have the order of
+    its four tensors.
+    """
     launch = Launch(base, q, v, mix1, mix2)
     norm, c, u = saved[0], saved[1] if mix1 else None, saved[-1] if mix2 else None
     s1, a1, b1, p1 = mix1 or (None,) * 4

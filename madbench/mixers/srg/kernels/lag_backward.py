@@ -1,10 +1,13 @@
-"""The backward kernels of the lag layout. :mod:`madbench.mixers.srg.kernels.lag` has the equations.
+"""The backward kernels of the lag layout. :mod:`madbench.mixers.srg.kernels.lag` has the equations and symbols.
 
-g is the gradient with respect to a / n, the activations divided by their norm. Each kernel computes sums of one kind,
-so that no two programs add to the same sum: sums over lags (:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over
-the rows that see a key (:func:`values_kernel`, :func:`keys_kernel`, separate so that the sums of each fit into
-registers), and over the rows that have a lag (:func:`lags_kernel`). All sequences of a batch share the tables. Their
-gradients are computed per sequence and summed afterward.
+In addition, g is the gradient with respect to a / n, the activations divided by their norm. A branch is one set of
+query heads: G has two (gate and scale), S and R have one.
+
+Each kernel computes sums of one kind, so that no two programs add to the same sum: sums over lags
+(:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over the rows that see a key (:func:`values_kernel`,
+:func:`keys_kernel`, separate so that the sums of each fit into registers), and over the rows that have a lag
+(:func:`lags_kernel`). All sequences of a batch share the tables. Their gradients are computed per sequence and summed
+afterward.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ def mixed_gradients_kernel(
     V, U, S2, A2, OUT, DO, DELTA, DU, DS2, T, H,
     MIX2: tl.constexpr, VW: tl.constexpr, VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """delta_t = o_t . do_t, and the gradients of u and s2. A program has P rows of one head."""
+    """Writes delta_t = o_t . do_t to DELTA, and the gradients of u and s2 to DU and DS2 if MIX2 is true.
+
+    One program computes P rows of one head.
+    """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     m, r = tl.arange(0, P), tl.arange(0, RP)
@@ -71,7 +77,10 @@ def mixed_gradients_kernel(
 def activation_gradient(
     dw, du, B2, P2, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """g of a tile by lag, from the gradients of w and u."""
+    """Returns g, the gradient of a / n, of a tile whose columns are lags.
+
+    ``dw`` and ``du`` are the gradients of w and u. If MIX is false, g is ``dw``.
+    """
     if MIX:
         b2 = read(B2, lag[None, :], tl.arange(0, RP)[:, None], T, R)
         dw = dot(du.to(kind), b2.to(kind), dw * read_gain(P2, lag[None, :], T, MIX))
@@ -80,7 +89,7 @@ def activation_gradient(
 
 @triton.jit
 def add_mixed_keys(dq, dc, A1, K, start, T, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """dq_t + sum over lags of (dc_t . A1_l) k_(t-l), for the P rows from ``start``."""
+    """Returns dq_t + sum over lags l of (dc_t . A1_l) k_(t-l), (P, KP), for the P rows t from ``start``."""
     P: tl.constexpr = dq.shape[0]
     m, d, r = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
     kind: tl.constexpr = K.dtype.element_ty
@@ -100,7 +109,7 @@ def rows_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q, c and s1. A program has P rows of one head."""
+    """Writes the gradients of q, c and s1 to DQ, DC and DS1. One program computes P rows of one head."""
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -153,9 +162,10 @@ def rows_kernel(
 def add_cyclic(
     x, y, N, gap, T, MIX: tl.constexpr, EXACT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """x + y N^T, for a tile x of P rows and the P keys ``gap`` positions before them, with columns ordered by lag.
+    """Returns x + y N^T for a tile x (P, P), whose columns are ordered by lag. If MIX is false, returns x.
 
-    Columns n <= m of row m are the lags ``gap`` + n, and the other columns are the lags ``gap`` + n - P.
+    The tile has P rows and the P keys ``gap`` positions before them. Columns n <= m of row m are the lags ``gap`` + n,
+    and the other columns are the lags ``gap`` + n - P. If EXACT is true, the product has float32 precision.
     """
     if MIX:
         P: tl.constexpr = x.shape[0]
@@ -177,10 +187,10 @@ def cyclic_tile(
     Q, K, C, S1, B1, P1, NORM, bh, gate, head, H, start_i, start, T, BASE: tl.constexpr, MIX: tl.constexpr,
     KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """The P rows from ``start`` and the P keys from ``start_i``, ordered by lag.
+    """Computes the tile of the P rows from ``start`` and the P keys from ``start_i``, with columns ordered by lag.
 
-    Returns q, h and 1 + p1 by branch, the lags, a mask of the lags that have a key, the norm, and both results of
-    ``activation``.
+    Returns q, h and 1 + p1, each with one entry per branch, then the lags, a mask of the lags that have a key, the
+    norm, and the two results of ``activation``.
     """
     m, gap = tl.arange(0, P), start - start_i
     t = start + m
@@ -205,7 +215,7 @@ def values_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of v. A program has P keys of one head, and BLOCKS blocks of VB columns."""
+    """Writes the gradient of v to DV. One program computes P keys of one head, in BLOCKS blocks of VB columns."""
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -238,7 +248,7 @@ def keys_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of k. A program has P keys of one head."""
+    """Writes the gradient of k to DK. One program computes P keys of one head."""
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -275,7 +285,10 @@ def lags_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the tables, per sequence. A program has P lags of one head."""
+    """Writes the gradients of A, B and p of R(1) and R(2), per sequence.
+
+    One program computes P lags of one head.
+    """
     gap, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -319,7 +332,10 @@ def lags_kernel(
 
 @triton.jit
 def add_to_tables(sums, x, of_a, y, of_b, kind: tl.constexpr):
-    """Adds x^T of_a, y^T of_b and the sums of x y over rows to the gradients of A, B and p."""
+    """Adds the terms of one tile to ``sums``, the gradients (dA, dB, dp) of the tables of one mixing.
+
+    The terms are x^T of_a, y^T of_b, and the sums of x y over rows.
+    """
     da, db, dp = sums
     da = dot(tl.trans(x.to(kind)), of_a.to(kind), da)
     db = dot(tl.trans(y.to(kind)), of_b.to(kind), db)

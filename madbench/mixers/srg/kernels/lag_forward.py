@@ -1,4 +1,4 @@
-"""The forward kernels of the lag layout. :mod:`madbench.mixers.srg.kernels.lag` has the equations."""
+"""The forward kernels of the lag layout. :mod:`madbench.mixers.srg.kernels.lag` has the equations and symbols."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from madbench.mixers.srg.kernels.tile import (
 
 @triton.jit
 def mixed_scores(q, K, A1, start, T, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """c of the P rows from ``start``: the sum of z A1 over lags."""
+    """Returns c (P, RP), c_t = sum over lags l of z_tl A1_l, for the P rows t from ``start``."""
     P: tl.constexpr = q.shape[0]
     r, c = tl.arange(0, RP), tl.zeros((P, RP), tl.float32)
     newer = scores(q, K, start, T, KW, KP)
@@ -48,7 +48,10 @@ def sums_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr,
     RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """c, u and the norm. A program has P rows of one head."""
+    """Writes c and u to C and U for the mixings that are present, and the norm to NORM.
+
+    One program computes P rows of one head. For base S, NORM gets the log2 of the softmax's sum.
+    """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -99,7 +102,10 @@ def readout_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """o. A program has P rows of one head, and BLOCKS blocks of VB columns."""
+    """Writes the readout o to OUT, from the results of :func:`sums_kernel`.
+
+    One program computes P rows of one head, in BLOCKS blocks of VB columns.
+    """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh

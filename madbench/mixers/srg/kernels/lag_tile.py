@@ -1,4 +1,8 @@
-"""Conversion between tiles of rows and keys and tiles of rows and lags."""
+"""Conversion between tiles of rows and keys and tiles of rows and lags, for the kernels of the lag layout.
+
+:mod:`madbench.mixers.srg.kernels.lag` has the symbols. A branch is one set of query heads: G has two (gate and scale),
+S and R have one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from madbench.mixers.srg.kernels.tile import dot, dot_both, read, read_gain
 
 @triton.jit
 def skew(x):
-    """Moves column n of row m to ``(m - n) mod P``: from keys to lags, or back."""
+    """Moves column n of row m of a tile (P, P) to ``(m - n) mod P``: from keys to lags, or back."""
     P: tl.constexpr = x.shape[0]
     m = tl.arange(0, P)
     return tl.gather(x, (m[:, None] - m[None, :]) & (P - 1), 1)
@@ -26,7 +30,10 @@ def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
 
 @triton.jit
 def by_lag(newer, older):
-    """A block of lags, from the tile of its newer keys and the tile of its older keys."""
+    """Returns the tile (P rows, P lags) that is made from two tiles (P rows, P keys).
+
+    At these lags, the rows read keys of both tiles: those of ``newer`` and the P keys before them, ``older``.
+    """
     P: tl.constexpr = newer.shape[0]
     m = tl.arange(0, P)
     return skew(tl.where(m[None, :] <= m[:, None], newer, older))
@@ -34,7 +41,7 @@ def by_lag(newer, older):
 
 @triton.jit
 def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr):
-    """h of a tile by lag: z, or (1 + p) z + gamma B1^T with R(1)."""
+    """Returns the hidden scores h of a tile z whose columns are lags: (1 + p) z + gamma B1^T, or z if MIX is false."""
     if MIX:
         r = tl.arange(0, RP)
         z *= read_gain(P1, lag[None, :], T, MIX)
@@ -44,7 +51,7 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """gamma = c * s1 of the rows t. Zero without R(1)."""
+    """Reads gamma = c * s1 (P, RP) of the rows t. Zero if MIX is false. With U and S2 for C and S1, reads u * s2."""
     gamma = 0.0
     if MIX:
         r = tl.arange(0, RP)
@@ -58,7 +65,7 @@ def read_rows(
     Q, C, S1, gate, H, t, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """q and gamma of the rows t, by branch."""
+    """Reads q (P, KP) and gamma (P, RP) of the rows t. Returns a tuple of each, with one entry per branch."""
     d, q, gamma = tl.arange(0, KP), (), ()
     for branch in tl.static_range(BRANCHES):
         rows = (gate + branch * H) * T
@@ -69,7 +76,10 @@ def read_rows(
 
 @triton.jit
 def newest_scores(q, K, gate, H, start, T, KW: tl.constexpr, KP: tl.constexpr):
-    """Scores of the P rows from ``start`` with the P keys from ``start``, by branch: the first tile of newer keys."""
+    """The scores of the P rows from ``start`` with the P keys from ``start``, a tile (P, P) per branch.
+
+    It is the tile ``newer`` for the first P lags.
+    """
     branches = ()
     for branch in tl.static_range(len(q)):
         branches = branches + (scores(q[branch], K + (gate + branch * H) * T * KW, start, T, KW, KP),)
@@ -100,7 +110,10 @@ def hidden_of_lags(
 
 @triton.jit
 def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constexpr):
-    """x_t y_i^T of the rows t and the P keys from ``start``, like :func:`scores`, in blocks of WB columns."""
+    """The products x_t . y_i (P, P) of the rows t of X and the P rows i of Y from ``start``.
+
+    The sum over columns is computed in blocks of WB columns. Zero for rows of Y that do not exist.
+    """
     i, total = start + tl.arange(0, P), tl.zeros((P, P), tl.float32)
     for first in range(0, W, WB):
         w = first + tl.arange(0, WB)
@@ -111,7 +124,10 @@ def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constex
 
 @triton.jit
 def by_key(weights, before):
-    """A tile of keys, from the skewed tiles of its lags and of the P preceding lags, ``before``."""
+    """Returns the tile (P rows, P keys) that is made from two skewed tiles (P rows, P lags).
+
+    ``weights`` are those of the present lags, and ``before`` those of the P lags before them.
+    """
     P: tl.constexpr = weights.shape[0]
     m = tl.arange(0, P)
     return tl.where(m[None, :] <= m[:, None], weights, before)

@@ -33,7 +33,7 @@ MOST_COLUMNS = 256  # columns of v that one program sums
 
 
 class Launch:
-    """Launch parameters for tensors of these shapes: tiles, padded widths and grids."""
+    """Launches kernels of the position layout on tensors of given shapes: tiles, padded widths and grids."""
 
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
         self.base, self.has = base, (mix1 is not None, mix2 is not None)
@@ -51,7 +51,10 @@ class Launch:
         self.columns = tiles_of(triton.cdiv(self.v_width, self.parts))
 
     def __call__(self, kernel, *tensors: Tensor | None, columns: bool) -> None:
-        """Runs one of the four kernels of flash attention, for parts of the columns of v or for all of them at once."""
+        """Launches one of the four kernels of flash attention: forward, queries, keys or values.
+
+        If ``columns`` is true, a program computes only a part of the columns of v, else all of them.
+        """
         grid = (self.tiles, self.batch * self.heads, self.parts if columns else 1)
         tensors = [tensors[0] if tensor is None else tensor for tensor in tensors]
         first, rest = self.columns if columns else tiles_of(self.v_width)
@@ -62,7 +65,11 @@ class Launch:
         )  # fmt: skip
 
     def split(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
-        """The 16-bit pieces of x * factor, for the left side of a product, or of x alone, for the right side."""
+        """Splits float32 factors of a product into 16-bit pieces (:func:`pieces_kernel`), (..., R) -> (..., pieces).
+
+        With ``factor``, returns the pieces of x * factor as a left factor. Without it, returns those of x as a right
+        factor.
+        """
         out = x.new_empty(*x.shape[:-1], self.pieces, dtype=self.kind)
         rows = out.numel() // self.pieces
         pieces_kernel[(triton.cdiv(rows, 64),)](
@@ -72,7 +79,10 @@ class Launch:
         return out
 
     def sums(self, n: Tensor, y: Tensor, reverse: bool = False) -> Tensor:
-        """The sum of n_i y_i^T over the rows before each tile, or after it if ``reverse``: (B, heads, tiles, R, W)."""
+        """The sum of n_i y_i^T over the rows i before each tile, or after it if ``reverse``: (B, heads, tiles, R, W).
+
+        Takes n (heads, T, R) or (B, heads, T, R), and y (B, heads, T, W).
+        """
         heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         state = y.new_empty(self.batch, heads, self.tiles, self.rank, width, dtype=torch.float32)
         grid = (self.tiles, self.batch * heads, triton.cdiv(width, block))
@@ -85,7 +95,10 @@ class Launch:
         return state
 
     def read_sums(self, x: Tensor, y: Tensor, n: Tensor, state: Tensor, reverse: bool = False) -> Tensor:
-        """The sum of (x_t . y_i) n_i over i <= t, or over i >= t if ``reverse``: (B, heads, T, R)."""
+        """The sum of (x_t . y_i) n_i over i <= t, or over i >= t if ``reverse``: (B, heads, T, R).
+
+        ``state`` is the result of :meth:`sums` for n and y.
+        """
         heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         out = x.new_empty(self.batch, heads, self.length, self.rank, dtype=torch.float32)
         sizes = {"W": width, "WB": block, "R": self.rank, "RP": tile_width(self.rank), "P": self.rows}
@@ -97,7 +110,7 @@ class Launch:
         return out
 
     def delta(self, o: Tensor, do: Tensor) -> Tensor:
-        """o_t . do_t: (B, H, T)."""
+        """The products o_t . do_t of each row, (B, H, T), in float32."""
         delta = o.new_empty(o.shape[:3], dtype=torch.float32)
         block = min(128, tile_width(self.v_width))
         delta_kernel[(self.tiles, self.batch * self.heads)](
@@ -107,9 +120,10 @@ class Launch:
 
 
 def shape_of_tile(length: int, row_bytes: int, device: torch.device) -> tuple[int, int]:
-    """The first entry of ``TILES`` that suits the length and fits in the device's shared memory.
+    """Returns (rows, block): the first entry of ``TILES`` that suits the length and fits in shared memory.
 
-    There must also be room for the keys of the next step. ``row_bytes`` are the bytes of one row of all operands.
+    There must also be room for the keys of the next step. ``row_bytes`` is the size of one row over all operands, in
+    bytes.
     """
     limit = HOPPER_SHARED_BYTES
     if device.type == "cuda":
@@ -122,7 +136,7 @@ def shape_of_tile(length: int, row_bytes: int, device: torch.device) -> tuple[in
 
 
 def tiles_of(width: int) -> tuple[int, int]:
-    """The widths of one or two tiles that hold ``width`` columns. For example, 384 gives 256 and 128."""
+    """The widths of the one or two tiles that hold ``width`` columns; 0 for no second tile. 384 gives 256 and 128."""
     whole = tile_width(width)
     if width > whole // 4 * 3 or whole < 64:
         return whole, 0
@@ -132,12 +146,13 @@ def tiles_of(width: int) -> tuple[int, int]:
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Returns o (B, H, T, V), divided by its norm, and ``saved`` for :func:`backward`.
+    """Returns the readout o (B, H, T, V), divided by its norm, and ``saved``, the tensors for :func:`backward`.
 
-    Takes q and k (B, H_q, T, K) and v (B, H, T, V).
-    H_q is 2 H for G, first the heads of the gates, then those of the scales. For S, q must be scaled by K^-1/2 already.
-    ``saved`` has the norms (B, H, T), or for S the binary logarithms of the sums; then c (B, H_q, T, R) if there is
-    R(1), and u over the norm (B, H, T, R) if there is R(2).
+    Takes q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
+    scales. For S, q must be scaled by K^-1/2 already.
+
+    ``saved`` has, in float32, the norms (B, H, T), or for S the binary logarithms of the sums of exponentials. Then
+    follow c (B, H_q, T, R) if there is R(1), and u over the norm (B, H, T, R) if there is R(2).
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
@@ -160,7 +175,11 @@ def backward(
     base: str, do: Tensor, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None, o: Tensor,
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Mixing | None, Mixing | None]:  # fmt: skip
-    """Gradients of q, k, v and of the four tensors of each mixing, from that of o, in the order of :func:`forward`."""
+    """Returns the gradients of q, k, v, mix1 and mix2. ``do`` is the gradient of o.
+
+    ``o`` and ``saved`` are the results of :func:`forward` for the same inputs. Gradients of a mixing have the order of
+    its four tensors.
+    """
     launch = Launch(base, q, v, mix1, mix2)
     norm, c, u = saved[0], saved[1] if mix1 else None, saved[-1]
     dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), launch.delta(o, do)

@@ -1,6 +1,6 @@
 """The backward kernels of the position layout, one each for queries, keys and values.
 
-The equations are in :mod:`madbench.mixers.srg.kernels.position`. gamma is c * s1.
+:mod:`madbench.mixers.srg.kernels.position` has the equations and symbols. In addition, gamma is c * s1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from madbench.mixers.srg.kernels.tile import activation, dot, hidden_gradients, 
 
 @triton.jit
 def delta_kernel(OUT, DO, DELTA, T, VW: tl.constexpr, WB: tl.constexpr, P: tl.constexpr):
-    """DELTA_t = o_t . do_t."""
+    """Writes o_t . do_t to DELTA. One program computes P rows of one head."""
     bh = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0) * P + tl.arange(0, P)
     total = tl.zeros((P,), tl.float32)
@@ -33,7 +33,10 @@ def queries_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q and gamma. A program has P rows of one head and loops over the keys, S at a time."""
+    """Writes the gradients of q and gamma to DQ and DGAMMA.
+
+    One program computes P rows of one head, and loops over the keys, S at a time.
+    """
     tiles = tl.num_programs(0)
     tile, bh = tiles - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H
@@ -92,7 +95,7 @@ def finish_slots(
     dx, dn, X, A, P_, M, Y, STATE, DX, DB, DP, start, w, T, MIX: tl.constexpr, IS_FIRST, W: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Stores the gradients of x, p and b, where x (T, W) are keys or values with the gain 1 + p and the columns b.
+    """Writes the gradients of x, p and b, where x (T, W) are keys or values with the gain 1 + p and the columns b.
 
     ``dx`` (P, .) is the gradient of (1 + p) x, and ``dn`` (P, RP) the gradient of b, for the P rows from ``start``.
     """
@@ -115,7 +118,10 @@ def keys_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of k, B1 and p1. A program has P keys of one head and loops over the rows, S at a time."""
+    """Writes the gradients of k, B1 and p1 to DK, DB and DP.
+
+    One program computes P keys of one head, and loops over the rows, S at a time.
+    """
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -175,9 +181,10 @@ def values_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of v, B2 and p2. A program has P keys of a head and VA + VR columns; it loops over S rows at a time.
+    """Writes the gradients of v, B2 and p2 to DV, DB and DP.
 
-    The gradient of p2 is a sum over columns. DP gets one partial sum over VA columns, and one over VR columns.
+    One program computes P keys of one head and VA + VR columns of v, and loops over the rows, S at a time. The gradient
+    of p2 is a sum over columns. DP gets one partial sum over VA columns, and one over VR columns.
     """
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H

@@ -1,4 +1,7 @@
-"""The forward kernel of the position layout. :mod:`madbench.mixers.srg.kernels.position` has the equations."""
+"""The forward kernel of the position layout. :mod:`madbench.mixers.srg.kernels.position` has the equations.
+
+A branch is one set of query heads: G has two (gate and scale), S and R have one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from madbench.mixers.srg.kernels.tile import FLOOR, LOG2_E, dot, read, read_gain
 def read_rows(
     Q, GAMMA, gate, H, t, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """q and the pieces of gamma = c * s1 of the rows t, by branch. t, d and piece are index vectors that broadcast."""
+    """Reads q and the 16-bit pieces of gamma = c * s1 of the rows t. Returns a tuple of each, one entry per branch.
+
+    t, d and piece are index vectors that broadcast, for rows, channels and pieces.
+    """
     q, m = (), ()
     for branch in tl.static_range(BRANCHES):
         rows = (gate + branch * H) * T
@@ -27,7 +33,10 @@ def read_keys(
     K, B1, P1, gate, head, H, i, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """k, the pieces of B1, and 1 + p1 of the keys i, by branch. See :func:`read_rows`."""
+    """Reads k, the 16-bit pieces of B1, and 1 + p1 of the keys i. Returns a tuple of each, one entry per branch.
+
+    i, d and piece are index vectors that broadcast, for keys, channels and pieces.
+    """
     k, n, gain = (), (), ()
     for branch in tl.static_range(BRANCHES):
         table = (head + branch * H) * T
@@ -39,7 +48,10 @@ def read_keys(
 
 @triton.jit
 def hidden(x, y, gain, m, n, MIX: tl.constexpr):
-    """h of a tile, by branch: x y, or gain * x y + m n with R(1), where m and n come from ``pieces_kernel``."""
+    """Returns the hidden scores h of a tile, one entry per branch: gain * x y + m n, or x y if MIX is false.
+
+    x and y are queries and keys, and m and n the pieces of gamma and B1 from ``pieces_kernel``, in either order.
+    """
     h = ()
     for branch in tl.static_range(len(x)):
         z = dot(x[branch], y[branch], tl.zeros((x[branch].shape[0], y[branch].shape[1]), tl.float32))
@@ -66,7 +78,10 @@ def forward_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """o, u and the norm. A program has P rows of one head and VA + VR columns. It loops over the keys, S at a time."""
+    """Writes the readout o to OUT, u to U, and the norm to NORM (for S the log2 of the sum of exponentials).
+
+    One program computes P rows of one head and VA + VR columns of v, and loops over the keys, S at a time.
+    """
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh

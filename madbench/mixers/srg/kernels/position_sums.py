@@ -1,4 +1,7 @@
-"""Running sums over rows, tile by tile, as in linear attention; and the split of float32 factors into 16-bit pieces."""
+"""Running sums over rows, tile by tile, as in linear attention; and the split of float32 factors into 16-bit pieces.
+
+Rows belong to tiles of P rows. STATE has one sum (R, W) per head and tile.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from madbench.mixers.srg.kernels.tile import dot, dot_both, dot_rest, read, writ
 
 @triton.jit
 def read_piece(pointer, row, column, rows, WIDTH: tl.constexpr, MIX: tl.constexpr):
-    """Like ``read_rank``, for a matrix that is WIDTH wide including padding."""
+    """Reads a tile of a (rows, WIDTH) matrix, zero beyond its rows. Zero if MIX is false.
+
+    Unlike ``read_rank``, it masks no columns, because WIDTH includes padding.
+    """
     if MIX:
         tile = tl.load(pointer + row * WIDTH + column, mask=row < rows, other=0.0)
     else:
@@ -46,7 +52,7 @@ def sums_kernel(
     N, Y, STATE, T, HEADS, SHARED: tl.constexpr, W: tl.constexpr, WB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr,
 ):  # fmt: skip
-    """STATE[tile] = the sum of n_i y_i^T over the rows of a tile, (R, W)."""
+    """Writes to STATE, for each tile, the sum of n_i y_i^T (R, W) over the rows i of the tile."""
     tile, head = tl.program_id(0), tl.program_id(1)
     t = tile * P + tl.arange(0, P)
     r, w = tl.arange(0, RP), tl.program_id(2) * WB + tl.arange(0, WB)
@@ -59,7 +65,7 @@ def sums_kernel(
 
 @triton.jit
 def scan_kernel(STATE, TILES, SIZE, REVERSE: tl.constexpr, BLOCK: tl.constexpr):
-    """Replaces each tile's sum by the sum of the tiles before it, or after it with REVERSE."""
+    """Replaces each tile's sum in STATE by the sum over the tiles before it, or after it if REVERSE is true."""
     element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for i in range(TILES):
@@ -75,7 +81,10 @@ def read_sums_kernel(
     X, Y, N, STATE, OUT, T, HEADS, SHARED: tl.constexpr, REVERSE: tl.constexpr, W: tl.constexpr, WB: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """OUT_t = the sum of (x_t . y_i) n_i over i <= t, or over i >= t with REVERSE, (T, R)."""
+    """Writes to OUT (T, R), for each row t, the sum of (x_t . y_i) n_i over i <= t, or over i >= t if REVERSE is true.
+
+    STATE must have the sums over the other tiles, from ``scan_kernel``.
+    """
     tile, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     m, r = tl.arange(0, P), tl.arange(0, RP)
     t = tile * P + m
@@ -101,7 +110,10 @@ def add_sums(
     total, m, N, Y, STATE, start, w, T, REVERSE: tl.constexpr, W: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """total_t + the sum of (m_t . n_i) y_i over i <= t, or i >= t with REVERSE; P rows from ``start``, m (P, RP)."""
+    """Returns total_t + sum of (m_t . n_i) y_i over i <= t, or over i >= t if REVERSE is true.
+
+    The rows t are the P rows from ``start``, and m is (P, RP). STATE points to the sum over the other tiles.
+    """
     r = tl.arange(0, RP)
     t = start + tl.arange(0, P)
     kind: tl.constexpr = Y.dtype.element_ty

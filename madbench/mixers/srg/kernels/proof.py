@@ -22,7 +22,7 @@ LEAST = 1e-2  # errors of small tensors are relative to this share of the larges
 
 
 class Program(NamedTuple):
-    """The properties for which the kernels are compiled."""
+    """The properties for which Triton compiles the kernels. Mixers with equal programs run the same machine code."""
 
     base: str
     by_lag: bool
@@ -77,7 +77,7 @@ def largest_error(program: Program, device: torch.device) -> float:
 
 
 def _draw(program: Program, device: torch.device) -> list[Tensor | None]:
-    """Random q, k, v, and s, A, B and p of each mixing or None. Does not use torch's global seed."""
+    """Random inputs of :func:`fused.attention`: q, k, v, and s, A, B, p of each mixing. Leaves torch's seed alone."""
     k_width, v_width, rank = program.widths
     heads, length, generator = program.heads, program.length, torch.Generator().manual_seed(0)
     query_heads = 2 * heads if program.base == "G" else heads

@@ -1,4 +1,7 @@
-"""Functions shared by the kernels of both layouts: tiles, products of known precision, activations and gradients."""
+"""Functions shared by the kernels of both layouts: tiles, products of known precision, activations and gradients.
+
+A branch is one set of query heads: G has two (gate and scale), S and R have one.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,20 @@ FLOOR = tl.constexpr(EPS)
 HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the interpreter has no libdevice
 
 Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
-"""s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T), in float32."""
+"""Type of the tensors of R(1) or R(2), in float32: s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T).
+"""
 
 
 def tile_width(width: int) -> int:
-    """The width of a tile that holds ``width`` columns: a power of two that tensor cores support."""
+    """The width of a tile that holds ``width`` columns: the next power of two, and at least 16 for tensor cores."""
     return max(16, triton.next_power_of_2(width))
 
 
 def column_block(width: int) -> int:
-    """The number of columns of V in a tile of the lag layout: all up to 64, else 128 or 64, whichever pads less."""
+    """The number of columns of V in a tile of the lag layout.
+
+    Up to 64 columns are one tile. More are divided into tiles of 128 or 64 columns, whichever need less padding.
+    """
     if width <= 64:
         return tile_width(width)
     return min((128, 64), key=lambda block: triton.cdiv(width, block) * block)
@@ -35,13 +42,13 @@ def column_block(width: int) -> int:
 
 @triton.jit
 def dot(x, y, total):
-    """x y + total. Float32 is multiplied as three products of TF32."""
+    """Returns x y + total. Float32 factors are multiplied as three products of TF32."""
     return tl.dot(x, y, total, input_precision="tf32x3")
 
 
 @triton.jit
 def dot_rest(x, y, total):
-    """x y + total, with x in full float32 precision and y in the precision of its dtype."""
+    """Returns x y + total, with x in full float32 precision and y in the precision of its dtype."""
     high = x.to(y.dtype)
     total = dot(high, y, total)
     if y.dtype != tl.float32:
@@ -51,7 +58,7 @@ def dot_rest(x, y, total):
 
 @triton.jit
 def dot_both(x, y, total, kind: tl.constexpr):
-    """x y + total, with x and y in full float32 precision, as products of pieces of the dtype ``kind``."""
+    """Returns x y + total, with x and y in full float32 precision, as products of pieces of the dtype ``kind``."""
     high = y.to(kind)
     total = dot_rest(x, high, total)
     if kind != tl.float32 and y.dtype != kind:
@@ -87,7 +94,7 @@ def write(pointer, row, column, rows, width, value):
 
 @triton.jit
 def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
-    """Like ``read``. Zero without mixing."""
+    """Like ``read``, but zero if MIX is false, because there is no matrix without a mixing."""
     if MIX:
         tile = read(pointer, row, column, rows, width)
     else:
@@ -97,7 +104,7 @@ def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
 
 @triton.jit
 def read_gain(P, i, rows, MIX: tl.constexpr):
-    """1 + p of the slots ``i``. One without mixing."""
+    """Reads 1 + p of the slots ``i``. One if MIX is false."""
     if MIX:
         gain = 1.0 + tl.load(P + i, mask=(i >= 0) & (i < rows), other=0.0).to(tl.float32)
     else:
@@ -107,10 +114,10 @@ def read_gain(P, i, rows, MIX: tl.constexpr):
 
 @triton.jit
 def activation(h, visible, norm, BASE: tl.constexpr):
-    """The activations of a tile of hidden scores ``h`` by branch, and the first branch as the activation uses it.
+    """Returns the activations ``a`` of a tile, and ``selecting``, the scores of the first branch that select slots.
 
-    For R and G, ``norm`` has the norm of each row, and the first branch is divided by it. For S, ``norm`` has the log2
-    of the softmax's sum, and the first branch is returned unchanged.
+    ``h`` has the hidden scores, one entry per branch. For R and G, ``norm`` has the norm of each row, ``selecting`` is
+    h / norm, and ``a`` is computed from it. For S, ``norm`` has the log2 of the softmax's sum, and ``selecting`` is h.
     """
     selecting = h[0]
     if BASE == "S":
@@ -125,7 +132,11 @@ def activation(h, visible, norm, BASE: tl.constexpr):
 
 @triton.jit
 def hidden_gradients(g, a, selecting, h, delta, norm, BASE: tl.constexpr):
-    """The gradients of h for each branch. ``g`` is the gradient of a / n, the rest is as in :func:`activation`."""
+    """Returns the gradients of the hidden scores h of a tile, one entry per branch.
+
+    ``g`` is the gradient of a / n, the activations divided by their norm, and ``delta`` is o_t . do_t per row. ``a``
+    and ``selecting`` are the results of :func:`activation`, and ``h`` and ``norm`` its arguments.
+    """
     if BASE == "S":
         dh = (a * (g - delta),)
     else:
