@@ -1,1 +1,1 @@
-"""Execution of jobs: on this machine, on Ray, on Slurm, under torchrun."""
+"""Executors, which train the jobs of a sweep: on this machine, on Ray, on Slurm, or under torchrun."""

@@ -1,10 +1,11 @@
-"""The common interface of executors: they take groups of jobs, store runs and report events, on any machines.
+"""The common interface of all executors, and the code of a worker.
 
-A group is a sequence of jobs that train together, in one call of ``train``. An :class:`Executor` trains the jobs
-selected by ``policy``, in order, each at most once, and stores each result immediately. Jobs that are already stored or
-in training elsewhere are left out of their group. ``on_event`` gets an :class:`Event` for each job.
+An :class:`Executor` takes groups of jobs. A group is a sequence of jobs that train together, in one call of ``train``.
+The executor trains the jobs selected by ``policy``, in order and each at most once. It stores each run immediately, and
+reports each step of a job to ``on_event`` as an :class:`Event`. Jobs that are already stored, or that another process
+trains, are removed from their group.
 
-A worker (:func:`work`) is a process that trains one group and knows neither store nor driver.
+A worker (:func:`work`) is a process that trains one group. It knows neither the store nor the driver.
 """
 
 from __future__ import annotations
@@ -34,20 +35,25 @@ from madbench.store.runs import Store, StoreBusyError
 
 EventKind = Literal["skipped", "started", "progress", "finished", "failed"]
 Skipped = Literal["stored", "failed", "busy"]
-"""Why a job is skipped: it has a result, it failed and is not retried, or another process is training it."""
+"""The reason why a job is skipped: it has a result (``stored``), it failed and is not retried (``failed``), or another
+process trains it (``busy``).
+"""
 
 
 class EventDetails(TypedDict, total=False):
-    """The fields of an event that depend on its kind."""
+    """The fields that only some kinds of events have."""
 
-    reason: Skipped  # of ``skipped``
-    slot: int  # of every kind but ``skipped``
-    progress: dict[str, Any]  # of ``progress``: what the training loop reported
-    record: Record  # of ``finished`` and ``failed``
+    reason: Skipped  # only of kind ``skipped``
+    slot: int  # of every kind except ``skipped``
+    progress: dict[str, Any]  # only of kind ``progress``: the dict that the training loop reported
+    record: Record  # only of kinds ``finished`` and ``failed``
 
 
 class Event(EventDetails):
-    """A step of a job in a sweep. A diverged run is ``finished``."""
+    """A report about one job of a sweep: it was skipped, started, made progress, or ended.
+
+    A run that diverged is reported as ``finished``, with the status in its record.
+    """
 
     event: EventKind
     job: Job
@@ -56,28 +62,29 @@ class Event(EventDetails):
 OnEvent = Callable[[Event], None]
 Groups = Sequence[Sequence[Job]]
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
-"""``train(jobs, works, report)``: a picklable function that returns one record per job. ``works`` are their folders.
+"""``train(jobs, works, report)`` trains a group and returns one record per job. ``works`` has the jobs' work folders.
 
-If it raises an error, the jobs of the group are trained one by one, except the jobs that it has already ended by a call
-of ``report.ended``. A ``failed`` record concerns only its own job.
+The function must be picklable. If it raises an error, the jobs of the group are trained one by one, except jobs whose
+records it has already passed to ``report.ended``. A record with status ``failed`` does not affect the other jobs.
 """
 Send = Callable[[str, dict[str, Any]], None]  # a progress report by the id of its job; may raise ``StopTraining``
 Files = Mapping[str, bytes]  # files of a run, by path
 HandIn = Callable[[str, Record, Files], None]
-"""A function that gets the id, record and files of a job that ended before its group (see :class:`WorkerResult`).
+"""A function that a worker calls when a job ends before the rest of its group. Its arguments are the job's id, the
+record, and the files of the run (as in :class:`WorkerResult`).
 """
 LONGEST_REASON = 200  # characters of the last line of a stored error
 
 
 def ignore_event(event: Event) -> None:
-    """An ``on_event`` that shows nothing."""
+    """Do nothing. The default of ``on_event``."""
 
 
 @dataclass(frozen=True)
 class Listener:
-    """An ``on_event`` that also receives sentences for the user.
+    """An ``on_event`` that also shows sentences to the user, through ``announce``.
 
-    The sentences tell the number of jobs at a time, their threads, and the reason of delays.
+    The sentences say how many jobs train at a time, in how many threads, and why a job is delayed.
     """
 
     on_event: OnEvent
@@ -89,15 +96,16 @@ class Listener:
 
 @dataclass(frozen=True)
 class Policy:
-    """The policy for stored results, failures and runs that take too long."""
+    """What happens to jobs that are already stored, to jobs that fail, and to jobs that take too long."""
 
     redo: bool = False  # train every job from its start; its earlier result stays until the new one replaces it
     retry: bool = True  # retry jobs that are stored as failed, from their checkpoints
     max_failures: int | None = None  # failures after which no further job starts
     time_limit: float | None = None
-    """Seconds after which a job is stopped and stored as failed, with its checkpoint.
+    """Seconds of training after which a job is stopped and stored as failed. Its checkpoint is kept.
 
-    Unfinished jobs of a group then resume alone, with the same limit.
+    The limit applies to a group as a whole. Its unfinished jobs then train one by one from their checkpoints, each with
+    the same limit.
     """
 
     def __post_init__(self) -> None:
@@ -106,19 +114,22 @@ class Policy:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
 
     def skips(self, status: Status | None) -> Literal["stored", "failed"] | None:
-        """The reason why a job with this status in the store is skipped; None if it is to be trained."""
+        """The reason why a job is skipped whose run has this ``status`` in the store (None if it has no run).
+
+        None if the job is to be trained.
+        """
         if self.redo or status is None or (status == "failed" and self.retry):
             return None
         return "failed" if status == "failed" else "stored"
 
     @property
     def overtime(self) -> str:
-        """The error text of jobs stopped at the time limit."""
+        """The error of a job that was stopped at the time limit."""
         return f"stopped after {self._limit}"
 
     @property
     def never_began(self) -> str:
-        """The error text of jobs whose worker was killed at the time limit before it trained anything."""
+        """The error of a job whose worker was ended at the time limit because it had not begun to train."""
         return f"the worker process had not begun to train after {self._limit}"
 
     @property
@@ -130,7 +141,7 @@ class Policy:
 
 @dataclass
 class Summary:
-    """The numbers of jobs by outcome."""
+    """The number of jobs of a sweep by outcome."""
 
     finished: int = 0
     diverged: int = 0
@@ -144,7 +155,7 @@ class Summary:
 
 
 class Executor(Protocol):
-    """A function that trains jobs on some machines (see above)."""
+    """A function that trains groups of jobs and stores their runs (see the module's docstring)."""
 
     def __call__(
         self, groups: Groups, store: Store, train: Train, on_event: OnEvent = ..., policy: Policy = ...
@@ -153,7 +164,7 @@ class Executor(Protocol):
 
 @dataclass(eq=False)
 class JobLock:
-    """A job claimed by this process. No other process may train it until the lock is closed."""
+    """The lock of a job in the store. No other process may train the job until the lock is closed."""
 
     job: Job
     work: Path  # its work folder
@@ -166,7 +177,7 @@ class JobLock:
 
 @dataclass
 class Execution:
-    """One call of an executor: its store, its policy, and the outcomes of its jobs."""
+    """One call of an executor: its store, its policy, and the number of jobs by outcome."""
 
     store: Store
     policy: Policy
@@ -174,7 +185,10 @@ class Execution:
     summary: Summary = field(default_factory=Summary)
 
     def missing(self, groups: Groups) -> deque[list[Job]]:
-        """The groups, from which skipped and repeated jobs are removed. The store is read once."""
+        """The groups without skipped and repeated jobs, and without groups that are then empty. The store is read once.
+
+        Skipped jobs are reported.
+        """
         unique = {job.id: job for group in groups for job in group}
         statuses = {job_id: record.status for job_id, record in self.store.records(unique).items()}
 
@@ -184,7 +198,10 @@ class Execution:
         return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
 
     def claim(self, job: Job) -> JobLock | None:
-        """Claim a job. None, with a report, if another process trains it or it needs no training."""
+        """Lock a job in the store and return the lock.
+
+        None if another process trains the job, or if the job needs no training. It is then reported as skipped.
+        """
         with ExitStack() as lock:
             try:
                 work = lock.enter_context(self.store.claim(job, self.policy.redo))
@@ -196,7 +213,7 @@ class Execution:
             return JobLock(job, work, lock.pop_all())
 
     def skip(self, job: Job, reason: Skipped | None) -> bool:
-        """Report and count the job as skipped if there is a reason. True if it is skipped."""
+        """If there is a ``reason``, report and count the job as skipped and return True. Otherwise return False."""
         if reason:
             count = "busy" if reason == "busy" else "skipped"
             setattr(self.summary, count, getattr(self.summary, count) + 1)
@@ -212,17 +229,17 @@ class Execution:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise ``ConfigError`` for a number below 1."""
+    """Raise ``ConfigError`` for a count below 1, such as ``slots=0``. None passes."""
     for name, value in counts.items():
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
 
 
 def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
-    """The environment of a training process. It must be set before torch is imported.
+    """The environment variables of a training process. They must be set before torch is imported.
 
-    With ``passive``, threads sleep while they wait for each other. By default they spin for a while, and on a busy core
-    this blocks the thread that they wait for.
+    With ``passive``, a thread sleeps while it waits for other threads. By default it spins for a while. On a busy core,
+    it then holds up the thread for which it waits.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     # By default glibc returns freed memory to the kernel in every step: a quarter of a small model's training time.
@@ -234,7 +251,7 @@ def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
 
 
 def failure_text(error: BaseException) -> str:
-    """The traceback of ``error``. Its last line is a short summary, which is added if necessary."""
+    """The traceback of ``error``. A last line with a short summary is added if the traceback does not end with it."""
     text = "".join(traceback.format_exception(error)).rstrip()
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     short = ": ".join([type(error).__name__, *said[:1]])
@@ -247,19 +264,21 @@ def failure_text(error: BaseException) -> str:
 
 
 def reason(record: Record) -> str:
-    """The last line of a record's error."""
+    """The last line of the error in a record."""
     return (record.error.strip().splitlines() or ["no reason given"])[-1]
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The input of a worker for one group."""
+    """The input of a worker: a group of jobs, and how to train them."""
 
     jobs: Sequence[Job]
     train: Train
     policy: Policy
     works: Sequence[Path] | None
-    """The jobs' work folders, if the worker sees them; None for temporary folders on the worker's machine."""
+    """The work folders of the jobs, if the worker sees them. If None, the worker makes temporary folders on its
+    machine.
+    """
     importable: Sequence[str] = ()
     """The labels whose code the worker may import (:mod:`madbench.labels.trust`)."""
 
@@ -268,32 +287,39 @@ class Assignment:
 
 
 Packed = tuple[str, bytes]
-"""The driver's version and an assignment as bytes. A worker compares versions before it unpacks the assignment."""
+"""The driver's version of madbench, and a pickled :class:`Assignment`. The worker compares the versions before it
+unpickles.
+"""
 
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """The result of a worker for one group."""
+    """The result of a worker: records and files of the jobs of its group."""
 
     records: Sequence[Record | None] = ()  # one per job, None if it did not end; or empty
     files: Sequence[Files] = ()  # files of each run; empty if the driver sees the work folders
     error: str = ""  # why a job has no record; the worker is then replaced
     broken: str = ""
-    """The fault of the worker or its disk. It concerns every job, so the driver ends the sweep with this message."""
+    """A fault of the worker's machine, such as a full disk. It would affect every job, so the driver ends the sweep
+    with this message.
+    """
 
 
 def source_checkout() -> Path | None:
-    """The folder of the source checkout that madbench is imported from; None if it is installed."""
+    """The folder of the source checkout from which madbench is imported. None if madbench is installed."""
     folder = Path(__file__).resolve().parents[2]
     return folder if (folder / "pyproject.toml").exists() else None
 
 
 def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> WorkerResult:
-    """Train a group. Raises ``StopTraining`` from ``send``.
+    """Train the group of an assignment, and return its records and files. The body of a worker process.
 
-    After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. If a job fails again
-    and the process may be unsound (out of memory, lost GPU), the job gets no record: another process has to train it.
-    ``hand_in`` gets the records of jobs that end before their group.
+    ``send`` is called with the id and the progress of a job; ``StopTraining`` that it raises is passed on. ``hand_in``
+    gets the records of jobs that end before the rest of the group.
+
+    After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. A job that fails then
+    gets the record ``failed``. It gets no record if the error may have damaged the process (out of memory, lost GPU):
+    another process then has to train it.
     """
     jobs, limit = assignment.jobs, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit
@@ -314,9 +340,10 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
             hand_in(job.id, record, files_of(job))
 
     def train(group: Sequence[Job]) -> tuple[list[Record], str]:
-        """Return the records, or the reason why there are none.
+        """Train a group. Return its records, or an empty list and the error's text.
 
-        The error is freed here, together with the memory it holds.
+        A group of one job that fails gets a record ``failed``. The exception is released here, together with the memory
+        it holds.
         """
         try:
             records = assignment.train(group, [works[job.id] for job in group], Report(progress, end))
@@ -353,7 +380,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
 
 
 def _leaves_unsound(error: BaseException) -> bool:
-    """True if a process may be unable to train anything after this error."""
+    """True if the process may be unable to train any job after this error: no memory, or an error of the GPU."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_OF_PROCESS.search(str(error))))
 
 
@@ -361,7 +388,10 @@ _OF_PROCESS = re.compile("memory|CUDA")  # torch has no special exception for CP
 
 
 def _work_folders(assignment: Assignment, stack: ExitStack) -> dict[str, Path]:
-    """A folder for each job, by its id. Temporary folders are removed when ``stack`` is closed."""
+    """The work folder of each job, by the job's id. Temporary folders are removed when ``stack`` is closed.
+
+    Raises ``StoreError`` if a folder in the store is missing on this machine.
+    """
     ids = [job.id for job in assignment.jobs]
     if assignment.works is None:
         with explain_os_errors(Path(tempfile.gettempdir())):
@@ -387,10 +417,10 @@ def work_remotely(
     hand_in: HandIn | None = None,
     unpack: Callable[[Any], Assignment] = pickle.loads,
 ) -> WorkerResult:
-    """Unpack and train a group on another machine.
+    """Unpack an assignment and train its group (:func:`work`), on a machine other than the driver's.
 
-    If the machine cannot train, ``broken`` in the result has its name and the reason. ``packed`` is a pair of the
-    driver's version and the input of ``unpack``, which returns the assignment.
+    ``packed`` has the driver's version of madbench, and an object from which ``unpack`` makes the assignment. If this
+    machine cannot train, the result's ``broken`` has its name and the reason, such as another version or no GPU.
     """
     version, content = packed
     try:
@@ -412,7 +442,7 @@ def work_remotely(
 
 
 def now_and_then(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
-    """Return a ``send`` that calls ``pass_on`` with new progress by job id, at most once in ``seconds``."""
+    """Return a ``send`` that collects progress by job id, and passes it on at most once in ``seconds``."""
     last = -math.inf
     news: dict[str, dict[str, Any]] = {}
 

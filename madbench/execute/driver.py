@@ -1,15 +1,15 @@
-"""The driver of a sweep: one loop for all backends that start workers.
+"""The driver of a sweep: one loop that hands groups of jobs to workers and stores their results, for every backend.
 
 Workers only train (:mod:`madbench.execute.base`). They return records and files to the driver, and only the driver
-writes the store. It claims each job in the store, so two sweeps on one store train different jobs. The driver claims a
-group when it hands it to the backend, and hands over no more than the machines can take.
+writes the store. It locks each job in the store, so that two sweeps on one store train different jobs. It locks the
+jobs of a group when it hands the group to the backend, and hands over no more groups than the machines can take.
 
-A record is stored when its job has ended, even if the rest of its group fails. If a group fails as a whole, its
-unfinished jobs are trained alone, each in a sound process. Then only the job that caused the failure fails.
+A record is stored when its job has ended, even if the rest of its group fails. If the worker of a group fails, the
+group's unfinished jobs are trained one by one. Then only the job that caused the failure fails.
 
-If workers see the results folder (``Backend.shares_folder``), a job trains in its work folder in the store. An
-interrupted job then resumes from its checkpoint on any worker. Otherwise it trains in a temporary folder of the
-worker's machine, and an interrupted job begins again.
+If workers see the results folder (``Backend.shares_folder``), a job trains in its work folder in the store, and an
+interrupted job resumes from its checkpoint on any worker. Otherwise a job trains in a temporary folder of the worker's
+machine, and an interrupted job begins again.
 """
 
 from __future__ import annotations
@@ -52,71 +52,79 @@ OPEN_FILES = 1 << 16  # open files of the driver, if the system allows that many
 
 @dataclass(eq=False)
 class Task:
-    """A group of jobs that the driver has claimed and hands to a backend, for one worker."""
+    """A group of locked jobs that the driver hands to a backend. One worker trains it."""
 
     claims: list[JobLock]  # locks of the jobs that are not stored yet
     given: Assignment | None = None  # the worker's assignment at the last attempt
     attempt: int = 1
-    slot: int | None = None  # number for the screen, set once it trains
+    slot: int | None = None  # number that the screen shows, set once a worker has begun
     due: float = math.inf  # time of cancellation, on the monotonic clock
     is_training: bool = False  # True if the worker has begun, at this attempt
     is_told: bool = False  # True if the start of its jobs was reported
-    drop_results: Callable[[], None] = lambda: None  # the backend keeps results until they are stored
+    drop_results: Callable[[], None] = lambda: None  # deletes the backend's copy of the results once they are stored
 
     @property
     def jobs(self) -> Sequence[Job]:
-        """The jobs that the worker was given."""
+        """The jobs that the worker was given at the last attempt. Before the first attempt, the locked jobs."""
         return self.given.jobs if self.given else [claim.job for claim in self.claims]
 
     @property
     def assignment(self) -> Assignment:
-        """The assignment of a task that the driver has submitted."""
+        """The worker's input at the last attempt. The task must have been submitted."""
         assert self.given is not None
         return self.given
 
 
 Kind = Literal["note", "starting", "started", "waiting", "progress", "record", "done", "failed", "lost", "late"]
 Told = tuple[Kind, Any]
-"""A kind of message and its value."""
+"""The kind and the value of a message (:data:`Message`)."""
 Message = tuple[Task, Kind, Any]
-"""A message of a backend: the task, the kind and a value.
+"""A message of a backend to the driver: a task, the kind of message, and a value that depends on the kind.
 
-``note`` has a sentence for the user and any task. ``starting`` means that the task waits only for its worker to start.
-``started`` has a slot or None, and ``progress`` has a job's id and the reported dict. ``record`` has a job's id, its
-record and the files of its run, sent before the rest of its group has ended. ``waiting`` means that the task is back in
-the queue.
+- ``note``: a sentence for the user. The task can be any.
+- ``starting``: the task only waits until its worker has started.
+- ``started``: the worker has begun. The value is the slot's number, or None if the driver chooses one.
+- ``waiting``: the task is in the queue again.
+- ``progress``: the pair of a job's id and the dict that the job reported.
+- ``record``: a job's id, its record and its files, sent before the rest of the group has ended.
 
-Four kinds end the task. ``done`` has a :class:`madbench.execute.base.WorkerResult`. ``failed`` has the reason why the
-worker ended without a result. ``lost`` has the reason why it was ended from outside, such as a lack of memory or a dead
-machine. ``late``, sent by the driver itself, means that a worker has not begun in time.
+Four kinds end the task:
+
+- ``done``: the worker's :class:`madbench.execute.base.WorkerResult`.
+- ``failed``: the reason why the worker ended without a result.
+- ``lost``: the reason why the worker was ended from outside, such as a lack of memory or a dead machine.
+- ``late``: the worker has not begun in time. The driver sends this kind to itself.
 """
 
 
 class Backend(ABC):
-    """The base class of backends, which start workers. A lost task is submitted again, at most ``ATTEMPTS`` times."""
+    """The base class of backends. A backend starts workers for tasks and passes their messages to the driver.
+
+    The driver submits a lost task again, so that it is tried at most ``ATTEMPTS`` times.
+    """
 
     shares_folder = True  # True if workers see the results folder at the same path
     slots = 1
 
     def capacity(self) -> int:
-        """The number of tasks that the backend takes now: tasks that can run, and some that wait."""
+        """The number of tasks that the backend takes at present, including tasks that wait for a free machine."""
         return self.slots
 
     @abstractmethod
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Start or queue tasks."""
+        """Start or queue the tasks."""
 
     @abstractmethod
     def poll(self, seconds: float) -> Iterator[Message]:
         """Yield new messages as soon as there are any. Yield nothing if none arrive within ``seconds``."""
 
     def last_messages(self) -> Iterator[Message]:
-        """Yield the last messages before the sweep ends early. Workers may get time to save their state."""
+        """Yield the last messages before the sweep ends early. Workers may first get time to write checkpoints."""
         return self.poll(0)
 
     @abstractmethod
     def cancel(self, tasks: Iterable[Task]) -> None:
-        """End tasks. They send no more messages."""
+        """End the workers of the tasks. No more messages about these tasks arrive."""
 
 
 def drive(
@@ -128,17 +136,20 @@ def drive(
     *,
     connect: Callable[[Store], AbstractContextManager[Backend]],
 ) -> Summary:
-    """Train the jobs without a result in ``store``, in order, with the workers of the backend ``connect(store)``.
+    """Train the jobs without a result in ``store``, in order, with the workers of a backend.
 
-    With ``connect`` bound, this is an executor (:mod:`madbench.execute.base`). ``connect`` is called only if there is
-    work. A job is stored as ``failed`` if it raises, if its process dies, or if it takes longer than
-    ``policy.time_limit``. Unfinished jobs of a group are first trained alone, from their checkpoints. A group or job is
-    tried again, at most ``ATTEMPTS`` times, if its process is killed from outside or its machine is lost. With a time
-    limit, this also applies if its process on this machine hangs before it begins to train.
+    With ``connect`` bound to a value, this function is an executor (:mod:`madbench.execute.base`). ``connect(store)``
+    opens the backend, and is called only if there are jobs to train.
 
-    On Ctrl-C and on any error, arrived results are stored, tasks are cancelled and the error is raised. Raises
-    ``StoreError`` if results cannot be written, or if a worker cannot train at all: another version of madbench, no
-    corpus, no GPU, a full disk.
+    A job is stored as ``failed`` if it raises an error, if its process dies, or if it takes longer than
+    ``policy.time_limit``. If this happens to a group, its unfinished jobs are trained one by one, from their
+    checkpoints. A group or job is tried again, at most ``ATTEMPTS`` times, if its process is killed from outside or its
+    machine is lost. With a time limit, it is also tried again if its process on this machine has not begun to train in
+    time.
+
+    On Ctrl-C and on any error, results that have arrived are stored, tasks are cancelled and the error is raised.
+    Raises ``StoreError`` if results cannot be written, or if a worker cannot train at all: another version of madbench,
+    no corpus, no GPU, a full disk.
     """
     driver = _Driver(store, policy, on_event)
     if todo := driver.missing(groups):
@@ -152,17 +163,17 @@ def drive(
 
 
 class _Driver(Execution):
-    """The state of one call of ``drive``."""
+    """One call of :func:`drive`: its tasks, and the groups that are not handed over yet."""
 
     def run(self, train: Train, backend: Backend, todo: deque[list[Job]]) -> None:
-        """Train the groups ``todo`` on the backend, until no task is left.
+        """Train the groups ``todo`` on the backend.
 
-        Each round processes new messages, cancels overdue tasks, and hands over as many groups as the backend takes. A
-        task that is overdue in training has failed. A task that has not begun in time is ``late``, and may be tried
-        again.
+        Each round handles new messages, cancels overdue tasks, and hands over as many groups as the backend takes. A
+        task that is overdue and has begun to train has failed. A task that has not begun in time is ``late``, and may
+        be tried again.
 
-        On any error, arrived results are stored and the error is raised again. In every case, the remaining tasks are
-        cancelled and their jobs are released.
+        On any error, results that have arrived are stored and the error is raised again. In every case, the remaining
+        tasks are cancelled and their jobs are unlocked.
         """
         self.train, self.backend, self.todo = train, backend, todo
         self.tasks: list[Task] = []  # tasks handed to the backend
@@ -195,7 +206,10 @@ class _Driver(Execution):
                     self.release(task)
 
     def hand_over(self) -> None:
-        """Claim and submit as many groups as the backend takes. After too many failures, submit no more groups."""
+        """Lock as many groups as the backend takes, and submit them.
+
+        After ``policy.max_failures`` failures, waiting tasks are cancelled and no more groups are submitted.
+        """
         if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             waiting = [task for task in self.tasks if task.slot is None]
             self.backend.cancel(waiting)
@@ -221,7 +235,7 @@ class _Driver(Execution):
         self.submit(ready)
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Hand the unstored jobs of tasks to the backend."""
+        """Submit tasks to the backend, with an assignment for the jobs of each task that are not stored yet."""
         for task in tasks:
             jobs, works = zip(*((claim.job, claim.work.absolute()) for claim in task.claims))
             folders = works if self.backend.shares_folder else None
@@ -235,12 +249,13 @@ class _Driver(Execution):
         return math.inf if self.policy.time_limit is None else time.monotonic() + self.policy.time_limit + grace
 
     def handle(self, task: Task, kind: Kind, value: Any) -> None:
-        """Process one message of the backend (:data:`Message`).
+        """Handle one message of the backend (:data:`Message`).
 
-        A lost or late task is submitted again, up to ``ATTEMPTS`` attempts. When a worker begins, its task gets a slot
-        and its jobs are reported as started. Results are stored at once. If a worker fails, :meth:`fail` ends its task.
+        A task that is lost or late is submitted again, up to ``ATTEMPTS`` attempts. When a worker begins, its task gets
+        a slot, and its jobs are reported as started. Records are stored at once. If a worker fails, its task is ended
+        by :meth:`fail`.
 
-        Raises ``StoreError`` if the worker says that it cannot train at all.
+        Raises ``StoreError`` if the worker's machine cannot train at all.
         """
         if kind == "note":
             if isinstance(self.on_event, Listener):
@@ -283,7 +298,10 @@ class _Driver(Execution):
                 self.tasks.remove(task)
 
     def take_records(self, task: Task, kind: Kind, value: Any) -> list[JobLock]:
-        """Keep the arrived records of jobs that are not stored yet, and return these jobs."""
+        """Attach the records in a message to their jobs. Return the locks of the jobs that got a record.
+
+        Only messages of kind ``record`` and ``done`` have records. Records of jobs that are already stored are ignored.
+        """
         arrived: dict[str, tuple[Record, Files]] = {}
         if kind == "record":
             job_id, record, files = value
@@ -297,15 +315,16 @@ class _Driver(Execution):
         return claims
 
     def end(self, task: Task, claim: JobLock) -> None:
-        """Store and report the result of a job."""
+        """Store the result of a job that has ended, and report it."""
         record = self.store_result(task, claim)
         assert task.slot is not None  # set at its first message
         self.finish(claim.job, record, task.slot)
 
     def fail(self, task: Task, error: str, has_begun: bool = True) -> None:
-        """End a task whose worker stopped. A single job has failed. The jobs of a group are trained one by one instead.
+        """End a task whose worker stopped with an error.
 
-        If the worker stopped before it trained (``has_begun`` is false), no job is the cause, and all have failed.
+        The jobs of a group are trained one by one later. A single job is stored as failed. If the worker stopped before
+        it began to train (``has_begun`` is False), no job is the cause, and all jobs of the task are stored as failed.
         """
         if len(task.jobs) > 1 and has_begun:
             self.apart += [Task([claim], is_told=task.is_told) for claim in task.claims]
@@ -317,14 +336,14 @@ class _Driver(Execution):
         self.tasks.remove(task)
 
     def store_arrived(self) -> None:
-        """Store the arrived results that are not stored yet, if possible."""
+        """Store the results that have arrived but are not stored yet. Errors of the store are ignored."""
         for task in self.tasks:
             for claim in [claim for claim in task.claims if claim.result]:
                 with suppress(StoreError):
                     self.store_result(task, claim)
 
     def store_result(self, task: Task, claim: JobLock) -> Record:
-        """Store the record of a job with the files of its run, release the job, and return the record."""
+        """Store the record of a job and the files of its run, unlock the job, and return the record."""
         assert claim.result is not None
         record, files = claim.result
         for name, content in files.items():
@@ -340,6 +359,6 @@ class _Driver(Execution):
         return record
 
     def release(self, task: Task) -> None:
-        """Release the jobs of a task for other processes."""
+        """Unlock the jobs of a task."""
         for claim in task.claims:
             claim.close()

@@ -1,8 +1,8 @@
-"""The journal of a sweep, ``<results>/sweeps/<UTC start>-<8 hex>.json``: its plan and its progress.
+"""The journal of a sweep: a file with its plan and its progress, ``<results>/sweeps/<UTC start>-<8 hex>.json``.
 
-A journal is for people and for ``madbench ls sweeps``. Results are never read from it, and if it cannot be written the
-sweep continues. It is replaced as a whole, at most once per second. Its writer holds a lock on it, which the kernel
-frees when the process dies.
+A journal is for people and for ``madbench ls sweeps``. Results are never read from it, and the sweep continues if the
+journal cannot be written. The whole file is replaced at most once per second. The sweep's process holds a lock on the
+file, which the kernel releases when the process dies; so a dead sweep can be recognized.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ def command_line() -> str:
 
 
 class Journal:
-    """The journal of one sweep, written while the context is open. ``on_event`` takes an executor's events.
+    """A context that writes the journal of one sweep. Pass its ``on_event`` the events of an executor.
 
-    ``warn`` is called once, with a sentence, if it cannot be written. A sweep that trained nothing leaves no journal.
+    ``warn`` is called once, with a sentence, if the journal cannot be written. A sweep that trained no job leaves no
+    journal.
     """
 
     def __init__(self, results: Path, jobs: Sequence[Job], title: str, command: str, warn: Callable[[str], None]):
@@ -91,7 +92,7 @@ class Journal:
         self._held.close()
 
     def on_event(self, event: Event) -> None:
-        """Add the event to the journal."""
+        """Apply an event to the journal's state, and write the journal if the last write was more than a second ago."""
         with self._lock:
             self._has_trained |= event["event"] != "skipped"
             self.state.apply(flatten(event), time.monotonic() - self._began)
@@ -106,7 +107,11 @@ class Journal:
                 self._write()
 
     def _write(self, **ending: str | None) -> None:
-        """Replace the journal by a new file that is locked before anyone sees it, so that it never looks dead."""
+        """Write the journal to a new file, lock it, and put it in the place of the old file.
+
+        The new file is locked before it is visible, so the sweep never looks dead. ``ending`` has fields for the end of
+        a sweep.
+        """
         hidden = self.path.with_name(f".{self.path.name}")
         with self._lock:
             self._is_stale, self._written = False, time.monotonic()
@@ -129,7 +134,7 @@ class Journal:
                     hidden.unlink()
 
     def _warn(self) -> None:
-        """Warn once if the journal cannot be written.
+        """Warn, once per sweep, that the journal cannot be written.
 
         Called at events and at the end, but not at the start: a store that cannot be opened raises its own error.
         """
@@ -140,11 +145,12 @@ class Journal:
 
 
 def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
-    """The journals of running sweeps and of the last ``ended`` other sweeps, ordered by their start.
+    """The journals of all running sweeps and of the last ``ended`` other sweeps, ordered by their start.
 
-    Each has its ``name`` and ``state``: ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown`` or
-    ``damaged``. ``unknown`` means that files cannot be locked and no end is recorded; the reason is in ``error``. A
-    damaged journal has only the problem in ``error``.
+    Each journal is a dict with the fields of the file, ``name`` and ``state``. The state is ``running``, ``finished``,
+    ``interrupted``, ``error``, ``died``, ``unknown`` or ``damaged``. It is ``unknown`` if no end is recorded and files
+    cannot be locked here; the field ``error`` has the reason. A damaged journal has only the field ``error``, with the
+    problem.
     """
     names = [name for name in names_in(results / FOLDER) if name.endswith(".json")]
     sweeps = [_read(results / FOLDER / name) for name in names]
@@ -166,7 +172,7 @@ _ENDINGS = ("finished", "interrupted", "error")
 
 
 def _check(sweep: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a journal lacks a displayed field, or a field has the wrong type."""
+    """Raise ``ValueError`` if a journal lacks a field that is displayed, or if a field has the wrong type."""
     check_json(sweep)  # also rejects text that cannot be printed
     _check_types(sweep, _TYPES, "")
     if sweep.get("ended") not in (None, *_ENDINGS):

@@ -1,4 +1,7 @@
-"""The executor on this machine: one process per slot. Threads and device are set before torch is imported."""
+"""The executor on this machine: one worker process per slot.
+
+The environment of a worker sets its threads and its GPU, because both must be known before torch is imported.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
 _TRACKER = {"PYTHONWARNINGS": ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))}
-"""The environment of a silent resource tracker. It would warn of semaphores that killed workers left behind."""
+"""The environment in which multiprocessing's resource tracker prints no warnings. It would warn of semaphores that
+killed workers left behind.
+"""
 GRACE = 5.0  # seconds for runs to stop and save their state when a sweep ends early
 
 
@@ -46,14 +51,14 @@ def run_jobs(
     devices: Sequence[str] | None = None,
     passive: bool = False,
 ) -> Summary:
-    """An executor (:mod:`madbench.execute.base`) that trains ``slots`` groups at a time, each in its own process.
+    """Train ``slots`` groups at a time, each in a process of its own. An executor (:mod:`madbench.execute.base`).
 
-    Slot i sees only the GPU ``devices[i % len(devices)]`` (a value of ``CUDA_VISIBLE_DEVICES``). With ``passive``,
-    threads sleep while they wait for each other, which suits cores that other processes use too. A failed process is
-    replaced, so that the next group gets sound memory and a sound device.
+    Slot i sees only the GPU ``devices[i % len(devices)]``, a value of ``CUDA_VISIBLE_DEVICES``. With ``passive``,
+    threads sleep while they wait for each other, which suits cores that other processes use too. A process in which a
+    job failed is replaced, because its memory or its GPU may be in a bad state.
 
-    On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is
-    raised; a second Ctrl-C kills them at once. Workers never outlive this process, however it ends. Raises
+    On Ctrl-C and on any error, runs in progress have ``GRACE`` seconds to write checkpoints, and then the error is
+    raised. A second Ctrl-C kills them at once. Workers never outlive this process, however it ends. Raises
     ``StoreError`` if results cannot be written, and ``TrainingError`` if no worker process starts.
     """
     check_counts(slots=slots, threads_per_slot=threads_per_slot)
@@ -65,7 +70,7 @@ def run_jobs(
 
 
 class LocalBackend(Backend):
-    """The backend that runs tasks in processes of this machine."""
+    """The backend whose workers are processes of this machine, one per slot."""
 
     def __init__(self, slots: int, environment: Mapping[str, str], devices: Sequence[str]):
         self.slots, self.environment, self.devices = slots, environment, devices
@@ -113,7 +118,10 @@ class LocalBackend(Backend):
             yield task, kind, value
 
     def last_messages(self) -> Iterator[Message]:
-        """Stop all workers. Workers in training get ``GRACE`` seconds."""
+        """Stop all workers, and yield their last messages. Workers in training first get ``GRACE`` seconds.
+
+        In this time they write their checkpoints.
+        """
         self.end(worker for worker in self.workers if not worker.has_started)
         deadline = time.monotonic() + GRACE
         for worker in self.workers:
@@ -135,7 +143,7 @@ class LocalBackend(Backend):
 
 
 class WorkerProcess:
-    """A process that trains one group after the other, and never receives Ctrl-C."""
+    """A process that trains groups one after the other. It never receives Ctrl-C."""
 
     def __init__(self, slot: int, environment: Mapping[str, str]):
         check_can_start()
@@ -157,12 +165,12 @@ class WorkerProcess:
             raise
 
     def send(self, assignment: Any) -> None:
-        """Send an assignment; None tells the process to stop."""
+        """Send an assignment to the process. None tells the process to stop."""
         with suppress(OSError):  # a dead process is noticed at the next read
             self.pipe.send(assignment)
 
     def receive(self) -> tuple[Kind | Literal["ready", "ended"], Any]:
-        """The next message, or ``ended`` once the process is gone and all messages were read."""
+        """The next message of the process. Its kind is ``ended`` if the process is gone and all messages were read."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died halfway through a message
@@ -171,7 +179,7 @@ class WorkerProcess:
     def end(self, patience: float = 0.0) -> tuple[str, bool]:
         """Kill the process unless it ends within ``patience`` seconds.
 
-        Return how it ended, and True if it was killed.
+        Return a text that says how it ended, and True if it was ended by the signal SIGKILL.
         """
         self.process.join(patience)
         self.process.kill()
@@ -187,10 +195,11 @@ class WorkerProcess:
 
 
 def _serve(pipe: connection.Connection) -> None:
-    """Train arriving assignments until told to stop or the parent is gone. A message during training means stop.
+    """Train the assignments that arrive through ``pipe``, until None arrives or the parent process is gone.
 
-    It sends ``ready`` first, and answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id, a
-    ``Record`` and files) and ``done`` (a ``WorkerResult``).
+    Any message that arrives during training stops it. The process first sends ``ready``. For each assignment it sends
+    ``started``, ``progress`` (a job's id and a dict), ``record`` (a job's id, its record and files) and ``done`` (a
+    ``WorkerResult``).
     """
 
     def end_with_parent() -> None:
@@ -221,7 +230,7 @@ def _serve(pipe: connection.Connection) -> None:
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set these environment variables for processes started in the block."""
+    """Set environment variables in the block, for processes that are started in it."""
     before = dict(os.environ)
     os.environ.update(changes)
     try:
@@ -234,10 +243,11 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Processes started in the block never receive Ctrl-C. A Ctrl-C during the block is raised here after the block.
+    """Make processes that are started in the block ignore Ctrl-C. A Ctrl-C in this process is raised after the block.
 
-    The mask applies to the new process. Another thread of this process may take the signal meanwhile. Python would then
-    raise it here, and the new process would read only half of its start data.
+    A new process inherits the signal mask. In this process, another thread may receive the signal in spite of the mask,
+    and Python would raise ``KeyboardInterrupt`` in the block. The new process would then read only half of its start
+    data.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     interrupts: list[int] = []

@@ -1,6 +1,6 @@
-"""The user's script in worker processes. They import it only if they train a class defined in it.
+"""Helpers to start worker processes without running the user's script in them.
 
-A worker that trains a class of the user's script imports the script under its own name.
+A worker imports the script only if it trains a class that the script defines, and then under the script's own name.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from madbench.errors import TrainingError
 from madbench.identity.scripts import is_importing_scripts, standard_first
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""The environment for a Python that ignores modules in the working folder."""
+"""The environment in which Python does not import modules from the working folder."""
 
 
 def check_is_not_imported() -> None:
-    """Raise ``TrainingError`` if the user's script starts jobs while a worker imports it."""
+    """Raise ``TrainingError`` if this process is a worker that is importing the user's script.
+
+    Call it before jobs start: a script that starts jobs outside of ``if __name__ == "__main__":`` would do so again in
+    every worker.
+    """
     process = multiprocessing.current_process()
     if is_importing_scripts() or getattr(process, "_inheriting", False):  # multiprocessing's mark of a starting process
         raise TrainingError(
@@ -29,7 +33,7 @@ def check_is_not_imported() -> None:
 
 
 def check_can_start() -> None:
-    """Raise ``TrainingError`` in a process that may not start others, such as a worker of ``multiprocessing.Pool``."""
+    """Raise ``TrainingError`` if this process may not start processes, like a worker of ``multiprocessing.Pool``."""
     check_is_not_imported()
     if multiprocessing.current_process().daemon:
         raise TrainingError(
@@ -41,7 +45,10 @@ def check_can_start() -> None:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Start processes in the block so that they prefer Python's own modules and do not import ``__main__``."""
+    """Hide ``__main__`` in the block, so that processes started in it do not import the user's script.
+
+    They also prefer modules of the standard library to modules of the same name in the user's folders.
+    """
     main, folders = sys.modules["__main__"], sys.path
     sys.modules["__main__"], sys.path = ModuleType("__main__"), standard_first(folders)
     try:

@@ -1,7 +1,7 @@
-"""The executor on Ray: groups of jobs are tasks of an existing cluster, or of one started on this machine.
+"""The executor on Ray. Groups of jobs are tasks of an existing cluster, or of a new cluster on this machine.
 
-Every machine of the cluster needs the driver's version of madbench: installed, or as a source checkout at the driver's
-path.
+Every machine of the cluster needs the driver's version of madbench: installed, or as a source checkout in the same
+folder as on the driver's machine.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def ray_executor(
     """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Ray tasks.
 
     Args:
-        address: ``host:port`` of a cluster, ``ray://host:port`` of its client server, ``auto`` for the cluster of ``ray
-            start`` on this machine, or ``local`` for a new cluster of this machine's cores and GPUs that ends with the
-            sweep. The default is the first that exists of ``RAY_ADDRESS``, ``auto`` and ``local``. It must be None in a
-            process that is connected to Ray.
-        cpus_per_job: cores that a task reserves, and threads it computes in.
-        gpus_per_job: GPUs that a task reserves and sees; 0.5 puts two tasks on one.
-        slots: tasks at a time; by default as many as fit in the cluster.
-        shared: the results folder is on a disk that all machines see at the same path: jobs keep their checkpoints in
-            it, and interrupted jobs resume. Otherwise they begin again.
+        address: ``host:port`` of a cluster, ``ray://host:port`` of its client server, ``auto`` for the cluster that
+            ``ray start`` started on this machine, or ``local`` for a new cluster of this machine's cores and GPUs that
+            ends with the sweep. The default is the first that exists of ``RAY_ADDRESS``, ``auto`` and ``local``. It
+            must be None in a process that is connected to Ray.
+        cpus_per_job: cores that a task reserves, which is also the number of its threads.
+        gpus_per_job: GPUs that a task reserves and sees; with 0.5, two tasks share a GPU.
+        slots: the most tasks at a time; by default as many as fit in the cluster.
+        shared: True if the results folder is on a disk that all machines see at the same path. Jobs then keep their
+            checkpoints in it, and interrupted jobs resume. Otherwise interrupted jobs begin again.
 
-    Raises ``MissingExtraError`` without ray and ``ConfigError`` for wrong values; the executor itself raises
-    ``ConfigError`` if there is no such cluster or none of its machines is large enough.
+    Raises ``MissingExtraError`` without ray, and ``ConfigError`` for wrong values. The returned executor raises
+    ``ConfigError`` if there is no such cluster, or if none of its machines is large enough.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -77,7 +77,7 @@ def ray_executor(
 def _connect(
     store: Store, *, address: str | None, cpus: int, gpus: float, slots: int | None, shared: bool
 ) -> Iterator[RayBackend]:
-    """Connect to a cluster. An existing connection of the process is used and kept."""
+    """Connect to a cluster for the block, and yield its backend. An existing connection is used and kept."""
     import ray
 
     if ray.is_initialized():
@@ -102,9 +102,9 @@ def _connect(
 
 
 class RayBackend(Backend):
-    """The backend that runs tasks on the cluster of this process's connection.
+    """The backend that runs tasks on the Ray cluster to which this process is connected.
 
-    Raises ``ConfigError`` if no machine of the cluster has the resources that a task reserves.
+    Raises ``ConfigError`` if no machine of the cluster has the cores and GPUs that a task reserves.
     """
 
     def __init__(self, cpus: int, gpus: float, slots: int | None, shared: bool):
@@ -139,7 +139,7 @@ class RayBackend(Backend):
         return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
     def _places(self) -> int:
-        """The number of tasks that run at a time."""
+        """The number of tasks that the cluster can run at the same time."""
         needs = {"CPU": self.cpus, "GPU": self.gpus}
         return sum(min(int(node.get(name, 0) // n) for name, n in needs.items() if n) for node in self.machines())
 
@@ -181,10 +181,10 @@ class RayBackend(Backend):
 
 
 class _Board:
-    """An actor that keeps the messages of workers until the driver fetches them.
+    """A Ray actor that collects the messages of workers until the driver fetches them.
 
-    It has the last progress of each job (empty if it only started), and the records of jobs that ended before their
-    group.
+    ``news`` has the last progress of each job, by id; an empty dict means that the job has started. ``records`` has the
+    records of jobs that ended before the rest of their group.
     """
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> WorkerRes
 
 
 def _result(reference: Any) -> Told:
-    """The last message about an ended task."""
+    """The last message (its kind and value) about a Ray task that has ended."""
     import ray
 
     def line(error: Exception, index: int) -> str:

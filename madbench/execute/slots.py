@@ -1,9 +1,10 @@
-"""Choice of the number of jobs at a time and of their threads. On a CPU it is one job per core, if that is not slower.
+"""The choice of how many jobs train at a time on this machine, and in how many threads each.
 
-Threads of one job wait for each other, so one delayed thread delays all of them. A job therefore never has more threads
-than there are free cores, unless the user asks for it. Single-threaded jobs share busy cores without harm. Measured:
-with a dozen other processes on two cores, a HyperGLU of profile tiny trained 679 tokens/s in one thread and 512 in two
-(medians of three).
+On a CPU it is one single-threaded job per core, unless fewer jobs with more threads are expected to be faster. The
+threads of one job wait for each other, so one delayed thread delays all of them. A job therefore never gets more
+threads than there are free cores, unless the user asks for it. Single-threaded jobs share busy cores without harm.
+Measured: with a dozen other processes on two cores, a HyperGLU of profile tiny trained 679 tokens/s in one thread and
+512 in two (medians of three).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from madbench.suites import size_of, suite_of
 from madbench.training import devices as machine
 
 THREADS_GAIN = 0.7
-"""The assumed speed-up of c threads is c^0.7: 1.6 in two threads."""
+"""The exponent of the assumed speed-up: c threads are c^0.7 times as fast as one thread, so two threads 1.6 times."""
 MEMORY_SHARE = 0.8  # share of the machine's memory for all slots
 PROCESS_BYTES = 500_000_000  # memory of a process with torch and a suite's data, before training
 HEADROOM = 1.6  # memory of a process over its live tensors (the allocator keeps freed memory); measured: 1.5 to 1.9
@@ -26,7 +27,7 @@ HEADROOM = 1.6  # memory of a process over its live tensors (the allocator keeps
 
 @dataclass(frozen=True)
 class JobBatch:
-    """Jobs that train in one call of this machine's executor."""
+    """Jobs that train in one call of the executor on this machine, with one number of slots and threads."""
 
     jobs: Sequence[Job]
     slots: int  # jobs at a time
@@ -34,7 +35,10 @@ class JobBatch:
     reason: str = ""  # reason for the threads, if it is not only the number of cores
 
     def text(self, slots: int | None = None) -> str:
-        """The jobs at a time and their threads in words, with fewer ``slots`` if there are fewer groups of jobs."""
+        """The number of jobs at a time and of their threads, such as ``2 at a time, 1 thread each``.
+
+        ``slots`` replaces the number of jobs at a time if it is given.
+        """
         because = f" ({self.reason})" if self.reason else ""
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         return f"{slots or self.slots} at a time, {threads} each{because}"
@@ -42,7 +46,7 @@ class JobBatch:
 
 @dataclass(frozen=True)
 class Threads:
-    """The limits on the threads of a job."""
+    """Limits on the number of threads of a job."""
 
     each: int | None = None  # number set by the user; None: a share of the free cores
     free: int | None = None  # cores that other processes leave free; None: all
@@ -50,15 +54,16 @@ class Threads:
 
     @property
     def may_meet_others(self) -> bool:
-        """True if other processes use some of the cores, or if that was not measured."""
+        """True if other processes use some of the cores, or if that was not measured as the user set the threads."""
         return bool(self.reason)
 
 
 def choose_threads(jobs: Iterable[Job], asked: int | None = None) -> Threads:
-    """Choose the threads of a job: ``asked``, else ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS``, else the free cores.
+    """Choose the number of threads of a job: ``asked``, else a number from the environment, else the free cores.
 
-    Free cores are measured only for jobs that can use more than one core. A core counts as busy if it is busy now and
-    was over the last minute. Other programs come and go, but a job keeps its threads for its whole run.
+    The environment variables are ``OMP_NUM_THREADS`` and ``MKL_NUM_THREADS``. Free cores are measured only if a job can
+    use more than one core. A core counts as busy if it is busy now and was busy over the last minute: other programs
+    come and go, but a job keeps its number of threads for its whole run.
     """
     check_counts(threads=asked)
     if asked is not None:
@@ -85,15 +90,19 @@ def plan_batches(
     left: Iterable[Job] | None = None,
     threads: Threads = Threads(),
 ) -> list[JobBatch]:
-    """The batches of jobs that train together, in order.
+    """Split jobs into batches. Batches train one after the other; the jobs of a batch train several at a time.
 
-    Times and memory are estimated from the jobs that are ``left`` to train; by default all jobs are left.
+    On a CPU there are two plans, and the one with the shorter estimated time is chosen:
 
-    On a CPU the jobs of all suites share one batch of single-threaded jobs, longest first. There are as many slots as
-    cores, or fewer if memory is short, unless the user gives a number. The alternative is one batch per suite, in which
-    a job that can use all cores gets them. It is chosen if it is faster, as for one job that is longer than all others
-    together. It is always used on GPUs, and if the user gives fewer slots than cores. If ``threads`` has a number, each
-    job has that many threads, and there are fewer slots.
+    - One batch has the jobs of all suites, longest first, each in one thread. Its number of slots is ``slots``, or the
+      number of cores, or fewer if memory is short.
+    - Each suite has a batch of its own. If the jobs of a suite can use all cores, they train one at a time by default,
+      in all free cores. This is faster if, for example, one job is longer than all others together.
+
+    The second plan is always used on GPUs, and if ``slots`` is less than the number of cores. If ``threads`` has a
+    number, each job has that many threads, and the default number of slots is the number of cores divided by it.
+
+    Time and memory are estimated from the jobs that are ``left`` to train; by default all jobs are left.
     """
     jobs = list(jobs)
     todo = {job.id for job in (jobs if left is None else left)}
@@ -111,14 +120,14 @@ def plan_batches(
 
 
 def _places(threads: int) -> int:
-    """The number of jobs with ``threads`` threads that fit on the cores; at least one."""
+    """The number of jobs with ``threads`` threads each for which there are cores; at least one."""
     return max(1, machine.available_cores() // threads)
 
 
 def _alone(
     jobs: Sequence[Job], device: str, slots: int | None, devices: Sequence[str] | None, threads: Threads
 ) -> JobBatch:
-    """The batch of the jobs of one suite."""
+    """The batch of the jobs of one suite, with its number of slots and threads."""
     takes_all, cores = suite_of(jobs[0]).uses_all_cores, machine.available_cores()
     usual = len(devices) if devices else _places(threads.each or 1) if device == "cpu" and not takes_all else 1
     slots = min(slots or usual, len(jobs))
@@ -131,16 +140,13 @@ def _flops(job: Job) -> float:
 
 
 def _duration(batch: JobBatch, todo: Container[str]) -> float:
-    """The duration of a batch, in FLOPs of one thread from the first start to the last end."""
+    """The estimated duration of the ``todo`` jobs of a batch, in FLOPs that one thread computes in that time."""
     costs = (_flops(job) / batch.threads**THREADS_GAIN for job in batch.jobs if job.id in todo)
     return makespan(costs, min(batch.slots, _places(batch.threads)))
 
 
 def makespan(costs: Iterable[float], slots: int) -> float:
-    """The time from the first start to the last end of jobs that take ``costs``.
-
-    Each job runs in the first free slot.
-    """
+    """The time from the first start to the last end of jobs that take ``costs``. Each starts in the first free slot."""
     free = [0.0] * slots
     for cost in costs:
         heapq.heapreplace(free, free[0] + cost)
@@ -148,10 +154,10 @@ def makespan(costs: Iterable[float], slots: int) -> float:
 
 
 def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = None) -> int:
-    """The number of jobs at a time that fit into memory, from 1 to ``most``.
+    """The largest number of jobs, from 1 to ``most``, that fit into memory at the same time.
 
-    Jobs that fit by an upper bound are not measured. Among the other jobs, the largest job of each suite is measured
-    (:func:`madbench.training.cost.peak_memory_bytes`).
+    Jobs that surely fit (:func:`most_bytes`) are not measured. Among the other jobs, the largest job of each suite is
+    measured (:func:`madbench.training.cost.peak_memory_bytes`).
     """
     memory = MEMORY_SHARE * machine.memory_bytes()
     room = memory / most - PROCESS_BYTES
@@ -165,9 +171,10 @@ def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = No
 
 
 def most_bytes(job: Job, micro_batch: int | None = None) -> float:
-    """An upper bound on the bytes of a training step: weights, gradients, moments, and one byte per forward FLOP.
+    """An upper bound on the bytes of a training step: 16 per parameter, and one per FLOP of the forward pass.
 
-    This suffices, because each number kept for the backward pass is a sum of products, or made from a few such sums.
+    16 bytes are the weight, the gradient and two moments of a parameter. One byte per FLOP is enough for activations,
+    because each number that is kept for the backward pass is a sum of products, or is made from a few such sums.
     """
     size = size_of(job)
     at_once = min(micro_batch or size.sequences_per_step, size.sequences_per_step)
@@ -175,7 +182,7 @@ def most_bytes(job: Job, micro_batch: int | None = None) -> float:
 
 
 def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
-    """The measured bytes; None for a mixer that cannot run without data."""
+    """The measured peak bytes of a training step. None for a mixer that cannot run on tensors without data."""
     from madbench.training.cost import peak_memory_bytes, sequences_at_once
 
     try:

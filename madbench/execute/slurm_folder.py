@@ -1,14 +1,15 @@
-"""The folder of a Slurm job: text that the job and its driver leave for each other.
+"""The folder of a Slurm job, through which the job and its driver exchange text files.
 
-``<results>/slurm/<id>/`` belongs to the Slurm job with this id, such as ``1000``, or ``1000_3`` in an array:
+``<results>/slurm/<id>/`` belongs to the Slurm job with this id, such as ``1000``, or ``1000_3`` in a job array:
 
-- ``call.json``: its jobs and training settings. The driver writes it as soon as Slurm has given the id. Slurm keeps
-  its own copy of the job's script, which has the SHA-256 of this file. A file that someone else changed is not run.
-- ``news.json``: progress, replaced every few seconds.
-- ``runs/<id of a job>/``: the record of a job that has ended, in the files of the store.
-- ``outcome.json``: the ids of the ended jobs and an error, which is empty if every job has a record. Written last.
+- ``call.json``: the jobs to train and the training settings. The driver writes it as soon as Slurm has given the id.
+  Slurm keeps its own copy of the job's script, which contains the SHA-256 of this file. If someone else changed the
+  file, the Slurm job does not use it.
+- ``news.json``: the progress, replaced every few seconds.
+- ``runs/<id of a job>/``: the record of a job that has ended, in the format of the store.
+- ``outcome.json``: the ids of the ended jobs, and an error that is empty if every job has a record. Written last.
 
-A driver reads these files as data only. It unpickles nothing and imports nothing that they name.
+A driver reads these files as data only. It unpickles nothing, and imports nothing that the files name.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _ID = re.compile("[0-9]+(_[0-9]+)?")
 
 
 class SlurmFolder:
-    """The folder of one Slurm job, in ``<results>/slurm``."""
+    """The folder ``<results>/slurm/<id>`` of one Slurm job."""
 
     def __init__(self, parent: Path, slurm_id: str):
         self.slurm_id = slurm_id
@@ -61,24 +62,25 @@ class SlurmFolder:
         self.outcome = self.path / "outcome.json"
 
     def write_call(self, content: bytes) -> None:
-        """Write ``call.json``. The Slurm job waits for this file."""
+        """Write ``call.json``, for which the Slurm job waits."""
         with explain_os_errors(self.path):
             self.runs.mkdir(parents=True, exist_ok=True)
         write_atomically(self.call, content)
 
     def write_news(self, news: Mapping[str, Any]) -> None:
-        """Write the progress of the job for the driver, if possible."""
+        """Write the progress of the Slurm job to ``news.json``. Errors of the disk are ignored."""
         with suppress(StoreError):
             write_atomically(self.news, json.dumps(news).encode())
 
     def read_news(self) -> dict[str, Any]:
-        """The last progress. Empty if there is none."""
+        """The last progress of the Slurm job. Empty if there is none."""
         return read_object(self.news) or {}
 
     def write_record(self, job: Job, record: Record) -> None:
-        """Write the record of an ended job. Other files of its run, such as weights, stay in its work folder.
+        """Write the record of a job that has ended. An existing record is kept.
 
-        Raises ``StoreError`` if the record cannot be written, and ``TypeError`` as :func:`encode` does.
+        Other files of the run, such as weights, stay in its work folder. Raises ``StoreError`` if the record cannot be
+        written, and ``TypeError`` if it has values that cannot be stored (:func:`madbench.store.format.encode`).
         """
         target, half = self.runs / job.id, self.runs / f".{job.id}.{os.urandom(4).hex()}.tmp"
         if target.exists():  # written before this Slurm job was queued again
@@ -91,14 +93,14 @@ class SlurmFolder:
             half.rename(target)
 
     def read_record(self, job: Job) -> Record | None:
-        """The record of a job. None if it is missing or damaged, or a file of it cannot be read."""
+        """The record of a job. None if the record is missing, damaged or unreadable."""
         try:
             return read_run(self.runs / job.id)[1]
         except StoreError:
             return None
 
     def write_outcome(self, jobs: Sequence[Job], outcome: WorkerResult) -> None:
-        """Write the missing records, and then the outcome of the Slurm job."""
+        """Write the records that are not written yet, and then ``outcome.json``."""
         ended = [(job, record) for job, record in zip(jobs, outcome.records) if record]
         for job, record in ended:
             self.write_record(job, record)
@@ -106,7 +108,10 @@ class SlurmFolder:
         write_atomically(self.outcome, json.dumps(seal(content)).encode())
 
     def read_outcome(self, jobs: Sequence[Job]) -> WorkerResult:
-        """The outcome for these jobs, in order. Raises ``DamagedRunError`` if a file is damaged."""
+        """The outcome of the Slurm job for these jobs, with one record, or None, per job in their order.
+
+        Raises ``DamagedRunError`` if a file is damaged, and ``StoreError`` if ``outcome.json`` cannot be read.
+        """
         with explain_os_errors(self.outcome):
             content = read_file(self.outcome)
         try:
@@ -126,14 +131,14 @@ class SlurmFolder:
 
 
 def slurm_folders(parent: Path) -> list[SlurmFolder]:
-    """The folders of Slurm jobs in ``<results>/slurm``. Empty if there is no such folder."""
+    """The folders of all Slurm jobs in ``parent``, which is ``<results>/slurm``. Empty if ``parent`` does not exist."""
     with suppress(OSError):
         return [SlurmFolder(parent, name) for name in sorted(os.listdir(parent)) if _ID.fullmatch(name)]
     return []
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file. None if the file is missing or has other content."""
+    """The JSON object in a file. None if the file is missing or does not contain a JSON object."""
     try:
         content = parse_json(read_file(path), any_text=True)
     except (OSError, ValueError):
@@ -146,15 +151,18 @@ def digest(content: bytes) -> str:
 
 
 def encode_call(assignment: Assignment, needs_gpu: bool, asked: Mapping[str, Any], name: str) -> bytes:
-    """The content of ``call.json``. The Slurm job is queued with the options ``asked`` and the given name."""
+    """The content of ``call.json``: the assignment, and the options and the name with which Slurm queues the job.
+
+    ``asked`` has the options of sbatch. A driver that takes over the Slurm job compares them with its own.
+    """
     call = {**training_of(assignment), "needs_gpu": needs_gpu, "asked": asked, "name": name}
     return json.dumps(call, allow_nan=False).encode()
 
 
 def training_of(assignment: Assignment) -> dict[str, Any]:
-    """The training of an assignment's jobs as JSON.
+    """The jobs of an assignment, their work folders and the training function with its settings, as JSON.
 
-    It is equal for assignments that train the same jobs in the same way.
+    Two assignments train the same jobs in the same way if the results are equal.
     """
     jobs, works = assignment.jobs, assignment.works or ()
     training = {
@@ -169,15 +177,15 @@ def training_of(assignment: Assignment) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """The value after a round trip through JSON: tuples become lists, and other types become text."""
+    """``value`` after it was written as JSON and read back: tuples become lists, unknown objects become text."""
     return json.loads(json.dumps(value, default=str, allow_nan=False))
 
 
 def assignment_of(call: Mapping[str, Any]) -> Assignment:
-    """The assignment in a ``call.json``, on the machine that trains it. Imports the training function.
+    """The assignment in the content of a ``call.json``. Imports the training function.
 
-    Call it only for a file with the right digest. Raises ``ImportError`` and ``MadbenchError`` if something is not
-    installed.
+    Call it on the machine that trains, and only for a file with the right digest. Raises ``ImportError`` or
+    ``MadbenchError`` if a package is not installed here.
     """
     jobs = [job_from_dict(job, f"job {job_id}") for job_id, job in call["jobs"].items()]
     if [job.id for job in jobs] != list(call["jobs"]):
@@ -188,7 +196,7 @@ def assignment_of(call: Mapping[str, Any]) -> Assignment:
 
 
 def _encode_train(train: Train) -> dict[str, Any]:
-    """A training function as its import name and its settings."""
+    """A training function as JSON: its import name, and the settings that are bound to it."""
     function, settings = (train.func, train.keywords) if isinstance(train, functools.partial) else (train, {})
     return {
         "function": f"{function.__module__}:{function.__qualname__}",
@@ -203,7 +211,10 @@ def _decode_train(encoded: Mapping[str, Any]) -> Train:
 
 
 def _encode_setting(name: str, value: Any) -> Any:
-    """A setting of the training function in JSON: text, numbers and None unchanged, other values as an object."""
+    """One setting of the training function as JSON. Text, numbers and None are unchanged.
+
+    Other values become a JSON object. Raises ``ConfigError`` unless they are a path, a corpus or a mapping.
+    """
     from madbench.text.corpus import Corpus
 
     if value is None or isinstance(value, bool | int | float | str):

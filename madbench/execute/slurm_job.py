@@ -1,4 +1,4 @@
-"""A Slurm job as its driver sees it: its end, and its takeover by another driver."""
+"""A Slurm job as the driver sees it: how it ended, and whether another driver can take it over."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OUTCOME_SECONDS = 15.0  # longest delay of the outcome of an ended job on a netw
 LOST = ("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 WAITING = ("PENDING", "REQUEUED")
 BEGUN = ("RUNNING", "RESIZING", "SUSPENDED")
-"""States of a job that has begun and goes on by itself. A suspended job also resumes by itself."""
+"""Slurm's states of a job that has begun and has not ended. A suspended job resumes by itself."""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL")
-"""Slurm's states of a job that does not run any more. A preempted job may be queued again."""
+"""Slurm's states of a job that is not running any more. A preempted job is not among them: it may be queued again."""
 
 
 class SlurmJob:
-    """A Slurm job of this sweep, by its id. ``name`` distinguishes it from other jobs of the user with this id."""
+    """A Slurm job of this sweep. ``name`` must also match when the job is cancelled, so that no other job is ended."""
 
     def __init__(self, parent: Path, slurm_id: str, name: str):
         import submitit
@@ -38,11 +38,17 @@ class SlurmJob:
         self.logs = (self._inner.paths.stderr, self._inner.paths.stdout)
 
     def state(self, ask: bool) -> str:
-        """The state of the job in Slurm's terms. With ``ask``, Slurm is queried now, for all jobs at once."""
+        """The state of the job in Slurm's terms, such as ``RUNNING``.
+
+        With ``ask``, Slurm is queried now, for all jobs at once. Otherwise the state is that of the last query.
+        """
         return self._inner.watcher.get_state(self.slurm_id, "force" if ask else "cache").split()[0]
 
     def has_ended(self, ask: bool) -> bool:
-        """True if the job has an outcome, or Slurm reports its end. With ``ask``, Slurm is queried now."""
+        """True if the job has written its outcome, or if Slurm reports its end.
+
+        With ``ask``, Slurm is queried now, for all jobs at once.
+        """
         self._refresh()
         if self.folder.outcome.exists():
             return True
@@ -50,12 +56,15 @@ class SlurmJob:
         return is_done and self.state(ask=False) not in BEGUN  # submitit counts a suspended job as ended
 
     def _refresh(self) -> None:
-        """Refresh the folder on a network disk."""
+        """Change the folder's mode to its present value, so that a network disk shows the newest files in it."""
         with suppress(OSError):
             self.folder.path.chmod(self.folder.path.stat().st_mode)
 
     def how_it_ended(self, jobs: Sequence[Job]) -> Told:
-        """The last message about an ended Slurm job that trained these jobs of a sweep."""
+        """The last message (its kind and value) about this Slurm job, which has ended and trained ``jobs``.
+
+        Waits up to ``OUTCOME_SECONDS`` seconds for the outcome, which a network disk may show late.
+        """
         deadline = time.monotonic() + OUTCOME_SECONDS
         while not self.folder.outcome.exists() and time.monotonic() < deadline:
             time.sleep(0.5)
@@ -95,18 +104,18 @@ class SlurmJob:
 
 @dataclass
 class LeftJob:
-    """A Slurm job left by a driver that has ended."""
+    """A Slurm job whose driver has ended without cancelling it."""
 
     job: SlurmJob
     call: Mapping[str, Any]
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the jobs that it trains."""
+        """The ids of the jobs that the Slurm job trains."""
         return list(self.call["jobs"])
 
     def is_training(self, task: Task) -> bool:
-        """True if it trains the jobs of the task in the same way, possibly with other jobs."""
+        """True if the Slurm job trains all jobs of the task as the task asks for. It may train other jobs too."""
         mine = training_of(task.assignment)
         wanted = {job_id: (mine["jobs"][job_id], mine["works"][job_id]) for job_id in mine["jobs"]}
         here = {job_id: (self.call["jobs"].get(job_id), self.call["works"].get(job_id)) for job_id in wanted}
@@ -114,9 +123,10 @@ class LeftJob:
         return same and here == wanted and not task.assignment.policy.redo
 
     def outcome_for(self, task: Task) -> WorkerResult | None:
-        """The outcome for the jobs of the task.
+        """The outcome of the Slurm job for the jobs of the task.
 
-        None unless the Slurm job has ended well and trained them in the same way.
+        None if the Slurm job has not ended well, or trained these jobs in another way. Also None if one of them has no
+        record, unless the task is the Slurm job's whole group.
         """
         if not (self.job.folder.outcome.exists() and self.is_training(task)):
             return None
@@ -128,9 +138,10 @@ class LeftJob:
 
 
 def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own: Collection[str]) -> list[LeftJob]:
-    """The Slurm jobs, except ``own``, that train any of these jobs. Slurm jobs with an outcome come first.
+    """The Slurm jobs of other drivers that train any of the jobs ``job_ids``. Slurm jobs with an outcome are first.
 
-    Their drivers have ended, because this driver could claim the jobs.
+    ``own`` has the ids of this driver's Slurm jobs, which are left out. The other drivers have ended, because this
+    driver holds the locks of the jobs.
     """
     left = []
     for folder in slurm_folders(parent):

@@ -1,6 +1,7 @@
 """The program of a Slurm job: ``python -m madbench.execute.slurm_worker FOLDER DIGEST...``.
 
-An array has one digest per task.
+``FOLDER`` is ``<results>/slurm``. ``DIGEST`` is the SHA-256 of the job's ``call.json``; a job array has one digest per
+array task.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
 
 
 def main(parent: str, *digests: str) -> None:
-    """Train the jobs in the call of this Slurm job, if the digest proves that the driver wrote it."""
+    """Train the jobs in ``call.json`` of this Slurm job. ``parent`` is the folder ``<results>/slurm``.
+
+    Raises ``StoreError`` if the file's digest shows that the file is not the one that the driver wrote.
+    """
     if os.environ.get("SLURM_PROCID", "0") != "0":
         return
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
@@ -58,7 +62,7 @@ def _wait_for(path: Path) -> bytes:
 
 
 class _SlurmRun:
-    """One start of a Slurm job."""
+    """One start of a Slurm job. A Slurm job starts again each time it is requeued."""
 
     def __init__(self, folder: SlurmFolder, call: Mapping[str, Any]):
         self.folder, self.call = folder, call
@@ -103,14 +107,15 @@ class _SlurmRun:
         self.folder.write_news({"timeouts": self.timeouts, **news})
 
     def hand_in(self, job_id: str, record: Record, files: Files) -> None:
-        """Write the record of a job whose group goes on."""
+        """Write the record of a job that ended before the rest of its group."""
         with suppress(StoreError):
             self.folder.write_record(self.job(job_id), record)
 
     def requeue(self, *_: Any) -> None:
-        """Let Slurm requeue the job, which it is about to stop. Training then stops at its next report.
+        """Ask Slurm to put this job back into the queue. Slurm sends the signal for it before it stops the job.
 
-        A job that cannot be requeued trains until Slurm stops it.
+        Training then stops at its next report. If the job cannot be requeued, it trains until Slurm stops it. A job
+        that has used up its wall time more than ``MOST_TIMEOUTS`` times is not requeued; its training stops and fails.
         """
         wall_time, elapsed = 60 * self.call["asked"]["timeout_min"], time.monotonic() - self.began
         if elapsed >= min(0.8 * wall_time, wall_time - 600):  # otherwise it is preempted

@@ -1,18 +1,17 @@
 """The executor on Slurm, through submitit. The results folder must be on a disk that all nodes see.
 
-submitit writes the job script and knows the states of Slurm jobs. Its pickles are not used: ``<results>/slurm/`` holds
-only text, with one folder per Slurm job (:mod:`madbench.execute.slurm_folder`) and its logs. The files of a successful
-job are removed once its result is stored. A job that Slurm preempts or stops at its wall time is queued again, and
-training resumes from the checkpoint.
+submitit writes the job script and knows the states of Slurm jobs. Its pickles are not used: ``<results>/slurm/`` has
+one folder of text files per Slurm job (:mod:`madbench.execute.slurm_folder`), and the logs. The files of a successful
+Slurm job are removed once its results are stored. A Slurm job that is preempted or reaches its wall time is queued
+again, and its training resumes from the checkpoint.
 
-A driver may end without cancelling its Slurm jobs, for example if a login node kills it. The next driver that claims
-their jobs finds them by their folders, which are named after the Slurm job and list its jobs. It takes over Slurm jobs
-that run, wait or have left a result, if they train the same group in the same way. It cancels the others and queues new
-Slurm jobs, which resume from the checkpoints. A driver holds the claim of each job that its Slurm jobs train, so no two
-drivers share a job.
+A driver may end without cancelling its Slurm jobs, for example if a login node kills it. The next driver that locks the
+same jobs finds these Slurm jobs by their folders. It takes over a Slurm job that runs, waits or has left a result, if
+it trains the same group in the same way. It cancels the others and queues new Slurm jobs, which resume from the
+checkpoints. A driver holds the lock of each job that its Slurm jobs train, so no two drivers train the same job.
 
 If Slurm refuses a submission after it accepted an earlier one, the submission is repeated with growing pauses, and
-running jobs go on. If the reason is a limit of submissions, fewer Slurm jobs are queued at a time.
+running jobs go on. If the reason is a limit on submissions, fewer Slurm jobs are queued at a time.
 """
 
 from __future__ import annotations
@@ -62,13 +61,13 @@ def slurm_executor(
     """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Slurm jobs.
 
     Args:
-        partition: partition of the jobs; by default Slurm's own.
-        minutes: wall time of a Slurm job. At its end the job is queued again and resumes.
-        cpus_per_job: cores of a Slurm job, and threads it computes in.
-        gpus_per_job: GPUs of a Slurm job.
-        memory_gb: memory of a Slurm job; by default Slurm's own.
-        slots: Slurm jobs queued or running at a time, fewer if Slurm has a lower limit. Jobs that are submitted
-            together form one job array.
+        partition: partition of the Slurm jobs; by default Slurm's default.
+        minutes: wall time of a Slurm job. At its end the Slurm job is queued again and resumes.
+        cpus_per_job: cores of a Slurm job, which is also the number of its threads.
+        gpus_per_job: GPUs of a Slurm job, a whole number.
+        memory_gb: memory of a Slurm job in GB; by default Slurm's default.
+        slots: the most Slurm jobs that are queued or running at a time; fewer if Slurm has a lower limit. Slurm jobs
+            that are submitted together form one job array.
         extra: other options of sbatch by their long names, such as ``{"account": "me", "qos": "low"}``.
 
     Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values or without Slurm.
@@ -100,14 +99,17 @@ def slurm_executor(
 
 
 def _check_words(words: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` for option values that could begin a new line in a job script."""
+    """Raise ``ConfigError`` for an option value with control characters, such as a line break.
+
+    A line break would start a new line in the job script.
+    """
     for name, word in words.items():
         if not str(word).isprintable():
             raise ConfigError(f"{name} {str(word)!r}: control characters cannot go into a Slurm script; leave them out")
 
 
 def _check_folder(results: Path) -> None:
-    """Raise ``ConfigError`` for a results folder whose path Slurm would change."""
+    """Raise ``ConfigError`` for a results folder whose path has characters that Slurm would replace."""
     _check_words({"results": results})
     for character in "%\\":
         if character in str(results):
@@ -116,7 +118,7 @@ def _check_folder(results: Path) -> None:
 
 
 class SlurmBackend(Backend):
-    """The backend that runs tasks as Slurm jobs."""
+    """The backend that runs each task as a Slurm job."""
 
     def __init__(self, store: Store, parameters: dict[str, Any]):
         self.store = store
@@ -146,10 +148,10 @@ class SlurmBackend(Backend):
         self._queue_waiting()
 
     def _queue_waiting(self) -> None:
-        """Queue waiting tasks if there are slots, or set the time of the next try.
+        """Queue waiting tasks if there are slots. If Slurm refuses, set the time of the next try.
 
-        Raises ``TrainingError`` if Slurm refuses the first submission of a sweep. If a submission exceeds a limit, half
-        of it is tried immediately, down to one task.
+        If a submission exceeds a limit of Slurm, half of its tasks are tried immediately, down to one task. Raises
+        ``TrainingError`` if Slurm refuses the first submission of a sweep.
         """
         if time.monotonic() < self.next_try:
             return
@@ -179,7 +181,7 @@ class SlurmBackend(Backend):
         self.next_try = time.monotonic() + self.pause
 
     def _queue(self, tasks: Sequence[Task]) -> None:
-        """Queue new Slurm jobs. Raises ``TrainingError`` if Slurm does not accept them."""
+        """Submit the tasks as new Slurm jobs. Raises ``TrainingError`` if Slurm does not accept them."""
         calls = [encode_call(task.assignment, self.needs_gpu, self.asked, self.name) for task in tasks]
         with explain_os_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
@@ -199,9 +201,9 @@ class SlurmBackend(Backend):
             self.jobs[task] = job
 
     def script(self, digests: Sequence[str]) -> str:
-        """The job script of Slurm jobs whose calls have these digests. Several digests form a job array.
+        """The job script of Slurm jobs whose ``call.json`` files have these digests. Several digests give a job array.
 
-        The script goes to Slurm through a pipe, and Slurm keeps its own copy. So nobody can change it on a disk.
+        The script goes to Slurm through a pipe, and Slurm keeps its own copy, so nobody can change it on a disk.
         """
         import submitit
 
@@ -214,9 +216,10 @@ class SlurmBackend(Backend):
         return slurm._make_submission_file_text(shlex.join(program), "")
 
     def _take_over(self, tasks: Sequence[Task]) -> list[Task]:
-        """Take over the Slurm jobs that another driver left for these tasks. Return the tasks that need new Slurm jobs.
+        """Take over Slurm jobs that another driver left for these tasks. Return the tasks that need new Slurm jobs.
 
-        Slurm jobs that cannot be taken over are cancelled: a job must not be trained twice at a time.
+        Slurm jobs that train jobs of these tasks but cannot be taken over are cancelled, so that no job is trained
+        twice.
         """
         own = {job.slurm_id for job in (*self.jobs.values(), *self.ended.values())}
         left = find_left_jobs(self.folder, self.name, {job.id for task in tasks for job in task.jobs}, own)
@@ -246,10 +249,10 @@ class SlurmBackend(Backend):
         return needing
 
     def _cancel_left(self, old: LeftJob) -> None:
-        """Cancel a Slurm job that another driver left.
+        """Cancel a Slurm job that another driver left, if it has the name of this sweep's Slurm jobs.
 
-        Its id comes from a results folder that others may write to. So it is cancelled only if it has the name of this
-        sweep's jobs.
+        Its id comes from a results folder to which others may write, so it could be the id of any job. Raises
+        ``TrainingError`` if the name differs.
         """
         if old.call.get("name") != self.name:
             slurm_id, name = old.job.slurm_id, old.call.get("name")
@@ -262,7 +265,10 @@ class SlurmBackend(Backend):
         old.job.cancel()
 
     def _goes_on_with(self, old: LeftJob, state: str, task: Task) -> bool:
-        """True if a Slurm job trains, or will train, the jobs of the task, and has no other unfinished jobs."""
+        """True if a Slurm job trains, or will train, the jobs of the task, and every other job of it has a stored run.
+
+        ``state`` is Slurm's state of the job. A job that still waits must also have been queued with the same options.
+        """
         is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.asked)
         others = set(old.ids) - {job.id for job in task.jobs}
         return is_alive and old.is_training(task) and all(map(self.store.status, others))
@@ -301,14 +307,14 @@ class SlurmBackend(Backend):
                     yield task, "progress", (job_id, progress)
 
     def _read_records(self, task: Task, job: SlurmJob) -> Iterator[Message]:
-        """Yield the records of jobs that have ended before their group."""
+        """Yield the records of jobs that ended before the rest of their group."""
         is_whole = len(task.jobs) == 1 or job.folder.outcome.exists()  # all records then come together
         for claim in [] if is_whole else list(task.claims):
             if record := job.folder.read_record(claim.job):
                 yield task, "record", (claim.job.id, record, {})
 
     def _end(self, task: Task, job: SlurmJob, is_done: bool) -> None:
-        """Remove the files of an ended Slurm job. Its results stay until they are stored."""
+        """Remove the files of an ended Slurm job. If it is done, its results stay until they are stored."""
         if is_done:
             job.remove_logs()
         else:

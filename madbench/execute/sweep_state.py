@@ -1,6 +1,6 @@
-"""The progress of a sweep: counts, failures, running jobs, rate and time left, computed from an executor's events.
+"""The progress of a sweep, computed from an executor's events: counts, failures, running jobs, rate and time left.
 
-The live screen and the journal (:mod:`madbench.execute.journal`) each feed a :class:`SweepState`.
+The live screen and the journal (:mod:`madbench.execute.journal`) each have a :class:`SweepState`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _HEADLINES = ("accuracy", "loss_l5", "mse")
 
 
 def flatten(event: Event) -> dict[str, Any]:
-    """An executor's event as a flat mapping. It has only the status, the reason and the main metrics of a record."""
+    """An executor's event as a flat dict, called a line. Values that are None, infinite or NaN are left out.
+
+    From a record, it has only the status, the last line of the error, and the main metrics.
+    """
     line: dict[str, Any] = {
         "event": event["event"],
         "slot": event.get("slot"),
@@ -40,15 +43,16 @@ def flatten(event: Event) -> dict[str, Any]:
 
 
 def weights(jobs: Iterable[Job]) -> dict[str, float]:
-    """The largest number of tokens that each job can train on, by the id of the job."""
+    """The number of tokens on which each job trains at most, by job id."""
     return {job.id: float(size_of(job).trained_tokens) for job in jobs}
 
 
 def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """The settings that distinguish jobs of equal name, task and seed, such as ``lr 0.001 wd 0.1``, by id of the job.
+    """A text per job, by job id, with the settings that distinguish it from jobs of equal name, task and seed.
 
-    The name of a job is its entry in ``names``, by id, or else its label. The text is empty for a job that is unique by
-    name, task and seed. A setting with the value of most jobs is left out, except rates and decays.
+    An example is ``lr 0.001 wd 0.1``. The name of a job is ``names[job.id]``, or its label if it is not in ``names``.
+    The text is empty if no other job has the same name, task and seed. A setting is left out for the jobs with its most
+    frequent value, except learning rate and weight decay.
     """
     groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
     for job in jobs:
@@ -68,7 +72,7 @@ def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyTyp
 
 
 def _settings(job: Job) -> dict[str, Any]:
-    """All settings of a job by name."""
+    """All settings of a job by name: of its task, mixer, model and training, and its fidelity and budget."""
     own = {"fidelity": job.fidelity, "budget": job.budget}
     return {**job.setting, **job.mixer, **vars(job.model), **vars(job.training), **own}
 
@@ -78,7 +82,7 @@ _RATES = {"learning_rate": "lr", "weight_decay": "wd"}
 
 @dataclass
 class Running:
-    """A job in training."""
+    """A job in training, as the screen shows it."""
 
     job: str
     slot: int | None
@@ -86,31 +90,34 @@ class Running:
     line: dict[str, Any] = field(default_factory=dict)  # its last progress
     fraction: float = 0.0  # share of its steps that are done
     first: tuple[float, float] | None = None
-    """Its fraction at the first progress, done by an earlier sweep, and the time of that progress."""
+    """The share of the job's steps that was done at its first progress report, by earlier sweeps, and the time of that
+    report.
+    """
 
     def update(self, line: Mapping[str, Any], seconds: float) -> None:
-        """Apply a line of progress at this second of the sweep's clock."""
+        """Apply a line (:func:`flatten`) with progress. ``seconds`` is the time on the sweep's clock."""
         self.line, self.slot = {**line, "seconds": seconds}, line.get("slot")
         self.fraction = line["step"] / line["total_steps"] if line.get("total_steps") else 0.0
         self.first = self.first or (self.fraction, seconds)
 
     @property
     def done_here(self) -> float:
-        """The fraction of the job done since it started here."""
+        """The share of the job's steps that this sweep has trained."""
         return self.fraction - self.first[0] if self.first else 0.0
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the job ends, at its speed so far; 0 if that is not known yet."""
+        """Estimated seconds until the job ends, at its speed so far. 0 if the speed is not known yet."""
         if self.first is None or self.done_here <= 0:
             return 0.0
         return (1 - self.fraction) * (self.line["seconds"] - self.first[1]) / self.done_here
 
 
 class SweepState:
-    """The state of a sweep after the lines it was given.
+    """The progress of a sweep, updated by :meth:`apply`.
 
-    ``weights`` has the number of tokens of every job, by id. ``names``, by id, are shown in place of labels.
+    ``weights`` has the number of tokens of every job, by job id. ``names`` has names that are shown in place of labels,
+    by job id.
     """
 
     def __init__(
@@ -127,10 +134,12 @@ class SweepState:
             | {"seed": job.seed}
             for job in jobs
         }
-        """The displayed fields of each job, by its id."""
+        """The displayed fields of each job, by job id."""
         self.open = set(weights)  # jobs that have not ended
         self.counts: Counter[str] = Counter()
-        """Ended jobs by outcome: finished, diverged, failed; for jobs not trained here: stored, failed before, busy."""
+        """The number of ended jobs by outcome: ``finished``, ``diverged``, ``failed``, and for jobs that were skipped
+        ``stored``, ``failed before``, ``busy``.
+        """
         self.failures: list[tuple[str, str]] = []
         self.running: dict[str, Running] = {}  # running jobs by id
         self.seconds = 0.0
@@ -142,7 +151,7 @@ class SweepState:
         return len(self.weights) - len(self.open)
 
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
-        """Apply one line of :func:`flatten` at this second of the sweep's clock."""
+        """Apply a line (:func:`flatten`). ``seconds`` is the time on the sweep's clock."""
         self.tick(seconds)
         kind, job = line["event"], line["job"]
         if kind in ("started", "progress"):
@@ -168,31 +177,31 @@ class SweepState:
         self._done_here += self.weights[job] * (done - done_before)
 
     def tick(self, seconds: float) -> None:
-        """Set the sweep's clock, which never runs backward."""
+        """Set the sweep's clock to ``seconds``, unless it is already later."""
         self.seconds = max(self.seconds, seconds)
 
     @property
     def fraction(self) -> float:
-        """The share of all tokens done: tokens of ended jobs, and of running jobs so far."""
+        """The share of the sweep's tokens that are done, 0 to 1. Running jobs count with their part."""
         total = sum(self.weights.values())
         return 1 - self._tokens()[0] / total if total else 1.0
 
     def _tokens(self) -> tuple[float, float]:
-        """The number of remaining tokens, and of tokens trained in this sweep."""
+        """The number of tokens that are left, and the number of tokens that this sweep has trained."""
         running = [(self.weights[job], self.running[job]) for job in self.open.intersection(self.running)]
         left = sum(self.weights[job] for job in self.open) - sum(weight * run.fraction for weight, run in running)
         return left, self._done_here + sum(weight * run.done_here for weight, run in running)
 
     def jobs_per_minute(self) -> float | None:
-        """Jobs trained per minute since the first start; None if no job has ended."""
+        """Jobs trained per minute since the first job started. None if no job has ended."""
         trained = sum(self.counts[status] for status in ("finished", "diverged", "failed"))
         elapsed = self.seconds - self.first_start
         return 60 * trained / elapsed if trained and elapsed > 0 else None
 
     def seconds_left(self) -> float | None:
-        """Seconds until the sweep ends, at the tokens per second so far; None if that is not known yet.
+        """Estimated seconds until the sweep ends, at its tokens per second so far. None if these are not known yet.
 
-        Skipped jobs and earlier parts of resumed jobs count neither as work nor as time.
+        Skipped jobs, and the steps of resumed jobs that earlier sweeps trained, do not count for the speed.
         """
         left, done = self._tokens()
         elapsed = self.seconds - self.first_start
@@ -201,7 +210,7 @@ class SweepState:
         return max(left * elapsed / done, *(running.seconds_left for running in self.running.values()), 0.0)
 
     def content(self) -> dict[str, Any]:
-        """The state as the screen and JSON show it."""
+        """The state as a dict for the screen and the journal."""
         at_work = len(self.open.intersection(self.running))
         counts = self.counts | {"running": at_work, "waiting": len(self.open) - at_work}
         running = sorted(self.running.values(), key=lambda running: (running.slot is None, running.slot))

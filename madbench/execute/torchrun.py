@@ -25,16 +25,17 @@ def train_distributed(
     *,
     device: str = "cpu",
 ) -> Summary:
-    """Train the jobs without a result in ``store``, in order, each with all processes together.
+    """Train the jobs without a result in ``store``, one after the other, each with all processes of torchrun together.
 
-    An executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)`` with one
-    job and a device of its own, which is ``cpu`` or a GPU. Only the first process uses ``store`` and calls
-    ``on_event``. On SIGINT or SIGTERM in any process, all processes stop after the same step, with a checkpoint, and
-    raise ``KeyboardInterrupt``. A job that raises is stored as ``failed``, and its error ends all processes, which can
-    no longer wait for each other. So jobs of a group train one by one, and no job fails because of another.
+    This is an executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)``
+    with one job and its own device: ``cpu``, or a GPU. Only the first process uses ``store`` and calls ``on_event``.
 
-    Raises ``ConfigError`` if there are fewer GPUs than processes, and for a time limit. Raises ``StoreError`` if
-    results cannot be written.
+    On SIGINT or SIGTERM in any process, all processes write a checkpoint after the same step, stop, and raise
+    ``KeyboardInterrupt``. A job that raises an error is stored as ``failed``, and the error ends all processes, because
+    they can no longer wait for each other. For this reason the jobs of a group train one by one.
+
+    Raises ``ConfigError`` if there are fewer GPUs than processes, and if the policy has a time limit. Raises
+    ``StoreError`` if results cannot be written.
     """
     if policy.time_limit is not None:
         raise ConfigError("a time limit has no effect under torchrun: give it to the scheduler that starts torchrun")
@@ -68,7 +69,7 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
         execution.report("started", job, slot=0)
         failure = None
         try:
-            [record] = train([job], [work], Report(report, ended=lambda job, record: None))  # it has no rest of a group
+            [record] = train([job], [work], Report(report, ended=lambda job, record: None))  # a group of one job, so nothing is left to do
         except StoreError:
             raise
         except Exception as error:
@@ -82,7 +83,7 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
 
 @contextmanager
 def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Catch SIGINT and SIGTERM in the block. Yields a function that is True once a signal arrived."""
+    """Catch SIGINT and SIGTERM in the block, and yield a function that returns True once such a signal has arrived."""
     received: list[int] = []
     handled = (signal.SIGINT, signal.SIGTERM)
     previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in handled}
