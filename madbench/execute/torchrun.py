@@ -69,7 +69,7 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
         execution.report("started", job, slot=0)
         failure = None
         try:
-            [record] = train([job], [work], Report(report, ended=lambda job, record: None))  # a group of one job, so nothing is left to do
+            [record] = train([job], [work], Report(report, ended=lambda job, record: None))  # its group is one job
         except StoreError:
             raise
         except Exception as error:
