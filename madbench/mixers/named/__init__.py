@@ -1,10 +1,10 @@
 """Family of named layers, such as KDA, GDN and Mamba-2, trained on any device.
 
 Each layer has the parameters of a layer of flash-linear-attention 0.6 or of transformers, with the same names and
-shapes, so that a state dict can be loaded in both directions. It is computed by operators of torch.
+shapes, so that a state dict can be loaded in both directions. The layers are computed with operations of torch.
 
-Every operator is a file of ``operators/``, whose docstring has its equation. If a part of an operator needs a file of
-its own, its name starts with the operator's. The files here are what operators share:
+Every operator is a file of ``operators/``, whose docstring has its equation. If an operator needs further files there,
+their names start with the operator's name. The files in this folder are shared by the operators:
 
 - labels: ``family`` has the family, ``arguments`` the text in parentheses, ``budget`` the choice of widths;
 - without torch: ``operator`` has the interface of an operator, ``widths`` the widths to choose from, ``parts`` the

@@ -14,38 +14,42 @@ from madbench.mixers.named.operator import Operator
 
 
 def integer(default: int, least: int, most: int) -> Any:
-    """A field of an operator that a label sets by ``name=value``, from ``least`` to ``most``.
+    """A dataclass field for an integer argument of an operator, which a label sets as ``name=value``.
 
-    The range is short, because all values are listed as labels.
+    All integers from ``least`` to ``most`` are allowed. The range must be short, because each value is listed as a
+    label.
     """
     return field(default=default, metadata={"least": least, "most": most})
 
 
 def read(operator: type[Operator], text: str, start: int, end: int) -> Operator:
-    """The operator with the arguments between two positions of a label. Raises ``LabelError`` for a wrong argument."""
+    """The operator with the arguments in ``text[start:end]`` of the label ``text``, such as ``neg,n=3``.
+
+    Raises ``LabelError`` for an unknown argument or a wrong value.
+    """
     return operator(**read_words(text, start, end, lambda word: _argument(operator, word)))
 
 
 def written(operator: Operator) -> str:
-    """The text of the arguments in field order, such as ``(neg,n=3)``. Arguments at their default are left out."""
+    """The arguments as a label writes them, such as ``(neg,n=3)``. Default values are left out. Empty if all are."""
     words = [_word(each, getattr(operator, each.name)) for each in fields(operator)]
     words = [word for word, each in zip(words, fields(operator)) if getattr(operator, each.name) != each.default]
     return f"({','.join(words)})" if words else ""
 
 
 def levels(operator: Operator) -> dict[str, str]:
-    """The value of each argument by name. Empty text for a flag that is not set."""
+    """The value of each argument as text, by name: an integer or the flag's name. Empty for a flag that is not set."""
     values = ((each, getattr(operator, each.name)) for each in fields(operator))
     return {each.name: str(value) if each.metadata else (each.name if value else "") for each, value in values}
 
 
 def choices(operator: type[Operator]) -> list[str]:
-    """The arguments that a label may have, such as ``neg`` and ``n=1...4``."""
+    """The arguments that a label of this operator may have, as text, such as ``neg`` and ``n=1...4``."""
     return [f"{each.name}={_range(each)}" if each.metadata else each.name for each in fields(operator)]
 
 
 def variants(operator: type[Operator]) -> Iterator[Operator]:
-    """The operator with every choice of its arguments. The default of each comes first."""
+    """The operator with every combination of values of its arguments. The combination of all defaults comes first."""
     values = [dict.fromkeys((each.default, *_values(each))) for each in fields(operator)]
     return (operator(*chosen) for chosen in itertools.product(*values))
 
@@ -63,7 +67,7 @@ def _word(each: Field[Any], value: int) -> str:
 
 
 def _argument(operator: type[Operator], word: str) -> tuple[str, int]:
-    """The name and the value of one argument. Raises ``ValueError`` with a hint."""
+    """The name and the value of the argument in ``word``. Raises ``ValueError`` with a hint if either is wrong."""
     name, equals, value = (part.strip() for part in word.partition("="))
     by_name = {each.name: each for each in fields(operator)}
     if name not in by_name:

@@ -1,4 +1,4 @@
-"""The interface of named operators whose rows are weighted sums of the values of all tokens so far."""
+"""The interface of named operators whose outputs are weighted sums of the values of all tokens so far."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 SOFTMAX_PATHS = ("dense", "blocks", "tiled", "sdpa")
-"""The paths of an operator that has :meth:`Attention.softmax_inputs`."""
+"""The paths of an operator that equals plain softmax attention of its :meth:`Attention.softmax_inputs`."""
 
 
 class Tokens(NamedTuple):
-    """The projections of some tokens."""
+    """The projections of T tokens: their queries, and everything that later tokens need of them."""
 
     q: Tensor  # (B, H, T, K) queries, not divided by sqrt(K)
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
@@ -28,27 +28,30 @@ class Tokens(NamedTuple):
     mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: with these a token changes keys or values
 
     def add_decay(self, cached: Mapping[str, Tensor]) -> Tokens:
-        """Adds the sum of log f over all cached tokens to the sums ``decay`` of these tokens."""
+        """A copy whose ``decay`` sums log f from the start of the sequence, where f is the forget gate.
+
+        Before, ``decay`` sums log f over these tokens only. ``cached`` has the sums of the tokens before them.
+        """
         total = cached["decay"][..., -1:, :] + self.cached["decay"]
         return self._replace(cached={**self.cached, "decay": total})
 
 
 @dataclass(frozen=True)
 class Attention(Operator):
-    """A named operator with a cache that grows by every token."""
+    """A named operator whose decoding cache grows by every token."""
 
     paths: ClassVar = ("dense", "blocks")
-    """An operator that has :meth:`softmax_inputs` may have ``SOFTMAX_PATHS``."""
+    """An operator may set ``SOFTMAX_PATHS`` if it equals plain softmax attention of its :meth:`softmax_inputs`."""
     block_rows: ClassVar[int] = 128
-    """Rows of a block of the path ``blocks``."""
+    """Query rows per block of the path ``blocks``."""
     dense_limit: ClassVar[int] = 512
-    """The largest number of tokens for which the path ``dense`` is faster than blocks."""
+    """The largest number of tokens for which the path ``dense`` is faster than the path ``blocks``."""
     most_exact: ClassVar[int] = 0
-    """The largest number of tokens for which :meth:`softmax_inputs` are exact, in float32 or wider. Zero if they are
-    exact for any number of tokens, also in 16 bits."""
+    """The largest number of tokens for which softmax attention of :meth:`softmax_inputs` is exact in float32 or wider.
+    Zero if it is exact for any number of tokens, also in 16 bits."""
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
-        """By default the keys and values of all heads."""
+        """The count of numbers that each token adds to the cache, by name. By default keys and values of all heads."""
         return {"k": dims.key_dim, "v": dims.value_dim}
 
     @abstractmethod
@@ -56,17 +59,21 @@ class Attention(Operator):
         """The projections of the tokens x (B, T, D), the first of which is at ``position``.
 
         ``carried`` is the field :attr:`Tokens.carried` of the tokens before x. It is None at the start of a sequence.
-        Otherwise x is a single token.
+        If it is not None, x is a single token.
         """
 
     def seen(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
-        """The tensors that the rows of a sequence read, by name: (B, H, T, C) each. The values are ``v``."""
+        """The tensors of a sequence that its queries read, by name: (B, H, T, C) each. ``v`` are the values.
+
+        By default the cached tensors of ``tokens``.
+        """
         return tokens.cached
 
     def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        """The weights (B, H, M, N) of N tokens in the rows q (B, H, M, K), in float32 or wider. By default a softmax.
+        """The weights (B, H, M, N) that queries q (B, H, M, K) give to N tokens, in float32 or wider.
 
-        Row m sees the first ``first`` + 1 + m tokens. If ``first`` is None, all rows see all tokens.
+        By default the softmax over tokens of q . k / sqrt(K). ``seen`` has the tensors of the tokens, as in
+        :meth:`seen`. Query m sees the tokens 0 to ``first`` + m. If ``first`` is None, all queries see all tokens.
         """
         from madbench.mixers.named import attention_ops
 
@@ -74,28 +81,35 @@ class Attention(Operator):
         return attention_ops.softmax(z, first)
 
     def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
-        """The output W_o (o * gate) (B, T, D) of the weighted sums of values o (B, H, T, V). Without a gate, W_o o."""
+        """The output (B, T, D) of the weighted sums of values o (B, H, T, V): W_o (o * gate).
+
+        The gate is that of ``tokens``. Without a gate, the output is W_o o.
+        """
         from madbench.mixers.named import ops
 
         return ops.write(layer.get_submodule(self.output), ops.merge_heads(o), tokens.gate)
 
     def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v (B, H, T, .) with which plain causal softmax attention gives this operator's sums of values.
+        """Queries, keys and values (B, H, T, .) whose plain causal softmax attention is this operator.
 
-        The paths ``tiled`` and ``sdpa`` use them.
+        That attention divides scores by the square root of the width of these queries. The paths ``tiled`` and ``sdpa``
+        use it to compute the weighted sums of values.
         """
         dtype = seen["v"].dtype
         return q.to(dtype), seen["k"].to(dtype), seen["v"]
 
     def attend(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        """The sums of values (B, H, M, V) in the rows q. See :meth:`weights`."""
+        """The weighted sums of values (B, H, M, V) for queries q (B, H, M, K).
+
+        For ``seen`` and ``first`` see :meth:`weights`.
+        """
         weights = self.weights(layer, q, seen, first)
         return weights @ seen["v"].to(weights.dtype)
 
     def attend_in_blocks(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
-        """The sums of values (B, H, T, V) of a sequence, in blocks of ``size`` rows.
+        """The weighted sums of values (B, H, T, V) of a sequence, in blocks of ``size`` queries.
 
-        The backward pass computes the blocks again, to save memory.
+        The backward pass computes each block again, to save memory.
         """
         import torch
 
@@ -112,26 +126,27 @@ class Attention(Operator):
         return torch.cat(blocks, dim=2)
 
     def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
-        """Numbers between 0 and 1 that depend on the input, (B, T, ...) each, by name."""
+        """The gates of ``tokens`` for a probe, by name: numbers between 0 and 1, (B, T, ...) each."""
         return {} if tokens.gate is None else {"output": tokens.gate}
 
     def cache_of(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
-        """The cache after the prompt ``tokens``."""
+        """The tensors that the cache has after a prompt, by name. ``tokens`` has the prompt's projections."""
         return tokens.cached
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
-        """The cache with one more token."""
+        """The cached tensors with one more token, whose projections are ``tokens``."""
         import torch
 
         return {name: torch.cat((part, tokens.cached[name]), dim=-2) for name, part in cached.items()}
 
     def decode(self, layer: nn.Module, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
-        """The sum of values (B, H, 1, V) in the row of one token, from a cache that already has it."""
+        """The weighted sum of values (B, H, 1, V) of one token. ``cached`` already contains this token."""
         return self.attend(layer, tokens.q, cached, None)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: two per channel of each key and value that is seen, (T + 1) / 2 tokens on average.
+        """FLOPs per token besides those of parameters: two for each channel of each key and value that it sees.
 
-        Gates, activations and norms are not counted.
+        In a sequence of ``length`` = T tokens, a token sees (T + 1) / 2 tokens on average. Gates, activations and norms
+        are not counted.
         """
         return (length + 1) * (dims.key_dim + dims.value_dim)

@@ -1,4 +1,4 @@
-"""The module of every named operator with a growing cache, and the paths that compute it."""
+"""The layer (``nn.Module``) of named operators whose cache grows by every token, and the paths that compute it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AttentionLayer(NamedLayer):
 
     - ``dense``: all pairs of tokens at once
     - ``blocks``: blocks of ``chunk`` query rows and all tokens before them, recomputed in the backward pass
-    - ``tiled``: softmax on the CPU, in tiles that fit in its cache
+    - ``tiled``: softmax on the CPU, in tiles that fit in the CPU's cache
     - ``sdpa``: torch's scaled dot product attention
     """
 
@@ -53,9 +53,10 @@ class AttentionLayer(NamedLayer):
         return self.operator.read_out(self, self._attend(tokens, path), x, tokens)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
+        """Decodes a prompt x (B, T, D) at once. Returns the outputs (B, T, D) and the cache for the next token.
 
-        Equals T calls of :meth:`step`. With ``slide``, tokens beyond ``max_len`` take a step each.
+        Equals T calls of :meth:`step`. With ``slide``, only the first ``max_len`` tokens are decoded at once, and each
+        later token takes a step.
         """
         check_sequences(x, self.allocation.label)
         whole = x[:, : self.max_len] if slide else x
@@ -70,8 +71,8 @@ class AttentionLayer(NamedLayer):
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
 
-        Equals row ``cache.position`` of :meth:`forward`. The cache keeps every token, or the newest ``max_len`` tokens
-        with ``slide``.
+        Equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. The cache keeps every token.
+        With ``slide`` it keeps the newest ``max_len`` tokens.
         """
         self.check_token(x)
         row, position = x[:, None], cache.position if cache else 0
@@ -86,14 +87,14 @@ class AttentionLayer(NamedLayer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """The weights of the tokens in every row, and the gates."""
+        """The weight of every token in every row of x (B, T, D), and the gates of the layer."""
         tokens = self.operator.tokens(self, x, 0, None)
         with without_autocast(x):
             weights = self.operator.weights(self, tokens.q, self.operator.seen(self, tokens), 0)
         return Probe(weights=by_lag(weights), gates=self.operator.probed_gates(tokens))
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape."""
+        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
         is_softmax = "sdpa" in self.operator.paths and self._is_exact(length)
@@ -109,7 +110,7 @@ class AttentionLayer(NamedLayer):
         return "dense" if is_small or length <= self.chunk else "blocks"
 
     def _is_exact(self, length: int) -> bool:
-        """True if torch's attention computes the operator as exactly as the other paths."""
+        """True if softmax attention by torch computes ``length`` tokens as exactly as the other paths do."""
         most = self.operator.most_exact
         weight = next(self.parameters())
         is_wide = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
@@ -124,7 +125,7 @@ class AttentionLayer(NamedLayer):
         return length > softmax.BLOCK_ROWS and softmax.keeps_weights(batch, self.dims.heads, length)
 
     def _attend(self, tokens: Tokens, path: str) -> Tensor:
-        """The sums of values (B, H, T, V) of a sequence."""
+        """The weighted sums of values (B, H, T, V) of a sequence, computed on ``path``."""
         q, seen = tokens.q, self.operator.seen(self, tokens)
         if path in ("sdpa", "tiled"):
             q, k, v = self.operator.softmax_inputs(self, q, seen)
@@ -140,7 +141,10 @@ class AttentionLayer(NamedLayer):
 
 
 def _attend_by_torch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Torch's causal attention. Keys or values are padded with zeros, as torch's fast kernel needs equal widths."""
+    """Causal softmax attention by torch: q, k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
+
+    If K and V differ, the narrower tensors are padded with zeros, because torch's fast kernel needs equal widths.
+    """
     width, scale = v.shape[-1], q.shape[-1] ** -0.5
     wider = width - q.shape[-1]
     if wider > 0:

@@ -20,17 +20,23 @@ PART = 32  # entries per part in sums_from_each
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """scale q k^T in float32 or wider: q (B, H, M, K), k (B, H, N, K) -> (B, H, M, N)."""
+    """The scores q . k * ``scale`` in float32 or wider: q (B, H, M, K), k (B, H, N, K) -> (B, H, M, N)."""
     return (wide(q) * scale) @ wide(k).mT
 
 
 def future(z: Tensor, first: int) -> Tensor:
-    """The mask of the tokens that rows of z (..., M, N) do not see: row m sees the first ``first`` + 1 + m tokens."""
+    """A mask (M, N) that is True for the tokens that a row of scores z (..., M, N) does not see.
+
+    Row m sees the tokens 0 to ``first`` + m.
+    """
     return torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device).triu(first + 1)
 
 
 def softmax(z: Tensor, first: int | None) -> Tensor:
-    """The softmax of scores over the tokens that each row sees: see :func:`future`, or all if ``first`` is None."""
+    """The softmax of scores z (..., M, N) over the tokens that each row sees.
+
+    Row m sees the tokens 0 to ``first`` + m. If ``first`` is None, it sees all tokens.
+    """
     return (z if first is None else z.masked_fill(future(z, first), -math.inf)).softmax(-1)
 
 
@@ -43,9 +49,11 @@ def heads_of(
     sides: str = "qkv",
     position: int | None = None,
 ) -> list[Tensor]:
-    """The heads (B, H, T, .) of x (B, T, D) on several sides, such as queries, keys and values.
+    """Projects x (B, T, D) to heads (B, H, T, .), by default those of queries, keys and values.
 
-    The last side are the values, which are neither normed nor rotated. For the others see :func:`place`.
+    Each letter of ``sides`` names a projection: ``q`` is the layer's ``q_proj``. The last letter stands for the values,
+    which are neither normed nor rotated. For ``norms``, ``eps``, ``position`` and the other projections see
+    :func:`place`. All heads are in the dtype of the values.
     """
     *others, values = project(x, *(layer.get_submodule(f"{side}_proj") for side in sides))
     heads = layer.dims.heads
@@ -57,10 +65,11 @@ def heads_of(
 def place(
     sides: Sequence[Tensor], heads: int, norms: Sequence[nn.Module], eps: float, position: int | None
 ) -> list[Tensor]:
-    """The heads of projected queries, keys and the like: (B, T, H n) -> (B, H, T, n) each.
+    """Splits projected queries or keys into heads, then norms and rotates them: (B, T, H n) -> (B, H, T, n) each.
 
-    ``norms`` are the modules with the gains of their norms. Empty if they are not normed. ``position`` is that of the
-    first token, for a rotation of all channels, or of all but the last if their number is odd. None without rotation.
+    ``norms`` has one module per tensor, whose ``weight`` is the gain of an RMSNorm per head. If it is empty, nothing is
+    normed. ``position`` is the position of the first token, for a rotation of all channels, or of all but the last if
+    their number is odd. If it is None, nothing is rotated.
     """
     if norms:
         placed = [head_norm(side, heads, norm.weight, eps) for side, norm in zip(sides, norms)]
@@ -71,36 +80,40 @@ def place(
 
 
 def head_norm(x: Tensor, heads: int, gain: Tensor, eps: float) -> Tensor:
-    """RMSNorm of each head, in float32 or wider: (B, T, H n) -> (B, H, T, n). The gain is (n,) or (H n,)."""
+    """RMSNorm of each head, in float32 or wider: (B, T, H n) -> (B, H, T, n).
+
+    The gain is (n,) if the heads share it, else (H n,).
+    """
     x = split_heads(wide(x), heads)
     normed = F.rms_norm(x, x.shape[-1:], None, eps)
     return normed * (gain if gain.shape[0] == x.shape[-1] else gain.view(heads, 1, -1)).to(x.dtype)
 
 
 def decay(gate: nn.Module, x: Tensor) -> Tensor:
-    """The sums of log sigmoid(gate(x)) up to each token of x (B, T, D): (B, H, T, 1), in double precision."""
+    """The sum of log f up to each token, in float64: x (B, T, D) -> (B, H, T, 1). f is sigmoid(gate(x))."""
     with without_autocast(x):
         return F.logsigmoid(call_in_dtype_of_input(gate, wide(x))).mT.double().cumsum(-1)[..., None]
 
 
 def gate_of(total: Tensor) -> Tensor:
-    """The gates f (B, T, H) whose logarithms have these sums (B, H, T, 1) up to each token."""
+    """The gates f (B, T, H). ``total`` (B, H, T, 1) has the sum of log f up to each token."""
     return F.pad(total.squeeze(-1), (1, 0)).diff().exp().mT
 
 
 def decay_since(total: Tensor, row: int) -> Tensor:
-    """Sums of log f over the tokens after each token up to row ``row``: (B, H, N, 1) -> (B, H, 1, N).
+    """The sum of log f over the tokens after each token, up to token ``row``: (B, H, N, 1) -> (B, H, 1, N).
 
-    They are differences of sums ``total`` from the start, which may be large, so they are in double precision.
+    ``total`` has the sums of log f from the start up to each token. The result has their differences. The sums may be
+    large, so both are in float64.
     """
     return (total[..., row, :].unsqueeze(-1) - total).mT
 
 
 def sums_from_each(x: Tensor) -> Tensor:
-    """The sums of x (..., N) from each entry to the last one.
+    """The sums of x (..., N) from each entry to the last one, (..., N).
 
-    Within parts of 32 entries, sums are products with a triangular matrix of ones. Their backward pass is faster than
-    that of a cumsum.
+    Within parts of 32 entries, sums are products with a triangular matrix of ones. The backward pass of these products
+    is faster than that of a cumsum.
     """
     length = x.shape[-1]
     if is_symbolic(length) or length <= PART:

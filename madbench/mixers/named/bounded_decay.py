@@ -1,4 +1,4 @@
-"""A decay between a lower bound and 1, where the bound of layer l = 0, 1, ... of L is l / L."""
+"""Operators whose decay lies between a lower bound and 1. The bound of layer l = 0, 1, ... of L is l / L."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BoundedDims(Dims):
 
 @dataclass(frozen=True)
 class BoundedDecay(Operator):
-    """An operator whose decay has a lower bound on request."""
+    """An operator whose decay has the lower bound l / L in layer l = 0, 1, ... of L if ``bound`` is set, else 0."""
 
     bound: bool = False
 
@@ -41,7 +41,10 @@ class BoundedDecay(Operator):
 
 
 def decay(logits: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:
-    """log f and 1 - f, where f = b + (1 - b) sigmoid(logits). b is 0 if the widths have no bound."""
+    """log f and 1 - f for the decay f = b + (1 - b) sigmoid(logits), each in the shape of ``logits``.
+
+    b is the lower bound of f, see :func:`bound_of`.
+    """
     from torch.nn.functional import logsigmoid
 
     bound = bound_of(dims)
@@ -50,5 +53,5 @@ def decay(logits: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:
 
 
 def bound_of(dims: Dims) -> float:
-    """The lower bound of the decay. 0 if the widths have none."""
+    """The lower bound of the decay of a layer with these widths. 0 if ``dims`` has no bound."""
     return dims.bound if isinstance(dims, BoundedDims) else 0.0

@@ -16,14 +16,14 @@ from madbench.mixers.named.widths import Dims, width_steps
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP, CountedParameters, last_that_fits, over_budget
 
 FILLED = 0.97
-"""The part of the budget that a layer should use. Finer steps of its widths are tried until it does."""
+"""The share of the budget that a layer should use. If it uses less, its widths are chosen in finer steps."""
 NEAR = 6
-"""Number of model widths tried on each side of the first estimate, in steps of n_head, to match FLOPs or the state."""
+"""To match FLOPs or the state, this many multiples of n_head are tried as model width on each side of an estimate."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """A named operator with its arguments, at the budget, or with the library's own widths if ``over``."""
+    """A named operator with its arguments. Its widths match the budget, or are the library's own if ``over``."""
 
     operator: Operator
     over: bool = False
@@ -34,7 +34,7 @@ class Label:
 
 @dataclass(frozen=True)
 class NamedAllocation(CountedParameters):
-    """The widths and the cost of a layer. Every count is exact for the built module."""
+    """The widths of a named layer and their cost. The counts of parameters are those of the built module."""
 
     label: Label
     size: Size
@@ -44,7 +44,7 @@ class NamedAllocation(CountedParameters):
 
     @functools.cached_property
     def terms(self) -> Mapping[str, int]:
-        """Parameters by part of the layer. ``conv`` are the taps of all convolutions, if it has any."""
+        """The number of parameters by part of the layer. ``conv`` is the number of taps of all convolutions."""
         terms: dict[str, int] = {}
         for name, part in self.operator.parts(self.dims).items():
             if isinstance(part, Taps):
@@ -58,20 +58,24 @@ class NamedAllocation(CountedParameters):
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """Key and value channels of all heads, further widths, and the size of the decoding state before any token."""
+        """Key channels ``qk`` and value channels ``vo`` of all heads, and the operator's further widths.
+
+        ``state`` is the size of the decoding state before the first token, as a count of numbers.
+        """
         dims, operator = self.dims, self.operator
         sides = {"qk": dims.key_dim, "vo": dims.value_dim}
         return {**sides, **operator.further_ranks(dims), "state": operator.state_size(dims)}
 
     @property
     def widths(self) -> Mapping[str, int]:
-        """Key and value channels of one head."""
+        """Key channels ``qk`` and value channels ``vo`` of one head."""
         return {"qk": self.dims.key, "vo": self.dims.value}
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Approximate forward FLOPs per token. A multiply-add counts as two.
+        """Approximate forward FLOPs per token of a sequence of ``seq_len`` tokens.
 
-        The sum of twice the parameters and the FLOPs of the state or of attention, which are the operator's ``flops``.
+        Twice the parameters, plus the operator's ``flops``, which count its state or its attention. A multiply-add
+        counts as two.
         """
         return 2.0 * self.total + self.operator.flops(self.dims, seq_len)
 
@@ -86,11 +90,14 @@ class NamedAllocation(CountedParameters):
 
 @functools.cache
 def solve(label: Label, size: Size) -> NamedAllocation:
-    """Returns the widest layer with at most 4 d^2 parameters plus taps. For ``!`` and ``paper``, the library's widths.
+    """Returns the widest layer with at most 4 d^2 parameters, where taps of convolutions are not counted.
 
-    Widths are multiples of a step: the first of :func:`width_steps` whose widest layer has at least ``FILLED`` of the
-    budget. If no step reaches this, the layer with the most parameters is taken. FLOPs and states are matched by
-    :func:`_scaled`. Keys and values do not depend on the place of the layer. Raises ``BudgetError`` if no width fits.
+    For a label with ``!`` and for the budget ``paper``, it returns the library's own widths instead.
+
+    Widths are multiples of a step. The first of :func:`width_steps` is taken whose widest layer uses at least
+    ``FILLED`` of the budget. If no step reaches this, the layer with the most parameters is taken. FLOPs or the state
+    are matched by :func:`_scaled`. Keys and values do not depend on the place of the layer in the model. Raises
+    ``BudgetError`` if no width fits.
     """
     found = _widths(label, replace(size, layer=Layer()))
     return replace(found, size=size, dims=found.operator.placed(found.dims, size.layer))
@@ -98,7 +105,7 @@ def solve(label: Label, size: Size) -> NamedAllocation:
 
 @functools.cache
 def _widths(label: Label, size: Size) -> NamedAllocation:
-    """The allocation of :func:`solve` at the default layer, computed once per label and size."""
+    """The allocation of :func:`solve`, before the place of the layer in a model is taken into account."""
     operator, d, heads = label.operator, size.d_model, size.n_head
     if label.over or not size.rule.chooses_ranks:
         return NamedAllocation(label, size, operator.library_dims(d, heads))
@@ -134,13 +141,15 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
 
 
 def _scaled(label: Label, size: Size) -> NamedAllocation:
-    """Returns a layer that matches FLOPs or the state, with keys and values as in a model of another width w.
+    """Returns the layer that matches FLOPs or the state. It has the keys and values of another model width w.
 
-    Keys and values of each w are those of the operator's layer with 4 w^2 parameters, which keeps their proportion. The
-    first estimate of w is the largest multiple of the heads that fits. The operator's candidates at this w and at the
-    ``NEAR`` next multiples on both sides are then compared, and the one nearest to the budget is taken. The candidates
-    at a large w have coarse steps. In a narrow model, the values of a recurrence are therefore widened further, as much
-    as the budget allows.
+    The keys and values of w are those of the operator's layer with 4 w^2 parameters, so their proportion is kept. The
+    first estimate of w is the largest multiple of the number of heads that fits. The operator's candidates at this w
+    and at the ``NEAR`` next multiples on both sides are then compared. Of those that fit, the one that uses most of the
+    budget is taken.
+
+    Candidates at a large w have coarse steps. In a narrow model, the values of a recurrence are therefore widened
+    further, as far as the budget allows. Raises ``BudgetError`` if no layer fits.
     """
     heads, rule, operator = size.n_head, size.rule, label.operator
 
@@ -148,7 +157,7 @@ def _scaled(label: Label, size: Size) -> NamedAllocation:
         return NamedAllocation(label, size, replace(dims, d=size.d_model))
 
     def proportional(steps: int) -> NamedAllocation:
-        """The layer with the keys and values of a model of width ``steps`` times the heads, or the next valid width."""
+        """The layer with the keys and values of model width ``steps * heads``, or of the next width that has one."""
         try:
             return at(_widths(label, replace(size, d_model=steps * heads, budget="strict")).dims)
         except BudgetError:

@@ -1,4 +1,4 @@
-"""Blocks of tokens that rows of attention choose, in torch. The choice has no gradient."""
+"""The choice of blocks of tokens by the queries of sparse attention, in torch. The choice has no gradient."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from madbench.mixers.named.ops import NORM_EPS, linear_in_float32
 from madbench.mixers.precision import wide, without_autocast
 
 BLOCK = 16
-"""Tokens of a block."""
+"""Tokens per block."""
 
 
 def precise_heads(layer: nn.Module, x: Tensor, position: int, norms: Sequence[nn.Module] = ()) -> list[Tensor]:
-    """Queries and keys of x (B, T, D), each (B, H, T, K), in float32 or wider also under autocast.
+    """Queries and keys of x (B, T, D), each (B, H, T, K), in float32 or wider even under autocast.
 
-    They are rotated for positions from ``position`` on. In 16 bits, rounding would make some rows choose other blocks.
-    ``norms`` are the modules with the gains of the norms. Empty if queries and keys are not normed.
+    In 16 bits, rounding would make some queries choose other blocks. Queries and keys are rotated by position, and the
+    first token is at ``position``. ``norms`` are two modules, whose ``weight`` is the gain of an RMSNorm per head. If
+    it is empty, queries and keys are not normed.
     """
     with without_autocast(x):
         sides = [linear_in_float32(maps, x) for maps in (layer.q_proj, layer.k_proj)]
@@ -35,9 +36,10 @@ def means(x: Tensor) -> Tensor:
 
 
 def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
-    """True for the ``count`` candidates of a row with the largest scores (..., M, blocks), or all if there are fewer.
+    """A mask (..., M, blocks) of the ``count`` candidates with the largest scores in each row.
 
-    ``is_candidate`` is (M, blocks). Candidates with equal scores at the border are all taken.
+    ``score`` is (..., M, blocks), and ``is_candidate`` is a mask (M, blocks). If a row has fewer than ``count``
+    candidates, all are taken. Candidates whose score equals the smallest taken score are taken, too.
     """
     if count == 0:
         return torch.zeros_like(score, dtype=torch.bool)
@@ -47,14 +49,14 @@ def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
 
 
 def spread(of_blocks: Tensor, tokens: int) -> Tensor:
-    """Numbers of blocks (..., blocks) for each of ``tokens`` tokens (..., N)."""
+    """Repeats numbers per block (..., blocks) for each token of the block: (..., ``tokens``)."""
     return of_blocks[..., torch.arange(tokens, device=of_blocks.device) // BLOCK]
 
 
 def positions(z: Tensor, first: int | None) -> tuple[Tensor, Tensor]:
-    """The positions of the rows (M, 1) and of the tokens (N,) of scores z (..., M, N). The first row is ``first``.
+    """The positions (M, 1) of the rows and (N,) of the tokens of scores z (..., M, N).
 
-    If ``first`` is None, the last row is the last token.
+    The first row is at position ``first``. If ``first`` is None, the last row is at the position of the last token.
     """
     rows, tokens = z.shape[-2:]
     first = tokens - rows if first is None else first

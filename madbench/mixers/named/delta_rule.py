@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaRule(Recurrent):
-    """A delta rule with convolved q, k and v."""
+    """A delta rule whose queries, keys and values go through a short convolution. ``neg`` doubles beta."""
 
     neg: bool = False
 
@@ -33,15 +33,18 @@ class DeltaRule(Recurrent):
 
 @dataclass(frozen=True)
 class GatedDeltaRule(DeltaRule):
-    """A delta rule whose state decays."""
+    """A delta rule whose state decays by alpha_t, and whose read-out is multiplied by a gate."""
 
     @abstractmethod
     def decay_logits(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """The logits of the decay (B, T, H) or (B, T, H K), in float32 or wider."""
+        """The logits of the decay of x (B, T, D), in float32 or wider.
+
+        (B, T, H) for a decay per head, or (B, T, H K) for a decay per key channel.
+        """
 
     @abstractmethod
     def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """The gate (B, T, H V), a factor of the normed read-out."""
+        """The gate (B, T, H V) of x (B, T, D), by which the normed read-out is multiplied."""
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.named import ops, recurrent_ops
@@ -52,7 +55,10 @@ class GatedDeltaRule(DeltaRule):
             return Rows(self.recurrence(layer, x, q, k, v, log_alpha), carried)
 
     def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
-        """The recurrence, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K)."""
+        """The recurrence, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
+
+        The strength beta is computed from the layer's input x (B, T, D).
+        """
         from madbench.mixers.named import recurrent_ops
 
         return recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
 
 PARTS_BY_GROUP = {Taps: "mixer conv", Gain: "norms"}
-"""The group of a part's parameters, by type of the part. Parts in ``Operator.gates`` are in ``mixer gates``."""
+"""The parameter group of a part, by its type. Parts that ``Operator.gates`` names are in ``mixer gates`` instead."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """These mixers have no settings besides label and size."""
+    """The settings of a named layer besides its label and size. There are none."""
 
 
 class NamedFamily(ListedFamily):
@@ -47,7 +47,7 @@ class NamedFamily(ListedFamily):
     example = "GDN(neg)"
 
     def labels(self) -> list[Label]:
-        """All operators with every choice of arguments, at the budget and with the library's widths."""
+        """Every operator with every choice of arguments, first at the budget and then with the library's widths."""
         return [
             Label(variant, over)
             for over in (False, True)
@@ -56,7 +56,10 @@ class NamedFamily(ListedFamily):
         ]
 
     def parse(self, text: str) -> Label:
-        """Parses ``NAME``, ``NAME(argument, ...)`` and ``NAME!``. The name may be in any case."""
+        """Parses ``NAME`` or ``NAME(argument, ...)``, each with or without ``!``. The name may be in any case.
+
+        Raises ``LabelError`` for any other text.
+        """
         match = re.fullmatch(r"(?:named:)?([A-Za-z0-9-]+?)(?:\(([^()]*)\))?(!?)", text)
         name = next((name for name in OPERATORS if match and name_key(name) == name_key(match[1])), None)
         if match is None or name is None:
@@ -70,12 +73,15 @@ class NamedFamily(ListedFamily):
         return Label(arguments.read(OPERATORS[name], text, start, end), bool(match[3]))
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The operator, each argument, and whether its widths match the budget."""
+        """The factors of a label by name: its operator and each of its arguments.
+
+        ``budget`` is ``matched``, or ``over`` if the label has the library's own widths.
+        """
         budget = "over" if label.over else "matched"
         return {"operator": label.operator.name, **arguments.levels(label.operator), "budget": budget}
 
     def explain(self, label: Label) -> list[Explanation]:
-        """The operator, its arguments, and differences from the library's layer."""
+        """Explanations of the label's operator and arguments, and of differences from the library's layer."""
         operator = label.operator
         rows = [Explanation(operator.name, operator.title, "", operator.equation, operator.source)]
         for name, meaning in operator.meanings.items():
@@ -95,7 +101,7 @@ class NamedFamily(ListedFamily):
         return rows
 
     def traits(self, label: Label) -> Traits:
-        """The traits of the layer."""
+        """The traits of the layers that this label builds."""
         return Traits(
             outputs=(f"{label.operator.output}.weight",),
             stacked_path=label.operator.stacked_path,
@@ -108,17 +114,17 @@ class NamedFamily(ListedFamily):
         )
 
     def _groups(self, operator: Operator) -> dict[str, str]:
-        """The parameter group of each part that is not a projection, by name of the part. The same for all widths."""
+        """The parameter group of each part that is not a projection, by name of the part. Widths do not matter."""
         parts = operator.parts(operator.library_dims(64, 2))
         groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}
         return groups | {name: "mixer gates" for name in operator.gates if name in parts}
 
     def takes_layer(self, label: Label) -> bool:
-        """True if the layer depends on its place in a model."""
+        """True if a layer of this label depends on its place in a model."""
         return label.operator.takes_layer
 
     def own_modules(self, label: Label) -> tuple[str, ...]:
-        """The module of the operator and those of its base classes."""
+        """The names of the modules that define the label's operator and its base classes."""
         bases = type(label.operator).__mro__
         return tuple(dict.fromkeys(base.__module__ for base in bases if issubclass(base, Operator)))
 

@@ -1,4 +1,4 @@
-"""The base class of all layers: parameters with the library's names, their initial values, and the reference path."""
+"""The base class of all named layers: the library's parameters, their initial values, and the reference path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from madbench.mixers.sharing import Shared
 from madbench.mixers.start import redraw_parts
 
 INIT_STD = 0.02
-"""Initial standard deviation of linear maps and taps, as in the library's language models."""
+"""Initial standard deviation of linear maps and taps, as in the language models of flash-linear-attention."""
 
 
 class ConvTaps(nn.Module):
@@ -39,7 +39,7 @@ class NormGain(nn.Module):
 
 
 class LowRankMap(nn.Module):
-    """The linear maps ``lora.0`` and ``lora.2``. An operator may apply a function between them."""
+    """A linear map of low rank: ``lora.0``, then ``lora.2``. An operator may apply a function between them."""
 
     def __init__(self, part: LowRank):
         super().__init__()
@@ -54,7 +54,7 @@ class NamedLayer(nn.Module):
         allocation: label, size and widths, from :func:`madbench.mixers.named.budget.solve`.
         path: one of ``paths``. All compute the same function. ``auto`` chooses one, ``reference`` are loops in float64.
 
-    Parameters: exactly ``allocation.total``, named as in the library's layer.
+    Parameters: exactly ``allocation.total``, with the names of the library's layer.
     """
 
     def __init__(self, allocation: Allocation, path: str = "auto"):
@@ -81,15 +81,16 @@ class NamedLayer(nn.Module):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All values of ``path``."""
+        """The valid values of ``path``."""
         return ("auto", "reference", *self.operator.paths)
 
     def reset_parameters(self) -> None:
-        """Initializes the parameters as the library's language models do.
+        """Initializes the parameters as the language models of flash-linear-attention do.
 
         With the same seed, the values equal those of a new layer.
 
-        Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1, so an offset of a gain is 0. Others: see :func:`draw`.
+        Linear maps and taps: N(0, 0.02^2). Biases: 0. Gains: 1, so an offset of a gain is 0. Operators may declare
+        other values, see :func:`draw`.
         """
         redraw_parts(self)
         self._draw()
@@ -99,7 +100,7 @@ class NamedLayer(nn.Module):
         self.operator.initialize(self)
 
     def draw_declared(self) -> None:
-        """Draws all parameters as the operator's parts declare them."""
+        """Sets all parameters to the initial values that the operator's parts declare."""
         for name, parameter in self.named_parameters():
             if name in self._inits:
                 draw(parameter, self._inits[name], self.allocation.size.layer.count)
@@ -113,7 +114,7 @@ class NamedLayer(nn.Module):
     def forward(self, x: Tensor, shared: Shared | None = None) -> Tensor:
         """x (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
 
-        ``shared`` has the values that layers of a model share. It is None for a layer without a model.
+        ``shared`` has the values that the layers of a model share. It is None for a layer outside of a model.
 
         Raises ``TrainingError`` for an x of another shape or of integers, and if T is 0.
         """
@@ -124,19 +125,26 @@ class NamedLayer(nn.Module):
         return self.compute(x, path, *self.handed(shared))
 
     def handed(self, shared: Shared | None) -> tuple[Shared, ...]:
-        """Further arguments of an operator's functions: the shared values. Empty if the operator shares no values."""
+        """``shared`` as a tuple of further arguments of the operator's functions.
+
+        Empty if the operator shares no values. None becomes an empty mapping.
+        """
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 
     def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:
-        """Computes :meth:`forward` on a path other than ``auto`` and ``reference``."""
+        """Computes :meth:`forward` on ``path``, which is neither ``auto`` nor ``reference``."""
         raise NotImplementedError
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape."""
+        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         raise NotImplementedError
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None, shared: Shared | None = None) -> Tensor:
-        """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
+        """The outputs of :meth:`forward` at the positions ``rows``, by loops in float64: (B, len(rows), D).
+
+        All positions if ``rows`` is None. Raises ``TrainingError`` if the parameters lack the names that the operator
+        declares.
+        """
         parameters = {name: parameter.double() for name, parameter in self.named_parameters()}
         if list(self.operator.parts(self.dims)) != [*dict.fromkeys(name.split(".")[0] for name in parameters)]:
             raise TrainingError("path 'reference' reads parameters by name, and some were replaced; use another path")
@@ -171,15 +179,15 @@ def _module(part: Part) -> nn.Module:
 
 @torch.no_grad()
 def draw(parameter: Tensor, init: Init | LinearInit | tuple[float, float], blocks: int = 1) -> None:
-    """Initializes a parameter of a layer in a model of ``blocks`` blocks.
+    """Sets ``parameter`` to the initial values ``init``. Its layer is in a model of ``blocks`` blocks.
 
     - ``rates``: log of U(1, 16). ``rates from zero``: log of U(0, 16)
     - ``steps``: the inverse softplus of numbers that are log-uniform in [0.001, 0.1]
     - ``ones``, ``zeros``: the constants 1 and 0
     - two numbers: evenly spaced from the first to the last
 
-    Weights (outputs, inputs) are normal with mean 0. The standard deviation is 0.02 for ``normal``,
-    sqrt(2 / (5 inputs)) for ``small``, and 2 / (blocks sqrt(outputs)) for ``by depth``.
+    The weights (outputs, inputs) of a linear map may also be normal with mean 0. The standard deviation is 0.02 for
+    ``normal``, sqrt(2 / (5 inputs)) for ``small``, and 2 / (blocks sqrt(outputs)) for ``by depth``.
     """
     if isinstance(init, tuple):
         parameter.copy_(torch.linspace(*init, len(parameter)))

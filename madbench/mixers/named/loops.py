@@ -24,7 +24,7 @@ def convolved(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def convolved_qkv(p: Mapping[str, Tensor], x: Tensor, dims: Dims) -> list[Tensor]:
-    """The heads (T, H, .) of the convolved queries, keys and values of x (T, D)."""
+    """The queries, keys and values of x (T, D) after projection, convolution and SiLU: (T, H, .) each."""
     widths = {"q": dims.key, "k": dims.key, "v": dims.value}
     sides = {side: convolved(x @ p[f"{side}_proj.weight"].T, p[f"{side}_conv1d.weight"]) for side in widths}
     return [sides[side].view(len(x), -1, width) for side, width in widths.items()]
@@ -41,19 +41,20 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def unit(x: Tensor) -> Tensor:
-    """x / sqrt(|x|^2 + 1e-6), for one vector."""
+    """x / sqrt(|x|^2 + 1e-6) for one vector x."""
     return x / torch.sqrt((x * x).sum() + 1e-6)
 
 
 def normed(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
-    """RMSNorm of one vector, with a gain."""
+    """RMSNorm of one vector x, multiplied by ``gain``."""
     return x / torch.sqrt((x * x).mean() + eps) * gain
 
 
 def heads_of(p: Mapping[str, Tensor], side: str, x: Tensor, heads: int, eps: float = 1e-5) -> list[Tensor]:
-    """The heads of queries (side ``q``), keys or values of one row x, normed if the layer has a gain for them.
+    """The heads of one token x (D,) as a list of vectors. ``side`` is ``q`` for queries, ``k`` or ``v``.
 
-    The gain is shared by the heads, or has one number per channel of each head.
+    They are normed if the layer has a gain for this side. The gain is shared by the heads, or has one number per
+    channel of each head.
     """
     parts = (p[f"{side}_proj.weight"] @ x).view(heads, -1)
     if f"{side}_norm.weight" not in p:
@@ -63,15 +64,15 @@ def heads_of(p: Mapping[str, Tensor], side: str, x: Tensor, heads: int, eps: flo
 
 
 def attention(q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
-    """The sum of values, weighted by the softmax of q . k / sqrt(K)."""
+    """The sum of ``values``, weighted by the softmax over keys of q . k / sqrt(K). All are single vectors."""
     weights = torch.softmax(torch.stack([q @ key / len(q) ** 0.5 for key in keys]), dim=0)
     return sum(weight * value for weight, value in zip(weights, values))
 
 
 def rotated(x: Tensor, position: int, width: int | None = None) -> Tensor:
-    """One vector, with pair (i, i + n/2) of its first n channels rotated by the angle position / 10000^(2i/n).
+    """The vector x, with pair (i, i + n/2) of its first n channels rotated by the angle position / 10000^(2i/n).
 
-    n is ``width``. If ``width`` is None, it is the number of all channels, or of all but the last if that is odd.
+    n is ``width``. If ``width`` is None, all channels are rotated, or all but the last if their number is odd.
     """
     half = (len(x) if width is None else width) // 2
     turned = [torch.zeros(()) for _ in range(2 * half)]
@@ -83,7 +84,7 @@ def rotated(x: Tensor, position: int, width: int | None = None) -> Tensor:
 
 
 def rotated_pairs(x: Tensor, position: int) -> Tensor:
-    """One vector of even width n, with pair (2i, 2i + 1) rotated by the angle position / 10000^(2i/n)."""
+    """The vector x of even width n, with pair (2i, 2i + 1) rotated by the angle position / 10000^(2i/n)."""
     angles = [position / 10000 ** (2 * i / len(x)) for i in range(len(x) // 2)]
     pairs = zip(x[::2], x[1::2], angles, strict=True)
     turned = [

@@ -1,4 +1,4 @@
-"""The interface of named operators: names and sources, parameters, costs, and loops over the definition."""
+"""The interface of all named operators: names and sources, parameters, costs, and loops over the definition."""
 
 from __future__ import annotations
 
@@ -33,33 +33,34 @@ class Operator(ABC):
     """The definition in one line. S is (key, value), and q, k are columns."""
     source: ClassVar[str]
     library: ClassVar[str]
-    """The class of :attr:`origin` with the same parameters."""
+    """The name of the class in :attr:`origin` that has the same parameters."""
     origin: ClassVar[str] = "flash-linear-attention 0.6"
-    """The library that has this class."""
+    """The library that has the class :attr:`library`, and its version."""
     differs: ClassVar[str] = ""
-    """Differences from the library or from the authors' code. Empty if there are none."""
+    """Sentences about differences from the library or from the authors' code. Empty if there are none."""
     counterpart: ClassVar[str] = ""
-    """The label of coefficient dynamics whose recurrence has the same form. Empty if there is none."""
+    """The ``cd:`` label (coefficient dynamics) whose recurrence has the same form. Empty if there is none."""
     meanings: ClassVar[Mapping[str, str]] = {}
     """The effect of each argument, by name."""
     parameters: ClassVar[str]
-    """The number of parameters as an expression in the :meth:`symbols`."""
+    """The number of parameters, as an expression in the symbols of :meth:`symbols`."""
     state: ClassVar[str]
-    """The count of numbers carried from token to token, as an expression in the same symbols."""
+    """The count of numbers that decoding carries from token to token, in the symbols of :meth:`symbols`."""
     output: ClassVar[str] = "o_proj"
-    """The linear map that writes to the residual stream."""
+    """The name of the linear map that writes to the residual stream."""
     paths: ClassVar[tuple[str, ...]]
-    """The ways of computing the layer, besides ``auto`` and ``reference``. See the layer of each kind."""
+    """The paths that compute the layer, besides ``auto`` and ``reference``. The layer's class explains them."""
     gates: ClassVar[tuple[str, ...]] = ("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj")
-    """Parts that compute gates, if the layer has them. By default the library's usual names."""
+    """Names of parts that compute gates. A layer may lack some of them. By default the library's usual names."""
     keeps_init: ClassVar[tuple[str, ...]] = ()
-    """Linear maps whose initial values belong to the operator: see :class:`madbench.mixers.traits.Traits`."""
+    """Names of linear maps that always keep the operator's initial values: see
+    :class:`madbench.mixers.traits.Traits`."""
     takes_layer: ClassVar[bool] = False
     """True if the layer depends on its place in a model, which is ``allocation.size.layer``."""
     without_decay: ClassVar[tuple[str, ...]] = ()
-    """Parameters with two or more dimensions that get no weight decay."""
+    """Names of parameters with two or more dimensions that get no weight decay."""
     stacked_path: ClassVar[str] = "dense"
-    """The path while several models train as one."""
+    """The path that is used while several models train in one step."""
     shares_values: ClassVar[bool] = False
     """True if later layers of a model read values of its first layer (:mod:`madbench.mixers.sharing`)."""
     has_heads: ClassVar[bool] = True
@@ -68,39 +69,43 @@ class Operator(ABC):
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """The widths that the budget chooses from, in ascending order of parameters.
 
-        They are multiples of ``step``, one of :func:`madbench.mixers.named.widths.width_steps`, except widths that d
-        and the heads determine. By default keys and values have equal width, or values are one step wider.
+        d is the width of the model. ``step`` is one of :func:`madbench.mixers.named.widths.width_steps`. Widths are
+        multiples of it, unless d and the number of heads determine them. By default values are as wide as keys, or one
+        step wider.
         """
         return equal_or_wider(d, heads, step, 2 * d // heads)
 
     def library_dims(self, d: int, heads: int) -> Dims:
-        """The widths of the library's layer by default. For many operators keys and values have d / H channels."""
+        """The library's own widths at model width d. By default keys and values have d / heads channels per head."""
         return Dims(d, heads, max(1, d // heads), max(1, d // heads))
 
     @abstractmethod
     def parts(self, dims: Dims) -> Mapping[str, Part]:
-        """The parts of the layer, by the library's names."""
+        """The declarations of the layer's parameters, by their names in the library's layer."""
 
     @abstractmethod
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         """The outputs (T, D) of one sequence x (T, D), by loops over the definition, in the precision of x.
 
-        ``p`` has the parameters by name. It shares no code with the layer. If the operator shares values, they are a
-        fourth argument ``shared``.
+        ``p`` has the parameters by name. The loops share no code with the layer. If the operator shares values, the
+        loops take them as a fourth argument ``shared``.
         """
 
     @abstractmethod
     def flops(self, dims: Dims, length: int) -> float:
-        """Approximate forward FLOPs per token of a sequence, besides two per parameter."""
+        """Approximate forward FLOPs per token of a sequence of ``length`` tokens, besides two per parameter."""
 
     def placed(self, dims: Dims, place: Layer) -> Dims:
-        """The widths ``dims``, changed for a layer at this place in a model. Keys and values keep their widths."""
+        """The widths ``dims``, changed for a layer at this place in a model. By default nothing is changed.
+
+        Keys and values keep their widths.
+        """
         return dims
 
     def initialize(self, layer: nn.Module) -> None:
         """Sets the initial values of all parameters. By default they are those that the parts declare.
 
-        ``layer`` is a :class:`madbench.mixers.named.layer.NamedLayer`, and no gradients are recorded.
+        ``layer`` is a :class:`madbench.mixers.named.layer.NamedLayer`. The caller turns off the recording of gradients.
         """
         layer.draw_declared()
 
@@ -115,18 +120,18 @@ class Operator(ABC):
         return sizes | {each.name: getattr(self, each.name) for each in fields(self)}
 
     def further_ranks(self, dims: Dims) -> Mapping[str, int]:
-        """Widths that the budget determines besides those of keys and values, by name."""
+        """Widths other than those of keys and values that the budget determines, by name. By default empty."""
         return {}
 
     def cached(self, dims: Dims) -> Mapping[str, int]:
-        """The count of numbers that each token adds to the cache, by name. Empty if the state has a fixed size."""
+        """The count of numbers that each token adds to the cache, by tensor. Empty if the state has a fixed size."""
         return {}
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The count of numbers in the fixed-size tensors that decoding carries besides a recurrent state, by name.
+        """The sizes of the tensors that decoding carries besides a recurrent state, as counts of numbers by name.
 
-        ``windows`` are the last inputs of all convolutions. A position is carried as a tensor of integers (B,), and is
-        not counted.
+        Only tensors of fixed size are listed. ``windows`` are the last inputs of all convolutions. A position is
+        carried as a tensor of integers (B,), and is not counted.
         """
         window = sum(part.window for part in self.parts(dims).values() if isinstance(part, Taps))
         return {"windows": window} if window else {}

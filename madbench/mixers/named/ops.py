@@ -1,7 +1,7 @@
 """Operations of all named operators, in torch: convolutions, heads, norms, and linear maps that are never in 16 bits.
 
-``project``, ``softplus``, ``wide`` and ``without_autocast`` are those of other modules. They are given here so that a
-function of an operator needs one import.
+``project``, ``softplus``, ``wide`` and ``without_autocast`` are imported from other modules. They can be used as
+``ops.project`` and so on, so that a function of an operator needs one import.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ UNIT_EPS = 1e-6  # added to the squared length of queries and keys
 NORM_EPS = 1e-5  # epsilon of a norm, unless the operator has another one
 
 Carried = Mapping[str, Tensor]
-"""The tensors that a token needs besides the state, by name. See :class:`madbench.mixers.named.recurrent.Rows`."""
+"""The tensors that the next token needs besides the recurrent state, by name: (B, ...) each. See
+:class:`madbench.mixers.named.recurrent.Rows`."""
 
 
 def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, Carried]:
-    """A causal convolution of x (B, T, C) with taps (C, taps), and its last inputs ``windows`` (B, taps - 1, C).
+    """The causal convolution of x (B, T, C) with taps (C, taps), and the inputs that the next token needs.
 
-    ``carried`` has the windows before x. If it is None, they are zero.
+    These are the last inputs, as ``windows`` (B, taps - 1, C). ``carried`` has the windows before x. If it is None,
+    they are zero.
     """
     count, windows = taps.shape[1] - 1, carried["windows"] if carried else None
     last = x if is_symbolic(x.shape[1]) else x[:, -count:]  # a slice would fix the least length of an export
@@ -41,7 +43,10 @@ def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, 
 
 
 def convolve_silu(x: Tensor, taps: Tensor, bias: Tensor | None, carried: Carried | None) -> tuple[Tensor, Carried]:
-    """SiLU of :func:`convolve`, with a bias unless it is None."""
+    """SiLU of the causal convolution of x (B, T, C) plus ``bias`` (C,), and the inputs that the next token needs.
+
+    None as bias stands for zero. For the other arguments see :func:`convolve`.
+    """
     y, carried = convolve(x, taps, carried)
     return F.silu(y if bias is None else y + bias), carried
 
@@ -52,32 +57,38 @@ def unit(x: Tensor) -> Tensor:
 
 
 def wide_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, T, H n) -> (B, H, T, n), in float32 or wider."""
+    """Splits channels into heads, in float32 or wider: (B, T, H n) -> (B, H, T, n)."""
     return split_heads(wide(x), heads)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """(B, H, T, n) -> (B, T, H n)."""
+    """Joins the channels of all heads: (B, H, T, n) -> (B, T, H n)."""
     return x.transpose(1, 2).flatten(-2)
 
 
 def norm(y: Tensor, gain: Tensor, eps: float = NORM_EPS) -> Tensor:
-    """RMSNorm over the last axis with a gain."""
+    """RMSNorm of y over the last axis, multiplied by ``gain``."""
     return F.rms_norm(y, y.shape[-1:], gain.to(y.dtype), eps)
 
 
 def linear_in_float32(layer: nn.Module, x: Tensor) -> Tensor:
-    """A linear map of x in float32 or wider, also under autocast: gates are never computed in 16 bits."""
+    """The linear map ``layer`` of x in float32 or wider, even under autocast. Gates are computed this way."""
     return call_in_dtype_of_input(layer, wide(x))
 
 
 def low_rank(maps: nn.Sequential, x: Tensor, between: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """The first and the last of ``maps`` in float32 or wider, with a function between them unless it is None."""
+    """A linear map of low rank of x, in float32 or wider: the first of ``maps``, then the last.
+
+    ``between`` is a function that is applied between them, or None.
+    """
     hidden = linear_in_float32(maps[0], x)
     return linear_in_float32(maps[-1], hidden if between is None else between(hidden))
 
 
 def write(output: nn.Module, y: Tensor, gate: Tensor | None = None) -> Tensor:
-    """The linear map ``output`` of y (B, T, .), times the gate (B, T, .) unless it is None, in the map's dtype."""
+    """The linear map ``output`` of y * gate, in the dtype of the map's weight. y and the gate are (B, T, .).
+
+    None as gate stands for 1.
+    """
     dtype = weight_of(output).dtype
     return output(y.to(dtype) if gate is None else y.to(dtype) * gate.to(dtype))

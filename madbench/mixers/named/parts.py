@@ -14,17 +14,17 @@ CONV_TAPS = 4
 """Taps of a short convolution, unless its declaration has another number. The last tap applies to the current token."""
 
 Init = Literal["rates", "rates from zero", "steps", "zeros", "ones"]
-"""The initial values of a vector, see :func:`madbench.mixers.named.layer.draw`."""
+"""Names of initial values of a vector. :func:`madbench.mixers.named.layer.draw` defines them."""
 LinearInit = Literal["normal", "small", "by depth", "zeros"]
-"""The initial weights of a linear map, see :func:`madbench.mixers.named.layer.draw`."""
+"""Names of initial weights of a linear map. :func:`madbench.mixers.named.layer.draw` defines them."""
 
 
 @dataclass(frozen=True)
 class Linear:
     """A linear map with a weight (outputs, inputs).
 
-    ``bias`` is False if there is none, True if it is initially zero, or its first and last initial value. The values
-    between are evenly spaced.
+    ``bias`` is False for no bias, and True for a bias that is initially zero. Two numbers stand for a bias whose
+    initial values are evenly spaced from the first number to the second.
     """
 
     inputs: int
@@ -49,7 +49,10 @@ class Taps:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Two linear maps in a row, ``lora.0`` and ``lora.2``. The second one may have a bias."""
+    """Two linear maps in a row: ``lora.0`` to ``rank`` channels, and ``lora.2`` to ``outputs`` channels.
+
+    ``bias`` is True if the second map has a bias.
+    """
 
     inputs: int
     rank: int
@@ -63,7 +66,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of a norm over ``width`` channels, initially 1, and a bias if there is one.
+    """The gain of a norm over ``width`` channels, initially 1. ``bias`` is True if the norm also has a bias.
 
     If ``is_offset``, the parameter is the gain minus 1.
     """
@@ -88,32 +91,32 @@ class Vector:
 
 
 Part = Linear | Taps | LowRank | Gain | Vector | tuple[Linear, ...]
-"""A part of a layer. A tuple is a sequence of linear maps."""
+"""A declared part of a layer. A tuple declares linear maps that are applied one after the other."""
 
 
 def count(part: Part) -> int:
-    """The number of parameters of a part."""
+    """The number of parameters of ``part``."""
     return sum(linear.count for linear in part) if isinstance(part, tuple) else part.count
 
 
 def qkv_maps(dims: Dims) -> dict[str, Part]:
-    """The linear maps from the model's width to the queries, keys and values of all heads."""
+    """The linear maps ``q_proj``, ``k_proj`` and ``v_proj`` from the model's width to the channels of all heads."""
     keys, values = Linear(dims.d, dims.key_dim), Linear(dims.d, dims.value_dim)
     return {"q_proj": keys, "k_proj": keys, "v_proj": values}
 
 
 def qkv_taps(dims: Dims) -> dict[str, Part]:
-    """The convolutions of the queries, keys and values of all heads."""
+    """The convolutions ``q_conv1d``, ``k_conv1d`` and ``v_conv1d`` over the channels of all heads."""
     return {"q_conv1d": Taps(dims.key_dim), "k_conv1d": Taps(dims.key_dim), "v_conv1d": Taps(dims.value_dim)}
 
 
 def qk_gains(width: int) -> dict[str, Part]:
-    """The gains of the norms of queries and keys."""
+    """The gains ``q_norm`` and ``k_norm`` of the norms of queries and keys, ``width`` numbers each."""
     return {"q_norm": Gain(width), "k_norm": Gain(width)}
 
 
 def insert_after(parts: Mapping[str, Part], name: str, added: Mapping[str, Part]) -> dict[str, Part]:
-    """The parts, with ``added`` directly behind the part ``name``."""
+    """A copy of ``parts`` in which the parts ``added`` follow the part ``name``."""
     items = list(parts.items())
     place = list(parts).index(name) + 1
     return dict([*items[:place], *added.items(), *items[place:]])

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """The inputs of the recurrence and of the read-out of some rows.
+    """The inputs of the recurrence and of the read-out for some tokens. A row is one update of the state.
 
-    A token takes :attr:`Recurrent.rows_per_token` rows of the recurrence.
+    A token takes :attr:`Recurrent.rows_per_token` rows.
     """
 
     dynamics: Dynamics
@@ -34,45 +34,48 @@ class Recurrent(Operator):
     paths: ClassVar = ("dense", "chunked", "fla")
     stacked_path: ClassVar = "chunked"
     has_mirror: ClassVar[bool] = True
-    """True if the state is also multiplied by I - beta k k^T."""
+    """True if each row multiplies the state by I - beta k k^T (a mirror along key k), besides its decay."""
     has_channel_decay: ClassVar[bool] = False
     """True if each key channel has a decay of its own."""
 
     head_norm: ClassVar[str] = "o_norm"
-    """The part with the gain of the norm per head, for operators with the default :meth:`read_out`."""
+    """The name of the part with the gain of the norm per head. The default :meth:`read_out` uses it."""
 
     @abstractmethod
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
-        """The rows of x (B, T, D) as inputs of the recurrence.
+        """The inputs of the recurrence for the tokens x (B, T, D).
 
-        ``carried`` is the field :attr:`Rows.carried` of the tokens before x. It is None at the start of a sequence.
-        Otherwise x is a single token, and its rows include all changes that it makes to the state. If the operator
-        shares values, they are a fourth argument ``shared``.
+        ``carried`` is the field :attr:`Rows.carried` of the tokens before x. It is None at the start of a sequence. If
+        it is not None, x is a single token, and its rows include all changes that it makes to the state. If the
+        operator shares values, this method takes them as a fourth argument ``shared``.
         """
 
     def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        """The output (B, T, D) from the states' read-outs y (B, H, T, V). By default normed per head, and gated."""
+        """The output (B, T, D) of x (B, T, D) from y (B, H, T, V), which the queries read from the state.
+
+        By default y is normed per head, multiplied by the gate of ``rows``, and mapped by the output projection.
+        """
         from madbench.mixers.named import recurrent_ops
 
         return recurrent_ops.gated_norm(layer, y, rows.gate, self.head_norm)
 
     @property
     def rows_per_token(self) -> int:
-        """The rows of the recurrence that a token takes. The state is read after the last one."""
+        """The number of updates of the state per token. The state is read after the last of them."""
         return 1
 
     def recurrent(self, dims: Dims) -> int:
-        """The size of the recurrent state, as a count of numbers."""
+        """The size of the recurrent state of all heads, as a count of numbers."""
         return dims.heads * dims.key * dims.value
 
     def state_size(self, dims: Dims, tokens: int = 0) -> int:
         return self.recurrent(dims) + super().state_size(dims, tokens)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: for each number of the recurrent state, 1 for its decay, and 2 for the read-out.
+        """FLOPs per token besides those of parameters, for each number of the recurrent state.
 
-        Each row adds 2 for what is written, and 4 for what a delta rule removes. Gates, activations and norms are not
-        counted.
+        The decay counts 1 and the read-out 2. Each row adds 2 for what it writes, and 4 for what a delta rule removes.
+        Gates, activations and norms are not counted.
         """
         per_row = 6 if self.has_mirror else 2
         return (3 + per_row * self.rows_per_token) * self.recurrent(dims)

@@ -1,4 +1,4 @@
-"""The module of every named operator with a recurrence, and the paths that compute it."""
+"""The layer (``nn.Module``) of named operators with a recurrence, and the paths that compute it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK_ON_GPU = 64  # rows per block for one decay per head on a GPU, where each 
 
 
 def rows_per_block(x: Tensor) -> int:
-    """The fast number of rows per block on the device of x, for a recurrence with one decay per head."""
+    """The number of rows per block that is fast on the device of x, for a recurrence with one decay per head."""
     return CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU
 
 
@@ -62,9 +62,9 @@ class RecurrentLayer(NamedLayer):
         return self.operator.read_out(self, y, x, rows)
 
     def prefill(self, x: Tensor, slide: bool = False, shared: Shared | None = None) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
+        """Decodes a prompt x (B, T, D) at once. Returns the outputs (B, T, D) and the cache for the next token.
 
-        Equals T calls of :meth:`step`. ``slide`` has no effect: the cache has a fixed size.
+        Equals T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
         """
         check_sequences(x, self.allocation.label)
         rows = self.operator.rows(self, x, None, *self.handed(shared))
@@ -77,7 +77,10 @@ class RecurrentLayer(NamedLayer):
     def step(
         self, x: Tensor, cache: Cache | None = None, slide: bool = False, shared: Shared | None = None
     ) -> tuple[Tensor, Cache]:
-        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
+        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
+
+        ``slide`` has no effect, because the cache has a fixed size.
+        """
         self.check_token(x)
         row = x[:, None]
         rows = self.operator.rows(self, row, cache.carried if cache else None, *self.handed(shared))
@@ -90,19 +93,19 @@ class RecurrentLayer(NamedLayer):
         return self.operator.read_out(self, y, row, rows)[:, 0], Cache(state, rows.carried)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape."""
+        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
         rows = length * self.operator.rows_per_token
         return "dense" if is_symbolic(batch, length) or rows <= self.rows_per_block() else "chunked"
 
     def rows_per_block(self) -> int:
-        """``chunk`` if it is set, or the number that is fast for the operator on the layer's device."""
+        """Rows per block of the path ``chunked``: ``chunk``, or if it is None, a number that is fast on the device."""
         if self.chunk is not None:
             return self.chunk
         return CHUNK if self.operator.has_channel_decay else rows_per_block(next(self.parameters()))
 
     def _read(self, rows: Tensor) -> Tensor:
-        """The last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
+        """Selects the last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
         count = self.operator.rows_per_token
         return rows if count == 1 else rows[:, :, count - 1 :: count]

@@ -25,9 +25,10 @@ from madbench.mixers.tracing import is_symbolic
 
 
 def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
-    """q, k and v (B, T, .) after projection, causal convolution and SiLU, and the state of the convolutions.
+    """q, k and v (B, T, .) of x (B, T, D) after projection, causal convolution and SiLU, and ``windows``.
 
-    The state has the last inputs as ``windows`` (B, 3, .). ``carried`` is the state before x, or None at the start.
+    ``windows`` (B, 3, .) are the last inputs of the convolutions, which the next token needs. ``carried`` has the
+    windows before x. It is None at the start of a sequence.
     """
     sides = project(x, layer.q_proj, layer.k_proj, layer.v_proj)
     taps = torch.cat([conv.weight.squeeze(1) for conv in (layer.q_conv1d, layer.k_conv1d, layer.v_conv1d)])
@@ -39,16 +40,16 @@ def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple
 def log_decay(layer: nn.Module, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """log alpha = -e^A_log softplus(logits + dt_bias), and the softplus: (B, T, H n) -> (B, H, T, n) each.
 
-    ``A_log`` has one number per head, and ``dt_bias`` one per logit.
+    ``A_log`` and ``dt_bias`` are parameters of the layer, with one number per head and one per logit.
     """
     step = split_heads(softplus(logits + layer.dt_bias.to(logits.dtype)), heads)
     return -layer.A_log.to(logits.dtype).exp().view(heads, 1, 1) * step, step
 
 
 def step_sizes(layer: nn.Module, x: Tensor, neg: bool) -> Tensor:
-    """beta (B, H, rows), which is sigmoid(W_b x) in (0, 1), or twice as large if ``neg``.
+    """The strengths beta (B, H, rows) of a delta rule: sigmoid(W_b x) for x (B, T, D), doubled if ``neg``.
 
-    W_b may have several outputs per head. A token then has as many rows.
+    W_b is the layer's ``b_proj``. A token has as many rows as W_b has outputs per head.
     """
     beta = linear_in_float32(layer.b_proj, x).unflatten(-1, (-1, layer.dims.heads)).flatten(1, 2).mT.sigmoid()
     return 2 * beta if neg else beta
@@ -59,7 +60,8 @@ def delta_rule(
 ) -> Dynamics:
     """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
 
-    ``log_alpha`` is None if the state does not decay. k, v and ``log_alpha`` may have several rows per token.
+    ``log_alpha`` is None if the state does not decay. k, v and ``log_alpha`` may have several rows per token. The
+    strength beta is computed from the layer's input x (B, T, D).
     """
     dims = layer.dims
     q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
@@ -70,10 +72,11 @@ def delta_rule(
 
 
 def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
-    """h_t = e^(log_decay_t) h_(t-1) + x_t for each channel: (B, T, C) each.
+    """The recurrence h_t = e^(log_decay_t) h_(t-1) + x_t of each channel. All three are (B, T, C).
 
-    ``before`` (B, C) is h before the first row, or None for zero. The rows are joined two by two, four by four and so
-    on: the last h of the first half decays into each row of the second half. No exponent is above zero.
+    ``before`` (B, C) is h before the first row, or None for zero. Pairs of rows are joined first, then pairs of pairs,
+    and so on. In each pair, the last h of the first half decays into each row of the second half. No exponent is above
+    zero.
     """
     length = x.shape[1]
     if is_symbolic(length):  # all pairs of rows, because an exported program would fix the number of steps
@@ -95,7 +98,10 @@ def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
 
 
 def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
-    """Inserts a row that writes key (B, H, K) and value (B, H, V) before the rows of d. d must have no mirrors."""
+    """The dynamics d with one more row before the others, which writes key (B, H, K) and value (B, H, V).
+
+    d must have no mirrors.
+    """
 
     def before(first: Tensor, rest: Tensor) -> Tensor:
         return torch.cat((first[:, :, None], rest), dim=2)
@@ -105,19 +111,22 @@ def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
 
 
 def same_heads(x: Tensor, heads: int) -> Tensor:
-    """Queries or keys that all heads share: (B, T, n) -> (B, H, T, n), in float32 or wider."""
+    """Repeats queries or keys that all heads share: (B, T, n) -> (B, H, T, n), in float32 or wider."""
     return wide_heads(x, 1).expand(-1, heads, -1, -1)
 
 
 def skip_and_gate(layer: nn.Module, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
-    """(y + D v) SiLU(z) with one D per head, from read-outs y and values v (B, H, T, V) and z (B, T, H V)."""
+    """(y + D v) * SiLU(z), (B, T, H V), from read-outs y and values v (B, H, T, V) and z (B, T, H V).
+
+    D is a parameter of the layer with one number per head.
+    """
     return merge_heads(y + layer.D.to(y.dtype)[:, None, None] * v) * F.silu(z.to(y.dtype))
 
 
 def gated_norm(layer: nn.Module, y: Tensor, gate: Tensor | None, gain: str = "o_norm") -> Tensor:
-    """W_o of the norm per head of y (B, H, T, V), times the gate (B, T, H V) unless it is None.
+    """The output W_o (norm(y) * gate), with an RMSNorm per head of y (B, H, T, V) and a gate (B, T, H V).
 
-    ``gain`` is the name of the norm in the layer.
+    None as gate stands for 1. ``gain`` is the name of the layer's part with the gain of the norm.
     """
     with without_autocast(y):
         normed = merge_heads(norm(y, layer.get_submodule(gain).weight))

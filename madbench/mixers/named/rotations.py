@@ -12,23 +12,29 @@ from madbench.mixers.srg.parts import ROPE_BASE, rotary_angles, rotate
 
 
 def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
-    """Rotates the first ``width`` channels of each (B, H, T, n) by position, in pairs (i, i + width / 2)."""
+    """Rotates the first ``width`` channels of tensors (B, H, T, n) by position, in pairs (i, i + width / 2).
+
+    The first row is at ``position``.
+    """
     angles = rotary_angles(sides[0][..., :width], position)
     return [torch.cat((rotate(x[..., :width], position, angles=angles), x[..., width:]), dim=-1) for x in sides]
 
 
 def rotate_pairs(position: int, *sides: Tensor) -> list[Tensor]:
-    """Rotates the pairs (2i, 2i + 1) of channels of each (..., T, n) by position.
+    """Rotates the pairs (2i, 2i + 1) of channels of tensors (..., T, n) by position.
 
-    In the result, the first channels of all pairs precede the second channels, as in transformers. This order does not
-    change the products of queries and keys.
+    The first row is at ``position``. In the result, the first channels of all pairs precede the second channels, as in
+    transformers. This order does not change the products of queries and keys.
     """
     angles = rotary_angles(wide(sides[0]), position)
     return [rotate(torch.cat((x[..., ::2], x[..., 1::2]), dim=-1), position, angles=angles) for x in sides]
 
 
 def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
-    """Rotates x (B, H, T, N), N even, by position. The first row is at position ``first`` (B,), which has integers."""
+    """Rotates x (B, H, T, N), N even, by position, in pairs (i, i + N / 2).
+
+    ``first`` (B,) has the position of the first row of each sequence, as integers.
+    """
     width, length = x.shape[-1], x.shape[2]
     frequency = ROPE_BASE ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float64) / width)
     position = first[:, None] + torch.arange(length, device=x.device)
@@ -38,16 +44,19 @@ def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
 
 
 def total_angle(turns: Tensor, before: Tensor | None) -> Tensor:
-    """pi times the sums up to each row of turns (..., T, C), in [0, 2 pi) and in double precision.
+    """The angle of each row, pi times the sum of ``turns`` (..., T, C) up to this row, modulo 2 pi.
 
-    The angles (..., C) ``before`` the first row are added, unless it is None.
+    ``before`` (..., C) is the angle before the first row, or None for zero. The result is in float64.
     """
     angle = (math.pi * turns.double()).cumsum(-2)
     return (angle if before is None else angle + before[..., None, :]).remainder(2 * math.pi)
 
 
 def rotate_pairs_by_angle(x: Tensor, angle: Tensor) -> Tensor:
-    """Rotates the first pairs (2i, 2i + 1) of channels of x (..., N) by angles (..., A), A <= N / 2."""
+    """Rotates the first A pairs (2i, 2i + 1) of channels of x (..., N) by the angles (..., A).
+
+    A is at most N / 2. The other channels stay as they are.
+    """
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     count = 2 * angle.shape[-1]
     first, second = x[..., 0:count:2], x[..., 1:count:2]

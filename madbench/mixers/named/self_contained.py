@@ -1,8 +1,8 @@
-"""The interface of named operators that compute their outputs and all that decoding carries themselves.
+"""The interface of named operators that compute their outputs and their decoding state in one method of their own.
 
 Their state has a fixed size, as that of :mod:`madbench.mixers.named.recurrent`, but no recurrence of
-:mod:`madbench.mixers.cd.forms` describes it. Some mix tokens within each channel, without heads, queries and keys.
-Others have several matrices per head, such as a memory and its momentum.
+:mod:`madbench.mixers.cd.forms` describes it. Some of these operators mix tokens within each channel, without heads,
+queries and keys. Others have several matrices per head, such as a memory and its momentum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelfContained(Operator):
-    """A named operator that computes its outputs itself, with one path."""
+    """A named operator that computes its outputs in its own method :meth:`outputs`, on the only path ``dense``."""
 
     paths: ClassVar = ("dense",)
 
@@ -30,5 +30,5 @@ class SelfContained(Operator):
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The output (B, T, D) of x (B, T, D), and the tensors that the next token needs as ``carried``, by name.
 
-        ``carried`` is None at the start of a sequence.
+        ``carried`` is None at the start of a sequence. If it is not None, x is a single token.
         """

@@ -1,4 +1,4 @@
-"""The module of every named operator that computes its outputs itself, with a state of fixed size."""
+"""The layer (``nn.Module``) of named operators that compute their outputs themselves, with a state of fixed size."""
 
 from __future__ import annotations
 
@@ -28,17 +28,23 @@ class SelfContainedLayer(NamedLayer):
         return self.operator.outputs(self, x, None)[0]
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token."""
+        """Decodes a prompt x (B, T, D) at once. Returns the outputs (B, T, D) and the cache for the next token.
+
+        Equals T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
+        """
         check_sequences(x, self.allocation.label)
         y, carried = self.operator.outputs(self, x, None)
         return y, Cache(carried)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token."""
+        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
+
+        ``slide`` has no effect, because the cache has a fixed size.
+        """
         self.check_token(x)
         y, carried = self.operator.outputs(self, x[:, None], cache.carried if cache else None)
         return y[:, 0], Cache(carried)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape."""
+        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         return "dense" if self.path == "auto" else self.path

@@ -9,7 +9,7 @@ from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 
 @dataclass(frozen=True)
 class Dims:
-    """The widths of a layer."""
+    """The widths of a layer: channels of the model and of the keys and values of a head."""
 
     d: int  # width of the model
     heads: int
@@ -21,7 +21,7 @@ class Dims:
 
 
 def width_steps(d: int) -> tuple[int, ...]:
-    """The steps in which a head's widths are chosen, in order of preference.
+    """The steps in which the widths of a head are tried in a model of width d, in order of preference.
 
     From d 256 up, the first step is 8, which GPUs need for full speed. Finer steps follow for narrow heads, for which
     multiples of 8 would leave much of the budget unused.
@@ -30,25 +30,29 @@ def width_steps(d: int) -> tuple[int, ...]:
 
 
 def widths(step: int, most: int) -> range:
-    """The multiples of ``step`` up to ``most``, but at least ``step`` itself."""
+    """The multiples of ``step`` up to ``most``. ``step`` itself is always included."""
     return range(step, max(most, step) + 1, step)
 
 
 def equal_or_wider(d: int, heads: int, step: int, most: int) -> list[Dims]:
-    """Widths with at most ``most`` key channels per head. Values are as wide as keys, or a step wider."""
+    """Widths with at most ``most`` key channels per head. Values are as wide as keys, or one step wider."""
     return [Dims(d, heads, width, width + wider) for width in widths(step, most) for wider in (0, step)]
 
 
 def keys_of_half(d: int, heads: int, step: int) -> list[Dims]:
-    """Widths with d / 2 key channels in all heads, and up to twice as many value channels as d."""
+    """Widths with d / 2 key channels in all heads together, and up to 2 d value channels.
+
+    The value channels of a head are multiples of ``step``.
+    """
     key = max(1, d // (2 * heads))
     return [Dims(d, heads, key, value) for value in widths(step, 2 * d // heads)]
 
 
 def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int, int]]:
-    """Pairs of key and value channels per head, with up to twice as many values as keys.
+    """Pairs of key and value channels per head. Values are at most twice as wide as keys.
 
-    Values change in steps of ``step``, keys in steps of ``step`` or ``key_step``, whichever is larger.
+    Keys change in steps of ``step`` or ``key_step``, whichever is larger. For each width of keys, values begin at twice
+    this width and then become narrower in steps of ``step``, at most six times and never narrower than the keys.
     """
     key_step = max(key_step, step)
     keys = widths(key_step, d // heads)
@@ -56,10 +60,11 @@ def wider_values(d: int, heads: int, step: int, key_step: int) -> list[tuple[int
 
 
 def widths_near_double(d: int, heads: int, step: int, key_cost: int, value_cost: int) -> list[Dims]:
-    """Widths in ascending order of parameters. ``key_cost`` and ``value_cost`` count linear maps of keys and of values.
+    """Widths whose values are 1 to 3 times as wide as keys, in ascending order of parameters.
 
-    Values are 1 to 3 times as wide as keys. Among equal costs, values nearest to twice the keys come last, because the
-    last that fits is taken. Keys change in half steps.
+    ``key_cost`` and ``value_cost`` are the numbers of linear maps to keys and to values. Among widths with equal
+    parameters, those with values nearest to twice the keys come last, because the last that fits is taken. Values
+    change in steps of ``step``, and keys in half steps.
     """
     key_step = max(1, step // 2)
     keys = range(key_step, max(step, d // heads) + 1, key_step)
