@@ -58,22 +58,22 @@ def suites() -> dict[str, Suite]:
 
 
 def suite_code(name: str) -> dict[str, Any] | None:
-    """The files of an installed suite's code (:mod:`madbench.identity.listing`); None for a built-in suite."""
+    """The files of an installed suite's code (:mod:`madbench.identity.listing`). None for a built-in suite."""
     return REGISTRY.code(name)
 
 
 def broken_suites() -> dict[str, str]:
-    """The reason why a suite cannot be used, by name, for all broken suites."""
+    """The reason why each broken suite cannot be used, by suite name."""
     return REGISTRY.broken()
 
 
 def main_suite() -> Suite:
-    """The default suite: the first one."""
+    """The default suite: the first suite in the order of tables."""
     return next(iter(suites().values()))
 
 
 def default_suites() -> list[Suite]:
-    """The suites that are trained by default: the main suite, and those under ``beside`` in its default profile."""
+    """The suites that are trained by default: the main suite, and the suites ``beside`` its default profile."""
     main = main_suite()
     beside = main.Profile.load(main.default).beside
     return [main, *(suite for suite in suites().values() if suite.address in beside)]
@@ -86,7 +86,7 @@ def checks_of(label: Label) -> Iterator[Check]:
 
 
 def default_headline() -> tuple[str, ...]:
-    """The columns by which labels are compared by default."""
+    """The names of the columns by which labels are compared by default."""
     return tuple(name for suite in default_suites() for name in suite.headline(suite.usual_tasks()))
 
 

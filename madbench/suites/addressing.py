@@ -18,10 +18,11 @@ from madbench.tasks import broken_tasks
 
 
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
-    """The requested tasks by suite, in the order of the suite's table; the main suite's usual tasks if None.
+    """The requested tasks by suite name, in the order of the suite's table.
 
-    A task may be prefixed by its suite: ``signals/digits``. The name of a suite stands for its usual tasks. Raises
-    ``ConfigError`` for an unknown task or suite.
+    Each of ``tasks`` is a task, a task with its suite as prefix (``signals/digits``), or a suite, which stands for its
+    usual tasks. If ``tasks`` is None, the result has the usual tasks of the main suite. Raises ``ConfigError`` for an
+    unknown task or suite.
     """
     if tasks is None:
         return {main_suite().name: list(main_suite().usual_tasks())}
@@ -37,9 +38,10 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
 
 
 def task_names(tasks: Iterable[str]) -> tuple[str, ...]:
-    """The tasks that :func:`tasks_by_suite` finds for the words ``tasks``, in one tuple.
+    """The tasks that :func:`tasks_by_suite` returns, in one tuple.
 
-    If several suites have a task of the same name, the name has the suite as prefix in all but the first of them.
+    A task name that several suites share means the first of these suites. For the other suites, the name has the suite
+    as prefix, as in ``signals/digits``.
     """
     by_task = task_suites()
     return tuple(
@@ -72,7 +74,10 @@ def leading_suite(tasks: Iterable[str] | None) -> Suite:
 
 
 def suite_of_override(override: str, leading: Suite) -> Suite:
-    """The suite whose profile an override changes or names: by the override's prefix, ``leading`` without a prefix."""
+    """The suite whose profile an override changes or names.
+
+    This is the suite of the override's prefix, or ``leading`` if the override has no prefix.
+    """
     named = (suite for suite in suites().values() if f"{key_of(override)}.".startswith(suite.prefix))
     return next(named, leading)
 
@@ -83,7 +88,10 @@ def names_profile(override: str) -> bool:
 
 
 def own_overrides(overrides: Iterable[str], suite: Suite, leading: Suite) -> tuple[str, ...]:
-    """The overrides that change the profile of ``suite``, without their prefix."""
+    """The overrides that change settings of the profile of ``suite``, without their prefix.
+
+    Overrides that only name the profile are left out.
+    """
     overrides_outside = (
         word for word in overrides if suite_of_override(word, leading) is suite and not names_profile(word)
     )
@@ -91,7 +99,7 @@ def own_overrides(overrides: Iterable[str], suite: Suite, leading: Suite) -> tup
 
 
 def without_prefix(override: str) -> str:
-    """An override without the prefix of its suite."""
+    """The override without the prefix of its suite, if it has such a prefix."""
     prefixes = (suite.prefix for suite in suites().values() if override.startswith(suite.prefix))
     return override.removeprefix(next(prefixes, ""))
 
@@ -99,9 +107,10 @@ def without_prefix(override: str) -> str:
 def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profile: str | None, is_asked: bool) -> str:
     """The name of the profile with which ``suite`` is trained. Empty if the suite is not trained.
 
-    ``profile`` is the requested profile of the suite ``leading``. Any other suite is trained in three cases: an
-    override names its profile, the leading profile names it under ``beside``, or a task of the suite was requested
-    (``is_asked``). Raises ``ConfigError`` if the leading suite has no such profile, but another suite has.
+    ``profile`` is the requested profile of the suite ``leading``; None or empty stands for its default profile. Any
+    other suite is trained in three cases: an override names its profile, the leading profile names it under ``beside``,
+    or a task of the suite was requested (``is_asked``). Raises ``ConfigError`` if the leading suite has no such
+    profile, but another suite has.
     """
     named = [word.partition("=")[2] for word in overrides if f"{key_of(word)}." == suite.prefix]
     if suite is leading:
@@ -115,9 +124,9 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
 
 
 def tasks_in_order(suite: Suite, overrides: Iterable[str], tasks: Iterable[str] | None) -> list[str]:
-    """The tasks in the order of the suite's table; the usual tasks if ``tasks`` is None.
+    """The tasks in the order of the suite's table. The usual tasks if ``tasks`` is None.
 
-    Raises ``ConfigError`` for an override of another task.
+    Raises ``ConfigError`` if an override changes a task that is not among them.
     """
     chosen = set(suite.usual_tasks() if tasks is None else tasks)
     ordered = [task for task in suite.tasks() if task in chosen]
@@ -137,5 +146,5 @@ def _refuse_profile_of_another(name: str, suite: Suite) -> None:
 
 
 def overrides_outside(overrides: Iterable[str], names: Collection[str], leading: Suite) -> list[str]:
-    """The overrides of suites that are not in ``names``."""
+    """The overrides that belong to suites whose names are not in ``names``."""
     return [word for word in overrides if suite_of_override(word, leading).name not in names]

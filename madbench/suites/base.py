@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
 AnyProfile: TypeAlias = Profile
-"""Any profile. In the body of :class:`Suite`, ``Profile`` is the suite's own class of profiles."""
+"""The base class of profiles. In the class body of :class:`Suite`, ``Profile`` is an attribute instead."""
 MICRO_BATCH_TOKENS = 12_288
 """Default number of text tokens that go through a model at once: 12 windows of 1,024, as in nanoGPT."""
 MOST_CHANGES = 6
@@ -67,8 +67,7 @@ class Suite(abc.ABC):
     """
 
     name: ClassVar[str]
-    """The suite's name in jobs. If another suite leads, overrides of this suite begin with it, unless ``key`` is set.
-    """
+    """The suite's name in jobs, and the prefix of its overrides if another suite leads and ``key`` is empty."""
     title: ClassVar[str]
     """The title in words, such as ``MAD tasks``."""
     Profile: ClassVar[type[AnyProfile]]
@@ -76,21 +75,21 @@ class Suite(abc.ABC):
     default: ClassVar[str]
     """The name of the default profile."""
     trial: ClassVar[str]
-    """``module:class`` of its :class:`madbench.suites.trial.Trial`, loaded with torch when it is needed."""
+    """``module:class`` of the suite's :class:`madbench.suites.trial.Trial`, imported with torch on first use."""
     scoring: ClassVar[str] = "madbench.suites.scoring:Scoring"
-    """``module:class`` of its :class:`madbench.suites.scoring.Scoring`, loaded with pandas when it is needed."""
+    """``module:class`` of the suite's :class:`madbench.suites.scoring.Scoring`, imported with pandas on first use."""
     reference: ClassVar[str] = ""
-    """Module with the reference code of its protocol, which ``madbench bench training --peer`` times for comparison."""
+    """The module that runs the reference implementation for ``madbench bench training --peer``. Empty if none."""
     key: ClassVar[str] = ""
-    """The suite's name in overrides, if it is not ``name``."""
+    """The suite's name in overrides, if it differs from ``name``."""
     abbreviation: ClassVar[str] = ""
-    """The suite's short name in tables, if it is not ``name``."""
+    """The suite's short name in tables, if it differs from ``name``."""
     sort_order: ClassVar[int] = 100
     """The sort key of the suite among all suites, ascending."""
     measure: ClassVar[str] = "accuracy in percent"
     """The quantity that its tables show."""
     averages: ClassVar[Mapping[str, Average]] = MappingProxyType({})
-    """Columns that are means over tasks, by name."""
+    """The columns that are means over tasks, by name."""
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
     budgets: ClassVar[tuple[Budget, ...]] = tuple(name for name, rule in BUDGETS.items() if not rule.chooses_steps)
     """The budgets under which the suite can train. If a budget chooses the number of steps, :meth:`plan` has to call
@@ -98,13 +97,13 @@ class Suite(abc.ABC):
     logged: ClassVar[tuple[str, ...]] = ()
     """Columns that every row of a run's curve must have. A stored run without them is damaged."""
     data_package: ClassVar[str] = "madbench.tasks"
-    """The subpackage that makes the data of its jobs."""
+    """The package whose modules make the data of the suite's jobs."""
     keeps_weights: ClassVar[bool] = False
     """True if its runs keep their weights by default."""
     uses_all_cores: ClassVar[bool] = False
     """True if a run on the CPU uses all cores, False if it uses one core."""
     judged_by: ClassVar[tuple[str, str, str]] = ("accuracy", "acc {:.3f}", "{:.1%}")
-    """The metric that is shown as a run's result, its format with the metric's name, and its format without."""
+    """The metric that is shown as a run's result, and its format strings with and without the metric's name."""
     profiles_note: ClassVar[str] = "runs: for one label and one seed"
     """The note below the list of its profiles."""
     not_inspected: ClassVar[str] = ""
@@ -113,8 +112,10 @@ class Suite(abc.ABC):
     """A YAML key by which a profile file is recognized as one of this suite. If empty, the file has to name its suite.
     """
     had_unequal_shares: ClassVar[bool] = False
-    """True if runs on several processes weighted the examples of a step unequally in earlier versions, which did not
-    store ``equal_shares``."""
+    """True if earlier versions of the suite weighted the examples of a step unequally on several processes.
+
+    Records of these versions do not have the detail ``equal_shares``.
+    """
     claimed_columns: ClassVar[tuple[str, ...]] = ()
     """Columns that claims use, whether or not a table shows them."""
     figures: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -122,7 +123,7 @@ class Suite(abc.ABC):
 
     @abc.abstractmethod
     def tasks(self) -> Sequence[str]:
-        """Names of its tasks, in the order of its table."""
+        """The names of the suite's tasks, in the order of the columns of its table."""
 
     @abc.abstractmethod
     def plan(self, labels: Iterable[str], profile: AnyProfile, **options: Any) -> Plan:
@@ -133,7 +134,7 @@ class Suite(abc.ABC):
 
     @abc.abstractmethod
     def canonical(self, job: Job) -> Job:
-        """The canonical form of a job. Jobs whose canonical forms have the same id train the same, except for the seed.
+        """The canonical form of a job. Jobs train the same model, except for the seed, if their forms have the same id.
 
         The form is for comparison only: it may have values that no mixer accepts, and its seed is 0. The job itself
         keeps all values of its profile, even those without effect, because they are part of its id. Most suites call
@@ -145,7 +146,10 @@ class Suite(abc.ABC):
         """The size of a job."""
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
-        """Examples per optimizer step, summed over processes. A second number is the smaller last batch of an epoch."""
+        """The numbers of examples per optimizer step, summed over processes, without duplicates.
+
+        A second number is the size of the last batch of an epoch, if that batch is smaller.
+        """
         return (self.size(job).sequences_per_step,)
 
     def check_processes(self, job: Job, processes: int) -> None:
@@ -176,7 +180,7 @@ class Suite(abc.ABC):
         return self.plan(labels, profile, **options).checked()
 
     def schedule(self, job: Job) -> Schedule | None:
-        """The learning rate of every step of a job. None if the suite does not state it."""
+        """The learning-rate schedule of a job. None if the suite does not state it."""
         return None
 
     def schedule_warning(self, job: Job) -> str:
@@ -192,7 +196,7 @@ class Suite(abc.ABC):
         return self.tasks()
 
     def labels_of(self, profile: AnyProfile, task: str) -> Sequence[str]:
-        """The default labels of a profile on a task. Empty if the suite accepts any label."""
+        """The labels that a profile lists for a task. Empty if it lists no labels, so that any label can be trained."""
         return ()
 
     def about_task(self, task: str) -> str:
@@ -211,7 +215,7 @@ class Suite(abc.ABC):
 
     @property
     def prefix(self) -> str:
-        """The prefix of its overrides if another suite leads, such as ``language_model.``."""
+        """The prefix of the suite's overrides if another suite leads, such as ``language_model.``."""
         return f"{self.address}."
 
     def fidelity_of(self, asked: Fidelity) -> Fidelity:
@@ -225,7 +229,7 @@ class Suite(abc.ABC):
 
     @property
     def Trial(self) -> type[Trial]:
-        """The class that makes a job ready to train."""
+        """The suite's subclass of :class:`madbench.suites.trial.Trial`. Access imports torch."""
         return pkgutil.resolve_name(self.trial)
 
     def column(self, name: str) -> Column | None:
@@ -239,7 +243,7 @@ class Suite(abc.ABC):
         return Column.accuracy(task, task.replace("_", " "))
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        """The columns of tasks, each average after the last of its tasks."""
+        """The columns of the tasks. An average comes after the last of its tasks, if all of its tasks are given."""
         names = list(tasks)
         for name, average in self.averages.items():
             if set(average.tasks) <= set(names):
@@ -251,11 +255,14 @@ class Suite(abc.ABC):
         return []
 
     def order(self) -> list[str]:
-        """The column names known in advance, in the order of the table."""
+        """The names of the columns that do not depend on runs, in the order of the table."""
         return [column.name for column in self.columns(self.tasks())]
 
     def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
-        """The columns by which rows of a grid are compared with its baseline: one column, or tasks to average."""
+        """The names of the columns by which rows of a grid are compared with the grid's baseline.
+
+        The average over exactly these ``tasks``, if the suite has it. Otherwise the tasks, whose mean is then compared.
+        """
         names = (name for name, average in self.averages.items() if set(average.tasks) == set(tasks))
         return tuple([name] if (name := next(names, None)) else tasks)
 
@@ -265,9 +272,10 @@ class Suite(abc.ABC):
         return {name: self.Profile.load(name) for name in self.Profile.names()}
 
     def nearest(self, job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[str, ...]]:
-        """The name of the shipped profile nearest to the job, and the changes from it, without the precision.
+        """The name of the shipped profile that trains the job with the fewest overrides, and these overrides.
 
-        The name is ``of its own``, without changes, if there are more than ``most_changes`` changes.
+        The precision does not count. If more than ``most_changes`` overrides are needed, the name is ``of its own`` and
+        there are no overrides.
         """
         changes = {name: profile.changes(job) for name, profile in self.shipped().items()}
         nearest = min(changes, key=lambda name: len(changes[name]))
@@ -281,7 +289,10 @@ class Suite(abc.ABC):
             return False
 
     def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> AnyProfile:
-        """The profile under which a job was trained, from the result of :meth:`nearest`."""
+        """The profile under which a job was trained, from the result of :meth:`nearest`.
+
+        Raises ``ConfigError`` if no shipped profile is near enough, so that the name is ``of its own``.
+        """
         if name == OWN_PROFILE:
             raise ConfigError(
                 f"run {job.id} of {job.label} follows no shipped {self.Profile.noun}; name its YAML file with --profile"
@@ -289,23 +300,23 @@ class Suite(abc.ABC):
         return self.Profile.load(name, changes)
 
     def shared_settings(self, job: Job) -> dict[str, Any]:
-        """The settings of a job that must be equal within a table."""
+        """The settings of a job that all jobs of a table must share."""
         name, changes = self.nearest(job)
         own = {"profile": name, "changes": changes}
         own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own
         return own | {"fidelity": job.fidelity, "budget": job.budget, "precision": job.training.precision}
 
     def shared_without_rates(self, job: Job) -> dict[str, Any]:
-        """:meth:`shared_settings` without the rates and decays, if profiles of the suite try several of them."""
+        """:meth:`shared_settings` without the learning rates and weight decays, if the suite's profiles try several."""
         return self.shared_settings(job)
 
     def job_setting(self, job: Job) -> list[str]:
-        """The setting of a job in a list of runs: the nearest shipped profile and the changes from it."""
+        """The words for a job's setting in a list of runs: the nearest shipped profile, then the overrides of it."""
         profile, changes = self.nearest(job, most_changes=math.inf)
         return [profile, *changes]
 
     def difficulty(self, task: str) -> Mapping[str, Any] | None:
-        """The task's baseline setting. None if the task has only one setting."""
+        """The baseline setting of a task, as a mapping of its fields. None if the task has only one setting."""
         return None
 
     def result(self, metrics: Mapping[str, float], in_list: bool = False) -> str:
@@ -321,18 +332,18 @@ class Suite(abc.ABC):
         return ()
 
     def lacks_corpus(self, profile: AnyProfile) -> bool:
-        """True if jobs of the profile need a corpus of text and the profile names none."""
+        """True if jobs of the profile need a corpus of text and the profile has no default corpus."""
         return False
 
     def corpus_for(self, profile: AnyProfile, source: CorpusSource) -> Corpus | None:
-        """The corpus that jobs of the profile are trained on. None if the tasks of the suite need none.
+        """The corpus that jobs of the profile are trained on. None if the suite reads no text.
 
         Raises ``ConfigError`` if the profile cannot be trained on the corpus, or if a corpus is needed and not named.
         """
         return None
 
     def corpus_of(self, job: Job, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus | None:
-        """The corpus of a job, as its record describes it. None if the tasks of the suite need none."""
+        """The corpus of a job, as its record describes it. None if the suite reads no text."""
         return None
 
     def check_job(self, job: Job, where: str) -> None:  # noqa: B027  most suites take any

@@ -1,4 +1,4 @@
-"""The difference between a job and the nearest shipped setting."""
+"""Text for the setting of a job: the nearest named setting, and the fields that differ from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def _setting_change(job: Job) -> list[str]:
 
 
 def _nearest_of_equal_settings(suite: Suite, job: Job, name: str) -> str:
-    """The nearest profile if its setting of the job's task is that of the profile ``name``; otherwise ``name``."""
+    """The name of the job's nearest profile, if it has the same setting of the job's task as the profile ``name``.
+
+    Otherwise ``name``.
+    """
     nearest, _ = suite.nearest(job, most_changes=math.inf)
     profiles = [suite.shipped().get(each) for each in (name, nearest)]
     settings = [each.settings(job.task) for each in profiles if isinstance(each, TokenProfile)]

@@ -122,13 +122,13 @@ def _printable(place: str) -> str:
 
 
 def listed_code(details: Mapping[str, Any], what: str) -> Any:
-    """A record's list of outside code for its ``mixer``, ``task`` or ``suite``; None if there is none."""
+    """The files that a record lists for the role ``what``: ``mixer``, ``task`` or ``suite``. None if there are none."""
     outside = details.get("code")
     return outside.get(what) if isinstance(outside, dict) else None
 
 
 def outside_code(job: Job) -> dict[str, Any]:
-    """The lists of code outside of this package by role; empty if there is none."""
+    """The lists of files of a job's code outside of this package, by role. Empty if there is no such code."""
     mixers = [code for part in part_texts(job.label) if (code := label_code(part))]
     lists: dict[str, Any] = {f"mixer {i}" if i > 1 else "mixer": code for i, code in enumerate(mixers, 1)}
     lists |= {"task": task_code(job.task), "suite": suite_code(job.suite)}
@@ -136,7 +136,10 @@ def outside_code(job: Job) -> dict[str, Any]:
 
 
 def package_code(job: Job) -> dict[str, str]:
-    """The digest of each part of this package that trains the job. A part that is a plugin has no digest."""
+    """The digests of the code of this package that trains the job, by part (``PARTS``).
+
+    A part that comes from a plugin has no digest.
+    """
     parts = part_texts(job.label)
     families = dict.fromkeys(map(family_name, parts))
     own = dict.fromkeys(name for part in parts for name in own_modules(part))
@@ -179,7 +182,7 @@ def package_modules(
 
 
 def _own_packages(modules: Iterable[str]) -> list[str]:
-    """The packages in ``madbench/papers`` that have one of the modules."""
+    """The packages in ``madbench/papers`` that contain at least one of the modules."""
     places = (module.split(".") for module in modules)
     return [*dict.fromkeys(".".join(place[:3]) for place in places if place[:2] == ["madbench", "papers"])]
 

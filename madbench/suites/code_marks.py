@@ -34,7 +34,7 @@ class CodeMarks:
     """The runs of a table by the state of their code."""
 
     by_code: dict[RunCode, list[str]] = field(default_factory=dict)
-    """The rows of runs by the state of their code, with one entry per run."""
+    """The row names of runs, one entry per run, by the state of the run's code."""
 
     @classmethod
     def from_runs(cls, runs: Sequence[tuple[str, Job, Mapping[str, Any]]]) -> CodeMarks:
@@ -55,7 +55,7 @@ class CodeMarks:
 
     @property
     def rows(self) -> frozenset[str]:
-        """The rows that are marked."""
+        """The names of the rows with at least one run whose code differs from the installed code."""
         return frozenset(row for code, rows in self.by_code.items() if code.state != "same" for row in rows)
 
     @property

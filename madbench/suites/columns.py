@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 LAST_EVALUATIONS = 5
-"""The number of last evaluations of a curve whose mean is L5."""
+"""The number of evaluations at the end of a curve whose mean training loss is L5."""
 
 
 def loss_l5(train_losses: Sequence[float]) -> float:
@@ -19,7 +19,7 @@ def loss_l5(train_losses: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a suite's table: a quantity of every label."""
+    """A column of a suite's table: one quantity, with a value per label."""
 
     name: str
     heading: str
@@ -65,7 +65,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Average:
-    """A column that is a mean over tasks, for the seeds that have all of these tasks."""
+    """A column with the mean over ``tasks``, for every seed that has results of all these tasks."""
 
     heading: str
     title: str

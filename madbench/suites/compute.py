@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REFERENCE = "S"
 """The label whose training FLOPs all jobs match. Softmax attention has the same FLOPs with and without positions."""
 NEAR = 2
-"""Steps tried on both sides of the estimate: the last batch of an epoch may be smaller."""
+"""Steps tried on each side of an estimate. The estimate is not exact if the last batch of an epoch is smaller."""
 
 
 def with_steps(jobs: Iterable[Job], size: Callable[[Job], Size]) -> list[Job]:
@@ -46,7 +46,7 @@ def reference(job: Job) -> Job:
 
 
 def training_flops(size: Size) -> float:
-    """The FLOPs of all steps, forward and backward."""
+    """The FLOPs of all training steps, forward and backward. Evaluations are not included."""
     return 3 * size.flops_per_token * size.trained_tokens
 
 
@@ -62,7 +62,10 @@ def nearest_steps(job: Job, size: Callable[[Job], Size]) -> int:
 
 
 def compute_details(job: Job, size: Callable[[Job], Size]) -> dict[str, Any]:
-    """The matched compute of a job for its record. Empty if its budget does not choose its steps."""
+    """Details for a record: the steps and training FLOPs of the job, compared with those of softmax attention.
+
+    Empty if the job's budget does not choose its steps.
+    """
     if not job.steps:
         return {}
     ours, theirs = size(job), size(reference(job))

@@ -66,5 +66,5 @@ class StoredCorpus:
         return {f"--{name}": description[name] for name in ("tokenizer", "dtype") if name in description}
 
     def is_called(self, name: str) -> bool:
-        """True if a name, a folder or the beginning of a digest means this corpus."""
+        """True if ``name`` is the corpus's name, a path that ends in this name, or the beginning of its digest."""
         return Path(name).name == self.name or self.digest.startswith(name)

@@ -13,13 +13,14 @@ from madbench.suites.training import Schedule
 from madbench.suites.trial import LogWindow, Trial
 
 Examples = tuple[Tensor, Tensor]
-"""Inputs and targets of a split (N, ...), on the device."""
+"""The inputs and targets of a split, each of shape (N, ...), on the device."""
 
 
 class EpochTrial(Trial):
     """A trial whose examples are reshuffled every epoch. Each epoch adds a row to the curve.
 
-    The last epoch may be partial. The model needs a ``backbone``. A subclass calls :meth:`take` in :meth:`open`.
+    The last epoch may be partial. The model must have a ``backbone`` with the mixers. A subclass calls :meth:`take` in
+    :meth:`open`.
     """
 
     streams = ("init", "data", "order")
@@ -49,27 +50,27 @@ class EpochTrial(Trial):
             yield self._examples(part), share
 
     def terms(self, places: np.ndarray) -> int | Tensor:
-        """The number of loss terms of the examples at ``places``, consecutive places in the order of the epoch."""
+        """The number of loss terms of the examples at ``places`` (N,), consecutive positions in the epoch's order."""
         return len(places)
 
     def has_row(self, step: int) -> bool:
         return step % self.steps_per_epoch == 0 or step == self.steps
 
     def progress_columns(self, interval: LogWindow) -> dict[str, float]:
-        """The first columns of a row of the curve."""
+        """The first columns of a row of the curve: ``epoch``, ``step`` and ``train_loss``."""
         epoch = -(-interval.step // self.steps_per_epoch)
         return {"epoch": epoch, "step": interval.step, "train_loss": interval.mean_loss}
 
     def _examples(self, places: np.ndarray) -> Examples:
-        """Inputs and targets of the examples at ``places``, which are consecutive places in the order of the epoch."""
+        """The inputs and targets of the examples at ``places`` (N,), consecutive positions in the epoch's order."""
         index, (inputs, targets) = self._index(places), self.data["train"]
         return inputs[index], targets[index]
 
     def _index(self, places: np.ndarray) -> Tensor:
-        """Indices of the examples at consecutive places in the order of the epoch."""
+        """The indices (N,) of the examples at ``places`` (N,), consecutive positions in the epoch's order."""
         return self._order[places[0] : places[-1] + 1]
 
 
 def epoch_order(job: Job, epoch: int, count: int) -> np.ndarray:
-    """The order of the training examples in one epoch. It depends only on seed and epoch."""
+    """A permutation of the ``count`` training examples for one epoch. It depends only on the job's seed and epoch."""
     return np.random.default_rng([job.derived_seed("order"), epoch]).permutation(count)

@@ -13,8 +13,8 @@ from madbench.tasks import settings_class
 def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
     """The field ``family`` of a job: the identity of the label's family.
 
-    In the published fidelity it also names the parameters that keep the initial values of their mixer. Runs that redrew
-    these parameters therefore have other ids.
+    For tasks with a language model in the published fidelity, it also names the parameters whose initial values come
+    from the mixer. Earlier versions redrew these parameters, and their runs therefore have other ids.
     """
     identity = label_identity(label)
     if fidelity == "published" and settings_class(task).model == "language_model":
@@ -24,20 +24,20 @@ def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> s
 
 
 def names_outside_mixer(job: Job) -> bool:
-    """True if an identity of mixer code outside of this package is part of the job's id."""
+    """True if the job's id depends on code of its mixer outside of this package."""
     return "+" in job.family
 
 
 def names_outside_code(job: Job) -> bool:
-    """True if an identity of code outside of this package is part of the job's id."""
+    """True if the job's id depends on code of its mixer or task outside of this package."""
     return names_outside_mixer(job) or bool(job.task_source)
 
 
 def mixer_version(job: Job) -> str:
-    """The version of the code of a job's mixer, with the settings of the mixer."""
+    """Text that is equal for jobs with the same version of the mixer's code and the same mixer settings."""
     return f"{job.family.partition(',')[0]} {job.mixer}"
 
 
 def without_code(job: Job) -> str:
-    """The id of a job without its code outside of this package."""
+    """A hash that is equal for jobs that differ only in the identities of the code of their mixer and task."""
     return replace(job, family="", task_source="").id

@@ -18,7 +18,7 @@ from madbench.suites.profile import Profile
 
 MOST_NAMED = 4  # most labels in a message
 TOKEN_COUNTS = ("window",)
-"""Settings of mixers that count tokens. A value above the number of tokens has the effect of that number."""
+"""Names of mixer settings that count tokens. A value above the length of the input has the effect of that length."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,12 @@ class Plan:
     """Planned jobs, without overrides that have no effect on them."""
 
     jobs: list[Job]
-    without_effect: Mapping[
-        str, Mapping[str, str]
-    ]  # by label: overrides without effect on all its jobs, and the reason
-    canonical: Mapping[str, str]  # override with a value that is not canonical, to the equal override with one that is
+    # reasons why an override has no effect on any job of a label: by override, then by label
+    without_effect: Mapping[str, Mapping[str, str]]
+    canonical: Mapping[str, str]  # overrides whose value is not canonical, to the equal override that is
 
     def checked(self) -> list[Job]:
-        """The jobs.
+        """Return the jobs.
 
         Raises ``ConfigError`` for an override that has no effect on any job, or whose value is not canonical.
         """
@@ -47,7 +46,10 @@ class Plan:
             raise ConfigError(f"{word} trains the same as {other}; use {other}")
 
     def why_without_effect(self, key: str) -> Mapping[str, str]:
-        """The reason why the override of a key has no effect, by label."""
+        """The reasons why the override of ``key`` has no effect, by label.
+
+        Labels on which the override has an effect are left out.
+        """
         return next((why for word, why in self.without_effect.items() if key_of(word) == key), {})
 
     @property
@@ -56,7 +58,7 @@ class Plan:
 
 
 def check_effect(key: str, plans: Sequence[Plan]) -> None:
-    """Raise ``ConfigError`` if all plans override ``key`` without effect on any of their jobs."""
+    """Raise ``ConfigError`` if the override of ``key`` has no effect on any job of any of the plans."""
     why = [(label, plan.why_without_effect(key).get(label, "")) for plan in plans for label in plan.labels]
     if why and all(reason for _, reason in why):
         names = [repr(label) for label in dict.fromkeys(label for label, _ in why)]
@@ -71,10 +73,11 @@ def drop_ineffective_overrides(
     plan: Callable[[Profile, Sequence[str]], list[Job]],
     canonical: Callable[[Job], Job],
 ) -> Plan:
-    """Plan ``plan(profile, labels)`` for every seed, and drop the overrides of each job that have no effect on it.
+    """Plan jobs for every seed, and drop from each job the overrides that have no effect on it.
 
-    A job then has the same id with and without such overrides. ``plan`` returns each job once. ``canonical`` is
-    :meth:`madbench.suites.base.Suite.canonical`. Raises ``ConfigError`` for too many jobs.
+    A job then has the same id with and without such overrides. ``plan(profile, labels)`` returns the jobs of one seed,
+    without duplicates. ``canonical`` is :meth:`madbench.suites.base.Suite.canonical`. Raises ``ConfigError`` for too
+    many jobs.
     """
     words, labels = profile.overrides, list(labels)
 
@@ -131,10 +134,10 @@ def _why_unread(profile: Profile, word: str, label: str) -> str:
 
 
 def _canonical_overrides(words: Sequence[str], jobs: Iterable[Job], canonical: Callable[[Job], Job]) -> dict[str, str]:
-    """The overrides of numbers whose value is canonical in no job, each with its canonical form.
+    """The overrides whose number is not canonical in any job, each with the equal override that is canonical.
 
-    These are training settings, and the settings of mixers that count tokens. A canonical value of 0 stands for a value
-    that depends on other settings. Both forms are then accepted.
+    Only training settings and ``TOKEN_COUNTS`` are considered. An override whose canonical value is 0 is left out,
+    since 0 stands for a value that depends on other settings. Both values are then accepted.
     """
     forms = [(job, canonical(job)) for job in jobs] if words else []
     trainings = [(vars(job.training), vars(form.training)) for job, form in forms]
@@ -152,7 +155,7 @@ def _canonical_overrides(words: Sequence[str], jobs: Iterable[Job], canonical: C
 
 
 def _number(value: Any) -> float | None:
-    """The value of an override as a number, such as that of the text ``1e6``. None if it is no number."""
+    """The value of an override as a number, such as 1e6 for the text ``1e6``. None if it is no number."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -24,7 +24,10 @@ MOST_JOBS = 100_000
 
 @dataclass(frozen=True)
 class StoredCode:
-    """The code of a label as its stored runs record it. It suffices to plan the same runs without the code."""
+    """The identity and the settings of a label's code, taken from its stored runs.
+
+    They suffice to plan the same runs without the code.
+    """
 
     identities: dict[str, str]
     """``Job.family`` by task."""
@@ -64,7 +67,7 @@ _STORED_CODE: ContextVar[Mapping[str, StoredCode]] = ContextVar("stored_code", d
 
 @contextmanager
 def plan_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
-    """Within the block, plan these labels from their stored runs, without importing their code or checking budgets."""
+    """A context in which these labels are planned from their stored runs, without their code or a check of budgets."""
     token = _STORED_CODE.set(codes)
     try:
         yield
@@ -85,10 +88,10 @@ def plan_jobs(
     budget: Budget,
     fidelity: Fidelity = "corrected",
 ) -> list[Job]:
-    """One job per label and run. A run is (task, setting, longest sequence, training, source of the task).
+    """Plan one job per label and run, with seed 0.
 
-    ``runs`` has no duplicates. The jobs have seed 0. Raises ``BudgetError``, which names the task, if no ranks of a
-    label meet the budget at this size and length.
+    A run is (task, setting, longest sequence in tokens, training, ``Job.task_source``). ``runs`` has no duplicates.
+    Raises ``BudgetError``, which names the task, if no ranks of a label meet the budget at this size and length.
     """
     parsed: list[str | Label] = [label if stored_code(label) else parse(label) for label in labels]
     check_count(len(parsed) * len(runs))
@@ -143,7 +146,7 @@ def check_count(count: int) -> None:
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs in order, without duplicate ids."""
+    """The jobs in order, without jobs whose id occurred before."""
     return list({job.id: job for job in jobs}.values())
 
 

@@ -43,7 +43,7 @@ class Profile:
     not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
     """Training settings that are set by a key of the profile itself: setting to key."""
     stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
-    """Keys that can be overridden without making the profile a different one."""
+    """Keys whose override leaves the profile comparable with the paper."""
 
     description: str
     """The purpose of the profile, and its duration."""
@@ -87,22 +87,24 @@ class Profile:
             raise ConfigError(f"chosen_on: {error}") from error
 
     def chosen_labels(self) -> frozenset[str]:
-        """The labels on whose results its settings were chosen. Their results under this profile are biased."""
+        """The labels on whose results the profile's settings were chosen. Their results under it are biased."""
         return frozenset(map(str, expand([f"@{self.chosen_on}"]))) if self.chosen_on else frozenset()
 
     def check_training(self, training: Mapping[str, Any], where: str) -> None:
-        """Raise ``ConfigError`` for training settings that do not exist or belong elsewhere."""
+        """Raise ``ConfigError`` for a training setting that does not exist, or that another key of the profile sets.
+
+        The message begins with ``where``.
+        """
         for key, instead in self.not_training.items():
             if key in training:
                 raise ConfigError(f"{where}: {key!r} has no effect here; set the {self.noun}'s own {instead!r}")
         from_mapping(self.Training, training, where)
 
     def check_spelling(self, where: str) -> None:
-        """Raise ``ConfigError`` if a value is not canonical: if it trains the same as the canonical value.
+        """Raise ``ConfigError`` for a value that trains the same as another value, which is canonical.
 
-        The message begins with ``where``.
-
-        This checks a file. Overrides are checked by a plan of jobs (:class:`madbench.suites.overrides.Plan`).
+        The message begins with ``where``. Only the content of a file is checked here. A plan of jobs checks overrides
+        (:class:`madbench.suites.overrides.Plan`).
         """
 
     def model_config(self) -> Any:
@@ -114,11 +116,10 @@ class Profile:
         return self._part(self.Model)
 
     def mixer_settings(self, label: str) -> dict[str, Any]:
-        """The family settings that identify the label's jobs.
+        """The settings of the label's family that identify the label's jobs, by name.
 
-        A setting that the family got later is included only if it is not at its default.
-
-        Raises ``ConfigError`` for an override that has no effect on the label.
+        A setting that was added to the family later is included only if it is not at its default. Raises
+        ``ConfigError`` for an override that has no effect on the label.
         """
         for word in self.overrides:
             if why := self.why_unread(word, label):
@@ -147,9 +148,9 @@ class Profile:
         return {}
 
     def mixer_changes(self, job: Job) -> list[str]:
-        """The changes of the mixer's settings.
+        """The overrides of mixer settings with which this profile trains the job.
 
-        Empty if the family is not installed, since its settings are then unknown.
+        Empty if the label's family is not installed, since its settings are then unknown.
         """
         if not has_settings(job.label):
             return []
@@ -157,21 +158,21 @@ class Profile:
         return changed_overrides("model", usual | job.mixer, usual | self.mixer_settings(job.label))
 
     def model_changes(self, job: Job) -> list[str]:
-        """The changes of the model around the mixer."""
+        """The overrides of the model around the mixer with which this profile trains the job."""
         return changed_overrides("model", vars(job.model), vars(self.model_config()))
 
     def training_changes(self, job: Job) -> list[str]:
-        """The changes of the optimizer run and of the task."""
+        """The overrides of the optimizer run and of the task's setting with which this profile trains the job."""
         raise NotImplementedError
 
     def trainings_of(self, job: Job) -> list[Any]:
-        """The optimizer runs of the job's setting under this profile; the job's own if they are not known."""
+        """All optimizer runs that this profile tries on the job's setting. By default only the one of the job."""
         return [job.training]
 
     def jobs_like(self, job: Job) -> list[Job]:
-        """The jobs that this profile trains with a job's label, code, task and seed, so that missing runs are known.
+        """The jobs that this profile trains with the label, code, task and seed of ``job``.
 
-        Empty if they are not known; a table then counts the stored runs only.
+        They show which runs are missing. Empty if the jobs are not known; a table then counts the stored runs only.
         """
         return []
 
@@ -220,7 +221,7 @@ class Profile:
 
     @classmethod
     def files(cls) -> dict[str, Path]:
-        """The files of the profiles that have a name, by name: profiles of the suite's folder and of papers."""
+        """The files of the shipped profiles by name, from the suite's folder and the folders of papers."""
         own = vars(cls).get("suite_name", "")
         brought = files_of_papers(f"profiles/{own}") if own else {}
         return dict(sorted((brought | {path.stem: path for path in cls.folder.glob("*.yaml")}).items()))
@@ -232,13 +233,13 @@ class Profile:
 
     @classmethod
     def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
-        """Load the profile ``name``, one of :meth:`files` or a path to a YAML file, with ``overrides`` such as
-        ``training.epochs=20``.
+        """Load the profile ``name`` and apply ``overrides``, such as ``training.epochs=20``.
 
-        An override of ``training.KEY`` or ``learning_rates`` applies to every task, even if the profile sets another
-        value for a task. An override of ``tasks.TASK`` applies to that task; the order does not matter. Any override
-        outside ``stays_comparable`` makes the profile not comparable with the paper. Raises ``ConfigError`` for an
-        unknown profile, key or type, and for an override without effect.
+        ``name`` is one of :meth:`files`, or a path to a YAML file. An override of ``training.KEY`` or
+        ``learning_rates`` applies to every task, even if the profile sets another value for a task. An override of
+        ``tasks.TASK`` applies to that task; the order does not matter. Any override outside ``stays_comparable`` makes
+        the profile not comparable with the paper. Raises ``ConfigError`` for an unknown profile, key or type, and for
+        an override without effect.
         """
         overrides = sorted(overrides, key=lambda override: key_of(override).split(".")[0] == "tasks")
         path = Path(name) if name.endswith((".yaml", ".yml")) else cls.files().get(name, Path())
@@ -268,7 +269,8 @@ class Profile:
     def read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """The content of a profile's file, merged over the content of the profile that its key ``like`` names.
 
-        Raises ``ConfigError`` if that profile is not shipped, or if two profiles are like each other.
+        ``above`` has the names of the profiles that are being read. Raises ``ConfigError`` if the named profile is not
+        shipped, or if profiles name each other.
         """
         mapping = dict(read_yaml(path))
         if LIKE not in mapping:
@@ -283,7 +285,7 @@ class Profile:
 
     @classmethod
     def docs(cls) -> dict[str, str]:
-        """Every dotted key that can be overridden, with a sentence of documentation."""
+        """The documentation string of every setting that can be overridden, by dotted key."""
         docs: dict[str, str] = {}
         for name, sentence in field_docs(cls).items():
             if name == "model":
@@ -328,7 +330,7 @@ def changed_overrides(section: str, ours: Mapping[str, Any], theirs: Mapping[str
 
 
 def is_rate_change(override: str) -> bool:
-    """True if an override changes the rates or decays that a profile tries for all tasks."""
+    """True if an override changes the learning rates or weight decays that a profile tries for all tasks."""
     return key_of(override) in ("learning_rates", "weight_decays")
 
 
@@ -366,5 +368,5 @@ def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:
 
 @cached_by_class
 def field_names(kind: type) -> tuple[str, ...]:
-    """The fields of a settings dataclass."""
+    """The names of the fields of a settings dataclass."""
     return tuple(field.name for field in dataclasses.fields(kind))

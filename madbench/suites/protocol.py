@@ -39,12 +39,12 @@ class Protocol:
 
     @property
     def name(self) -> str:
-        """The profile and its changes."""
+        """The profile's name and the overrides, such as ``evening training.epochs=20``."""
         return " ".join([self.profile_name, *self.overrides])
 
     @property
     def title(self) -> str:
-        """The protocol in one line."""
+        """The protocol and the device in one line."""
         noun = self.profile.noun
         parts = [f"{noun} {self.profile_name}"]
         if len(self.suite.fidelities) > 1:
@@ -71,10 +71,10 @@ class Protocol:
 
 
 def recognise_protocol(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
-    """The protocol of stored jobs, named after the nearest shipped profile.
+    """The protocol of stored jobs of one table, named after the nearest shipped profile.
 
-    ``stored`` has each job with the details of its record. The protocol has the rates of all jobs. Its other settings
-    are those of the job with the most changed mixer settings.
+    ``stored`` has each job with the details of its record. The protocol has the learning rates and weight decays of all
+    jobs. Its other settings are those of the job with the most changed mixer settings.
     """
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)
@@ -102,12 +102,13 @@ def changed_settings(job: Job) -> dict[str, Any]:
 
 
 def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, list[T]]:
-    """Group stored items of one suite by the id of their protocol, in order. ``job_of`` returns the job of an item.
+    """Group stored items of one suite by the id of their protocol. ``job_of`` returns the job of an item.
 
     A run follows every protocol that differs from its own only in settings that its label does not use. If a profile
     tries several rates and decays, runs that differ only in these follow one protocol, provided that their label was
     trained at all of its rates. A protocol is left out if another protocol has all its runs and more. Of protocols with
     equal runs, the one with the most changed settings is kept, so that labels which use these settings can join later.
+    The items of a group keep their order.
     """
     stored = list(stored)
     first: dict[str, Job] = {}
@@ -136,9 +137,10 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
 
 
 def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
-    """Group items by protocol.
+    """Group items whose protocols differ only in learning rates and weight decays.
 
-    Each item has its job and the ids of its protocols, which differ only in rates and decays.
+    ``followed`` has each item with its job and the ids of its protocols. There is one group per set of rates at which a
+    label was trained. It has the runs at these rates of all labels that were trained at all of them.
     """
     trainings_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, job, names in followed:
@@ -159,7 +161,7 @@ def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]
 
 
 class RatesTried:
-    """The learning rates and weight decays of jobs by task, and the values that a profile tries."""
+    """The learning rates and weight decays of jobs by task, and those that a profile tries."""
 
     def __init__(self) -> None:
         self.rates: dict[str, set[float]] = defaultdict(set)

@@ -18,7 +18,7 @@ from madbench.suites.protocol import Protocol
 
 FILE = "published.yaml"
 Scores = dict[str, dict[str, float]]
-"""Numbers by label and column."""
+"""Numbers by label, then by column."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class PublishedTable:
     """
 
     file: str
-    """The CSV file, beside ``published.yaml``."""
+    """The name of the CSV file, in the folder of ``published.yaml``."""
     title: str
-    """Its name in captions, such as "Table 1, one seed"."""
+    """The name of the table in captions, such as "Table 1, one seed"."""
     columns: dict[str, str]
-    """Column of our tables to column of the CSV file."""
+    """The columns of the CSV file, by column of our tables."""
     factors: dict[str, float] = field(default_factory=dict)
-    """Column of our tables to the factor by which the published number is multiplied, such as steps per evaluation."""
+    """Factors by which published numbers are multiplied, such as steps per evaluation, by column of our tables."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Published:
 
     tables: tuple[PublishedTable, ...]
     margin_share: float = 0.0
-    """The margin of a claim of no difference that states no ``within``, as a share of a published gain."""
+    """The default margin of claims of no difference, as a share of the published gain between ``margin_labels``."""
     margin_labels: tuple[str, ...] = ()
-    """The two labels whose difference is that gain, the better one first."""
+    """The two labels whose published difference is this gain, the better label first."""
     heuristics: dict[str, float] = field(default_factory=dict)
-    """Task to the score of its heuristic at the size of the published numbers, in the column's units."""
+    """The score of each task's heuristic at the task sizes of the paper, in the units of the task's column."""
 
     def rows(self, folder: Path) -> Iterator[tuple[str, dict[str, str], dict[str, float]]]:
-        """Yield the label, the cells as text, and the numbers of each row by column of our tables.
+        """Yield the label, the cells as text by header, and the numbers by column of our tables, for each row.
 
         Numbers of empty cells are left out.
         """
@@ -64,7 +64,7 @@ class Published:
 
 
 def read_published(folder: Path) -> Published:
-    """The published numbers in a paper's folder, empty if it has none.
+    """The published numbers in a paper's folder. Empty if the folder has no such file.
 
     Raises ``ConfigError`` if they are invalid.
     """
@@ -90,7 +90,7 @@ def read_published(folder: Path) -> Published:
 
 @functools.cache
 def published_by_paper() -> Mapping[str, tuple[Path, Published]]:
-    """The folder and the published numbers of every paper that has published numbers, by paper.
+    """The folder and the published numbers of every paper that has published numbers, by the paper's name.
 
     An installed paper with an invalid file is left out; ``madbench ls papers`` says what is wrong.
     """
@@ -146,10 +146,10 @@ def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[str, ...]) -> 
 
 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
-    """The published numbers of the row ``name`` by column.
+    """The published numbers of the row ``name``, by column.
 
-    Numbers that name no profile are included if the protocol's profile is comparable with the paper, or with
-    ``shows_always``.
+    Numbers that name no profile are included if the protocol's profile is comparable with the paper, or if
+    ``shows_always`` is True.
     """
     is_shown = protocol.profile.comparable_with_paper or shows_always
     own = profile_scores(protocol.profile_name, protocol.overrides)
@@ -157,7 +157,7 @@ def published_numbers(protocol: Protocol, name: str, shows_always: bool = False)
 
 
 def _merged(rows: Iterable[tuple[str, dict[str, float]]]) -> Scores:
-    """The numbers of each label. If several rows have a column, the first one counts."""
+    """The numbers of each label, by column. If several rows have a number for a column, the first row counts."""
     scores: Scores = {}
     for label, numbers in rows:
         scores[label] = numbers | scores.get(label, {})

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 COLUMNS = {"suite": str, "label": str, "seed": int, "column": str, "value": float}
 COLUMNS |= {"done": int, "expected": int, "diverged": int, "budget_ratio": float}
 COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool}
-"""The columns of a frame of scores."""
+"""The columns of a frame of scores, with their types."""
 CURVES = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}
 CURVES |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss"), float)
 CURVES |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
-"""The columns of a frame of language-model curves. Columns from ``step`` on come from the curve."""
+"""The columns of a frame of language-model curves, with their types. Columns from ``step`` on come from the curve."""
 SCALE = ("ceiling", "chance", "solved")
 _METRICS = ("value", "selection", "ceiling")
 SETTING = ["suite", "label", "column", "setting", "seed"]
@@ -88,13 +88,13 @@ class Scoring:
     has_curves = False
     """True if scores are computed from curves, which take longer to read."""
     metric = "accuracy"
-    """The metric in a record that is reported."""
+    """The name of the metric in a record that is reported."""
     selection = "accuracy"
-    """The metric in a record by which rates are chosen."""
+    """The name of the metric in a record by which rates are chosen."""
     ceiling = "ceiling"
-    """The metric in a record that is the best possible value; empty if there is no bound."""
+    """The name of the metric in a record with the best possible value. Empty if there is no bound."""
     factor = 100.0
-    """The factor from the metric to the column."""
+    """The factor from the metric to the value in the column."""
     is_lower_better = False
     shows_chance = False
     """True if figures show the chance level."""
@@ -126,7 +126,7 @@ class Scoring:
         return math.nan
 
     def sources(self, tasks: Sequence[str]) -> list[str]:
-        """The modules that compute the numbers of tasks from records."""
+        """The names of the modules that compute the numbers of tasks from records."""
         return list(dict.fromkeys((type(self.suite).__module__, type(self).__module__)))
 
     def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
@@ -164,7 +164,10 @@ class Scoring:
         return pd.DataFrame(columns)
 
     def setting_scores(self, collected: pd.DataFrame) -> pd.DataFrame:
-        """A frame of scores of the chosen runs, with one row per setting and an extra column ``setting``."""
+        """A frame of scores of the runs that count, with one row per setting and an extra column ``setting``.
+
+        ``collected`` is the result of :meth:`collect`.
+        """
         jobs = collected.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
         jobs["diverged"] = jobs.status == "diverged"
         jobs["done"] = jobs.diverged | (jobs.status == "finished")
@@ -199,9 +202,9 @@ class Scoring:
         return collected.is_held & several & (by_setting.seed.transform("nunique") > 1) & (collected.seed == first)
 
     def choosing_seeds(self, outcomes: Sequence[JobOutcome]) -> int:
-        """The smallest number of seeds among labels whose first seed chooses; 0 if there is no such label.
+        """The smallest number of seeds of a label, among labels whose first seed chooses rates for the other seeds.
 
-        See :meth:`choosing_rows`.
+        0 if there is no such label. See :meth:`choosing_rows`.
         """
         tried = {(outcome.job.training.learning_rate, outcome.job.training.weight_decay) for outcome in outcomes}
         if len(tried) < 2:
@@ -212,10 +215,10 @@ class Scoring:
         return int(seeds[seeds.index.isin(choosing.label)].min()) if len(choosing) else 0
 
     def chosen_rows(self, collected: pd.DataFrame) -> pd.DataFrame:
-        """The rows that count: at most one per label, task, setting and seed, without choosing seeds.
+        """The rows of ``collected`` that count: at most one per label, task, setting and seed.
 
-        Other seeds count only after the choosing seed has all its runs. If all these runs diverged, the first planned
-        rate counts.
+        Choosing seeds (:meth:`choosing_rows`) do not count. Other seeds count only after the choosing seed has all its
+        runs. If all these runs diverged, the first planned rate counts.
         """
         choosing = self.choosing_rows(collected)
         finished = collected[(collected.status == "finished") & ~choosing].astype({"selection": float})
@@ -259,7 +262,7 @@ class Scoring:
         return self.suite.columns(protocol.tasks)
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The default thresholds for columns of steps, for outcomes in one table."""
+        """The default thresholds for columns of steps in one table. ``groups`` has the outcomes per protocol."""
         return ()
 
     def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:
@@ -272,11 +275,11 @@ class Scoring:
         return {*self.chosen_rows(collected).id, *collected[self.choosing_rows(collected)].id}
 
     def costs(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
-        """A frame with suite, label, column, budget_ratio and mixer_parameters of every job; NaN if unknown."""
+        """A frame with suite, label, column, budget_ratio and mixer_parameters per outcome. Unknown numbers are NaN."""
         return self.collect(outcomes)[["suite", "label", "column", "budget_ratio", "mixer_parameters"]]
 
     def timing_differences(self, outcomes: Sequence[JobOutcome]) -> list[str]:
-        """The details that differ between runs and prevent a comparison of their times."""
+        """The names of details that differ between runs. If there are any, the runs' times cannot be compared."""
         return []
 
     def curves(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
@@ -293,7 +296,7 @@ class Scoring:
         return self.suite.measure
 
     def sentences(self, protocol: Protocol) -> list[str]:
-        """Profile, sizes, fidelity, budget and how rates were chosen, for the notes of a table."""
+        """Sentences for the notes of a table: profile, sizes, fidelity, budget, and the choice of rates."""
         changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.suite.fidelities) > 1 else "Budget"
@@ -322,7 +325,7 @@ class Scoring:
 
 
 def finite_or_nan(value: float) -> float:
-    """The value, or NaN if it is not finite. Another program may have stored such a value, which has no mean."""
+    """The value, or NaN if it is not finite. Another program may have stored an infinite value, which has no mean."""
     return value if math.isfinite(value) else math.nan
 
 
@@ -332,7 +335,7 @@ RATES_NOTE = (
     "Rates and decays: the best of each seed by the number that is reported, which favors labels whose seeds differ"
     " more.",
 )
-"""Notes on the choice of rates, by default and in the published fidelity."""
+"""Notes on the choice of rates: by default, and in the published fidelity."""
 
 
 @functools.cache

@@ -19,13 +19,13 @@ from madbench.tasks import heuristic, make_setting, settings_class
 
 @functools.cache
 def chance_of(task: str, setting: str) -> float:
-    """The chance accuracy of a task, given the setting as JSON."""
+    """The chance accuracy of a task, between 0 and 1, given the setting as JSON."""
     return 1 / make_setting(task, json.loads(setting), task).num_answers
 
 
 @functools.cache
 def heuristic_of(task: str, setting: str) -> float:
-    """The accuracy of the best answer that ignores the context, given the setting as JSON."""
+    """The accuracy, between 0 and 1, of the best answer that ignores the context, given the setting as JSON."""
     return heuristic(task, make_setting(task, json.loads(setting), task))
 
 

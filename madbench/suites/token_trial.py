@@ -144,9 +144,9 @@ class TokenTrial(EpochTrial):
 
     @torch.inference_mode()
     def _growth(self) -> dict[str, float]:
-        """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples.
+        """The largest absolute coefficient |a_ij| of mixers whose coefficients may grow, on 16 validation examples.
 
-        Empty if there is no such mixer.
+        Empty if the model has no such mixer.
         """
         mixers = [mixer for _, mixer, traits in mixers_in(self.model) if traits.may_grow]
         if not mixers:
@@ -164,12 +164,12 @@ class TokenTrial(EpochTrial):
         return {LARGEST_COEFFICIENT: float(torch.stack(largest).amax())}
 
     def terms(self, places: np.ndarray) -> Tensor:
-        """The number of targets that count in the examples at ``places``, places in the order of the epoch."""
+        """The number of targets that count in the examples at ``places`` (N,), positions in the epoch's order."""
         return (self.data["train"][1][self._index(places)] != IGNORE).sum()
 
 
 def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """Inputs and targets (N, T) of the three splits, on the device."""
+    """The inputs and targets (N, T) of each of the three splits, on the device."""
     setting = setting_of(job)
     data = {}
     for split in SPLITS:

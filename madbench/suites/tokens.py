@@ -33,7 +33,7 @@ NEVER = 2.0
 Other values above 1 would give the same run another id.
 """
 LARGEST_COEFFICIENT = "largest_coefficient"
-"""The curve column with the largest |a_ij|, for mixers whose coefficients may grow."""
+"""The name of the curve's column with the largest |a_ij|, for mixers whose coefficients may grow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class TokenProfile(Profile):
         return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
 
     def trainings(self, task: str, precision: Precision) -> list[TrainingConfig]:
-        """The optimizer runs of one setting, ordered by learning rate, then weight decay."""
+        """The optimizer runs of every setting of a task, ordered by learning rate, then weight decay."""
         plan = self.tasks.get(task, TaskPlan())
         shared = {**self.training, **plan.training, "precision": precision}
         trainings_of = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
@@ -227,7 +227,7 @@ def canonical(job: Job) -> Job:
 
 
 def schedule(job: Job) -> Schedule:
-    """The learning rate of every step of a job. It is constant in the published fidelity."""
+    """The learning-rate schedule of a job. The rate is constant in the published fidelity."""
     config = job.training
     if job.fidelity == "published":
         rate = config.learning_rate

@@ -45,7 +45,10 @@ class Schedule:
 
     @property
     def warning(self) -> str:
-        """A warning about an end that is not reached or a rate that rises, as a clause. Empty if there is none."""
+        """A warning that training ends before the warm-up or the cosine, or that the rate rises after the warm-up.
+
+        The text is a clause. It is empty if there is nothing to warn of.
+        """
         if self.end > self.peak:
             rates = f"from learning_rate {self.peak:g} to min_learning_rate {self.end:g}"
             return f"after the warm-up the rate rises, {rates}; set training.min_learning_rate too"
@@ -115,7 +118,7 @@ class Training:
         return Schedule(steps, *rates, self.warmup_steps, decay_end, divides_last)
 
     def canonical(self, schedule_of: Callable[[Self], Schedule]) -> Self:
-        """The settings in canonical form: schedule settings have their defaults if that gives the same schedule."""
+        """The settings in canonical form: a schedule setting has its default if that gives the same schedule."""
         decay_end = self.lr_decay_steps and max(self.lr_decay_steps, self.warmup_steps)
         training = dataclasses.replace(self, lr_decay_steps=decay_end)
         for each in dataclasses.fields(self):

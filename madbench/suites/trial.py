@@ -24,7 +24,7 @@ from madbench.text.corpus import Corpus
 
 @dataclass(frozen=True)
 class LogWindow:
-    """The measured steps since a curve's last row."""
+    """Measurements of the training steps since the last row of a curve."""
 
     step: int  # steps taken so far
     steps: int  # steps since the last row
@@ -73,7 +73,7 @@ class Trial:
 
     @staticmethod
     def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
-        """Random inputs of ``loss``, ids and targets of ``size`` sequences, for measuring the time of a step."""
+        """Random ids (size, length) as inputs and targets of ``loss``, for measuring the time of a step."""
         tokens = torch.randint(job.setting["vocab_size"], (size, length), device=device)
         return tokens, tokens
 
@@ -125,7 +125,7 @@ class Trial:
             yield part, self.world.size() * weight(part) / total
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate of the step after ``step`` steps."""
+        """The learning rate of the next step if ``step`` steps have been taken."""
         return self.schedule.rate(step)
 
     def has_row(self, step: int) -> bool:

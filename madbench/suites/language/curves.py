@@ -22,10 +22,10 @@ from madbench.suites.scoring import CURVES
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 MOST_THRESHOLD = 1e6
-"""The loss above which no steps to thresholds are counted. No trained model has such a loss."""
+"""Upper limit of the lowest loss of all runs, in nats per token. At or above it, there are no default thresholds."""
 
 TIMING = ("device", "threads", "world_size", "micro_batch", "compiled", "group", "cuda_graph")
-"""Details that must be equal for a comparison of times."""
+"""The details of records that must be equal for a comparison of training times."""
 
 
 class RecordedRun(Protocol):
@@ -44,12 +44,12 @@ def _record(run: RecordedRun) -> Record:
 
 
 def steps_name(threshold: float) -> str:
-    """The column of steps to the first training loss below ``threshold``, such as ``steps_to_3.0``."""
+    """The name of the column with the steps to the first training loss below ``threshold``: ``steps_to_3.0`` for 3."""
     return f"{STEPS}{float(threshold)}"
 
 
 def describe(runs: Sequence[RecordedRun]) -> str:
-    """The protocol of language-model runs in one line."""
+    """The protocol of language-model runs in one line: corpus, profile, precision and budget."""
     protocol = recognise_protocol(LANGUAGE, [(run.job, _record(run).details) for run in runs])
     corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), " if protocol.corpus else ""
     return f"{corpus}profile {protocol.name}, {protocol.precision}, budget {protocol.budget}"
@@ -102,7 +102,7 @@ def evaluations(run: RecordedRun) -> list[dict[str, float]]:
 
 
 def common_seconds(runs: Iterable[RecordedRun]) -> float:
-    """The longest training time in seconds that the evaluations of all finished runs reached.
+    """The training time in seconds at the last evaluation, minimized over all finished runs.
 
     NaN if no finished run has an evaluation.
     """
@@ -111,7 +111,7 @@ def common_seconds(runs: Iterable[RecordedRun]) -> float:
 
 
 def timing_differences(runs: Iterable[RecordedRun]) -> list[str]:
-    """The details that differ between ``runs`` and prevent a comparison of their times."""
+    """The names of details in ``TIMING`` that differ between ``runs``. If there are any, times cannot be compared."""
     runs = list(runs)
     return [name for name in TIMING if len({str(_record(run).details.get(name)) for run in runs}) > 1]
 

@@ -75,7 +75,10 @@ class LanguageScoring(Scoring):
         return PAPER_THRESHOLDS if all(protocol.profile.comparable_with_paper for protocol in protocols) else ()
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The paper's thresholds if all profiles are comparable with it, else values above the lowest training loss."""
+        """The paper's thresholds if all profiles are comparable with it.
+
+        Otherwise four values above the lowest training loss of all runs (:func:`thresholds_above`).
+        """
         if all(protocol.profile.comparable_with_paper for protocol in protocols):
             return PAPER_THRESHOLDS
         runs = [run for group in groups for run in group if run.record]
@@ -196,7 +199,7 @@ def _bits_a_nat(losses: Sequence[Mapping[str, float]]) -> float:
 
 
 def equal_time_heading(seconds: float) -> str:
-    """The heading of the validation loss after ``seconds`` of training."""
+    """The heading of the validation loss after ``seconds`` of training, such as ``Val, 60 s``."""
     if seconds >= 7200:
         return f"Val, {seconds / 3600:,.1f} h"
     return f"Val, {seconds:.0f} s" if seconds >= 10 else f"Val, {seconds:.2g} s"

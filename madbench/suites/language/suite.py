@@ -30,7 +30,7 @@ NAME = "language"
 LOSS = "loss_l5"
 """The column of the language model's L5 (:func:`madbench.suites.columns.loss_l5`)."""
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
-"""The numbers that are missing for a diverged language model."""
+"""The columns of losses. A diverged run has no values in them."""
 STEPS = "steps_to_"
 """The prefix of the columns of steps to a loss."""
 PERPLEXITIES = ("perplexity", "perplexity_l5")
@@ -43,7 +43,7 @@ TASK = "language_model"
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTraining(Training):
-    """One run of the nanoGPT recipe. The defaults are the paper's."""
+    """One run of the nanoGPT recipe. The defaults are those of the HyperMLP paper."""
 
     recorded = (
         "steps", "tokens_per_step", "learning_rate", "min_learning_rate", "lr_decay_steps", "warmup_steps",
@@ -104,7 +104,7 @@ class LanguageProfile(Profile):
             raise ConfigError(f"tokens_per_step {tokens} must be a multiple of seq_len {seq_len}")
 
     def training_config(self, precision: Precision) -> LanguageTraining:
-        """The optimizer run of a job."""
+        """The optimizer run of every job of the profile."""
         return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
 
     def training_changes(self, job: Job) -> list[str]:
@@ -143,7 +143,7 @@ def canonical(job: Job) -> Job:
 
 
 def schedule(job: Job) -> Schedule:
-    """The learning rate of every step of a job."""
+    """The learning-rate schedule of a job."""
     return job.training.schedule(job.training.steps, matched=job.steps)
 
 

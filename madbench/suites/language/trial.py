@@ -115,9 +115,9 @@ class LanguageTrial(Trial):
         return {"loss": row["step_loss"], "tokens_per_second": row["tokens_per_second"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return the metrics.
+        """Return the final metrics: ``loss_l5``, the losses of the last evaluation, and the best validation loss.
 
-        ``loss_l5`` is the paper's number: the mean training loss of the last five evaluations.
+        ``loss_l5`` is the mean training loss of the last five evaluations, as in the paper.
         """
         rows = [row for row in curve if "evaluation" in row]
         names = ("train_loss", "validation_loss", "validation_bits_per_byte")
@@ -146,7 +146,7 @@ def windows(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[np.nd
 def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
     """Window starts (``count``,) of one optimizer step, uniform with replacement; a function of seed and step.
 
-    Raises ``ConfigError`` when the split has no window.
+    Raises ``ConfigError`` if the split has no window.
     """
     return np.random.default_rng([seed, step]).integers(window_count("train", n_tokens, seq_len), size=count)
 
@@ -167,7 +167,8 @@ def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, 
 class Batches:
     """The two splits of a corpus, cut into windows of ``seq_len`` tokens for ``device``.
 
-    At most ``micro_batch`` windows go through the model at once; by default 12,288 tokens.
+    At most ``micro_batch`` windows go through the model at once. By default these are as many as fit into 12,288
+    tokens.
     """
 
     def __init__(self, corpus: Corpus, seq_len: int, device: str, micro_batch: int | None = None):

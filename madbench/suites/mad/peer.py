@@ -65,10 +65,10 @@ def peer_step(
     batch: tuple[Tensor, Tensor],
     precision: str,
 ) -> Callable[[], None]:
-    """Return a step of the reference model with softmax attention: forward, loss, backward, AdamW.
+    """Return a function that takes one training step of the reference model with softmax attention.
 
-    The batch has inputs and targets (B, T). Width and depth come from ``config``; heads are 8 wide, as in the
-    reference's files.
+    A step is forward, loss, backward and AdamW on ``batch``, which has inputs and targets (B, T). Width and depth come
+    from ``config``. Heads are 8 wide, as in the reference's files.
     """
     inputs, targets = batch
     model = _model(checkout, is_autoencoder, config, vocab_size, inputs.shape[1]).to(inputs.device)
@@ -115,9 +115,10 @@ def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size
 
 @contextmanager
 def _imported(checkout: Path) -> Iterator[None]:
-    """Make the reference's modules importable one by one, without running the ``__init__`` of their packages.
+    """A context in which the reference's modules can be imported without running the ``__init__`` of their packages.
 
-    Stand-ins replace its RMSNorm, which needs Triton and which MAD's benchmark does not use, and a missing flash-attn.
+    Stand-ins replace a missing flash-attn, and the reference's RMSNorm. RMSNorm needs Triton, and MAD's benchmark does
+    not use it.
     """
     stand_ins = {name: ModuleType(name) for name in _PACKAGES}
     for name, module in stand_ins.items():

@@ -78,7 +78,7 @@ class SignalProfile(Profile):
             self.check_training(plan.training, f"training of {task}")
 
     def plan(self, task: str) -> SignalTask:
-        """The setup of a task."""
+        """The profile's setup of a task. It has no settings if the profile does not name the task."""
         return self.tasks.get(task, SignalTask())
 
     def setting(self, task: str) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def canonical(job: Job) -> Job:
 
 
 def schedule(job: Job) -> Schedule:
-    """The learning rate of every step of a job."""
+    """The learning-rate schedule of a job."""
     examples = setting_of(job).num_train_examples
     return job.training.schedule(job.training.total_steps(examples), matched=job.steps)
 

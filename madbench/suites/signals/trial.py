@@ -61,7 +61,7 @@ class SignalTrial(EpochTrial):
         return {"accuracy": row["validation_score"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return the metrics.
+        """Return the final metrics: the loss on the test examples, the ``score`` of the table, and its ``ceiling``.
 
         ``score`` is the accuracy on digits, or the share of the variance of the next time steps that the forecast
         explains.
