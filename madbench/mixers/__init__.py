@@ -39,20 +39,21 @@ def build(
     layer: Layer = Layer(),
     **settings: Any,
 ) -> nn.Module:
-    """Builds the mixer of ``label``, (B, T, d_model) -> (B, T, d_model) with T <= ``max_len``.
+    """Builds the mixer of ``label``: a module that maps (B, T, d_model) to (B, T, d_model), for T <= ``max_len``.
 
     Args:
         label: a label such as ``G-cg-q-12o`` or ``family:...`` of an installed family, as text or parsed.
-        d_model: width; the budget is 4 d_model^2.
-        max_len: longest sequence; the mixing tables of S/R/G have this many rows.
-        n_head: number of heads, 2 in the paper for every label.
-        budget: ``strict`` enforces the budget on every parameter, and ``paper`` uses the ranks of the family's paper.
-            ``flops`` and ``state`` match the FLOPs per token and the decoding state of softmax attention at
-            ``max_len``.
-        path: computation path; for S/R/G see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`.
-        causal: True if a row sees the tokens up to its own, False if it sees all tokens. False requires a family with
-            ``is_bidirectional``.
-        layer: the mixer's place in its model, for families that take it.
+        d_model: width of the input and the output. A budget in parameters is 4 d_model^2.
+        max_len: length of the longest sequence in tokens; the mixing tables of S/R/G have this many rows.
+        n_head: number of heads. The paper of S/R/G uses 2 for every label.
+        budget: ``strict`` chooses ranks so that all parameters fit the budget, and ``paper`` uses the ranks of the
+            family's paper. ``flops`` and ``state`` choose ranks that match the FLOPs per token, or the decoding state,
+            of softmax attention at ``max_len`` tokens.
+        path: name of the implementation that computes the output, such as ``dense``. ``auto`` chooses one. For S/R/G
+            see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`.
+        causal: True if an output row depends only on tokens up to its own, False if it depends on all tokens. False
+            requires a family with ``is_bidirectional``.
+        layer: position of the mixer among the blocks of its model. Only some families use it.
         settings: the family's own settings; for S/R/G see :class:`madbench.mixers.srg.family.Settings`.
 
     Raises ``LabelError`` for an invalid label, ``BudgetError`` if no ranks meet the budget, ``ConfigError`` for a
@@ -72,7 +73,7 @@ def build(
 
 
 def families_that_see_all() -> str:
-    """The families whose mixers can see all tokens, as a list of label prefixes."""
+    """The label prefixes of the families whose mixers can see all tokens, as text separated by commas, for messages."""
     able = (name for name, family in loaded_families().items() if getattr(family, "is_bidirectional", False))
     return ", ".join(f"{name}:" if name else "no prefix" for name in able) or "no family"
 
@@ -87,13 +88,13 @@ def solve(
     layer: Layer = Layer(),
     **settings: Any,
 ) -> Allocation:
-    """Returns the ranks and the cost of the mixer that :func:`build` would build. Raises the same errors."""
+    """Returns the allocation (ranks and costs) of the mixer that :func:`build` would build. Raises the same errors."""
     label, family, own = _resolve(label, settings)
     return _solve(label, family, _size(d_model, n_head, max_len, budget, layer), own)
 
 
 def _solve(label: Label, family: LoadedFamily, size: Size, settings: Any) -> Allocation:
-    """The allocation of a label. Raises ``BudgetError`` if it cannot match the FLOPs or the state of the budget."""
+    """The allocation of a label. Raises ``BudgetError`` if no ranks meet the budget in parameters, FLOPs or state."""
     rule = size.rule
     if rule.quantity == "parameters":
         return family.solve(label, size, settings)
@@ -115,7 +116,8 @@ def _solve(label: Label, family: LoadedFamily, size: Size, settings: Any) -> All
 def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Traits:
     """The traits of a label's mixers, as its family states them. The default traits if the family states no traits.
 
-    ``family`` is the label's family. If None, it is looked up.
+    ``family`` is the label's family. If None, it is looked up. Raises ``FamilyError`` if the family's ``traits``
+    returns another type, or names a setting that the family does not have.
     """
     family = family or family_of(label)
     traits = getattr(family, "traits", lambda _: Traits())(label)
@@ -130,9 +132,10 @@ def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Trai
 
 
 def own_settings(label: str | Label, settings: Any) -> dict[str, Any]:
-    """The settings that are part of a label's identity.
+    """The settings of a label's family that are part of a job's identity, by name.
 
-    A setting with the metadata ``NOT_AT_DEFAULT`` is included only if the label uses it.
+    A setting with the metadata ``NOT_AT_DEFAULT`` is included only if the label's mixer uses it. Other settings are
+    always included.
     """
     read, later = used_settings(label), {field.name for field in fields(settings) if field.metadata == NOT_AT_DEFAULT}
     return {name: value for name, value in asdict(settings).items() if name in read or name not in later}
@@ -179,7 +182,7 @@ def state_size(allocation: Allocation, seq_len: int) -> int:
 def effective_settings(
     allocation: Allocation, settings: Mapping[str, Any], family: LoadedFamily | None = None
 ) -> dict[str, Any]:
-    """The settings that change the mixer of an allocation in other ways than through its ranks.
+    """The part of ``settings`` that still changes the mixer of an allocation when the ranks are fixed, by name.
 
     ``family`` is the family of the allocation's label. If None, it is looked up.
     """
@@ -190,12 +193,15 @@ def effective_settings(
 
 
 def _size(*sizes: Any) -> Size:
-    """The :class:`Size` of a caller's arguments. NumPy numbers are accepted."""
+    """The :class:`Size` with these fields, in order. NumPy numbers become Python numbers."""
     return Size(*plain_values(sizes))
 
 
 def _resolve(label: str | Label, values: dict[str, Any]) -> tuple[Label, LoadedFamily, Any]:
-    """Returns the parsed label, its family, and the family's ``Settings`` with these values."""
+    """Returns the parsed label, its family, and the family's ``Settings`` with these values.
+
+    Raises ``ConfigError`` for an unknown setting, and for a changed setting that has no effect on the label.
+    """
     label, values = as_label(label), plain_values(values)
     family = family_of(label)
     settings = from_mapping(family.Settings, values, f"settings of {label}")

@@ -29,13 +29,13 @@ from madbench.mixers.residuals import Residual, decode_tokens, difference
 BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
 """Largest errors of outputs and of gradients in bfloat16, as relative norms. A gradient's error is relative to the
 largest gradient. Rounding near the edge of a ReLU changes single terms, which affects gradients most."""
-FACTORS = 4  # largest number of factors in a score times its value for which these bounds are not raised
+FACTORS = 4  # the bounds are raised if the product of a score and a value has more factors than this
 LARGEST_BOUND = 0.9  # upper limit of the bound of gradients; a missing gradient has the error 1
-BESIDE = 1.5  # allowed error of the gradients of other paths, as a multiple of the first path's error
-NEAR = 5e-2  # error of gradients that other paths may always have
+BESIDE = 1.5  # allowed error of gradients on further paths, as a multiple of the first path's error
+NEAR = 5e-2  # error of gradients that is allowed on further paths even if the first path is more exact
 SHRUNK = 0.5  # factor on weights in bfloat16 checks, which brings scores to about one
 FIRST = 16  # first row whose errors are measured; earlier rows divide by norms and sums of few terms
-LAST = 32  # number of last rows that are also measured alone, because bfloat16 has all positions up to 256
+LAST = 32  # number of last rows that are also measured alone: bfloat16 represents positions exactly only up to 256
 INPUTS = 3  # number of inputs; crossing the edge of a ReLU affects one input, a defect affects all
 NARROW = frozenset(
     {
@@ -58,9 +58,15 @@ def bfloat16_checks(
 ) -> Iterator[Check]:
     """Yields two checks under bfloat16 autocast: errors are bounded, and no reduction or position is in 16 bits.
 
-    If errors are meaningless for a label, ``unless`` is the reason and they are not measured. ``factors`` is the number
-    of factors in a score times its value; the relative errors of factors add up. ``terms`` is the number of sums over
-    tokens that are subtracted from each other: their common part cancels, but their rounding errors do not.
+    Args:
+        make: builds the mixer of a path, and an input.
+        paths: names of the paths to check. A path that no device here can compute is left out.
+        length: number of tokens of the input.
+        narrow: names of operations whose result must not have 16 bits.
+        unless: reason why errors in bfloat16 are meaningless for the label. If it is not empty, they are not measured.
+        factors: number of factors in the product of a score and a value. The relative errors of the factors add up.
+        terms: number of sums over tokens that are subtracted from each other. The common part of the sums cancels, but
+            their rounding errors do not.
     """
     most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
     steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
@@ -142,10 +148,10 @@ def bfloat16_checks(
 
 
 class _Narrow(TorchDispatchMode):
-    """Counts operations whose result has 16 bits: those with the given names, and all operations on positions.
+    """Counts operations whose result has 16 bits: operations with the given names, and all operations on positions.
 
-    A tensor belongs to positions if it comes from ``arange`` and constants only, such as an angle or its cosine. A
-    table of these may be computed in 32 bits: rounding it to 16 bits still rotates far tokens wrongly.
+    A tensor belongs to positions if it is computed from ``arange`` and constants only, such as an angle or its cosine.
+    Rounding to 16 bits counts too if the angles were computed in 32 bits, because late tokens are then rotated wrongly.
     """
 
     def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):
@@ -169,9 +175,9 @@ class _Narrow(TorchDispatchMode):
         return result
 
     def _over(self, name: str, args: tuple, kwargs: Any) -> str:
-        """``over tokens`` or ``over features`` if the operation reduces this axis, which is recognized by its length.
+        """The text ``over tokens`` or ``over features`` for an operation that reduces this axis. Otherwise empty.
 
-        Empty for other operations.
+        An axis is recognized by its length.
         """
         x = args[0] if args and isinstance(args[0], Tensor) else None
         place = 2 if name in ("norm", "linalg_vector_norm") else 1

@@ -18,7 +18,7 @@ from madbench.mixers.residuals import ROUNDING, filled_mixer
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-SMALL = Size(d_model=16, n_head=2, max_len=8, budget="paper")  # paper: every label fits
+SMALL = Size(d_model=16, n_head=2, max_len=8, budget="paper")  # this budget is not enforced, so every label fits
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def run_check(check: Check) -> CheckResult:
 
 
 def _raise_of_label(error: BaseException) -> None:
-    """Re-raises an error of the label itself, such as a missing module: then there is nothing to check."""
+    """Raises ``error`` again if it is an error of the label itself, such as a missing module. Otherwise returns."""
     if isinstance(error, LabelError) and not isinstance(error, FamilyError):
         raise error
 
@@ -131,17 +131,18 @@ def _error_text(error: BaseException) -> str:
 
 
 def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMALL) -> tuple[nn.Module, Tensor]:
-    """A small mixer of the label with fixed random weights, and an input."""
+    """Returns a mixer of the label in float64 with fixed random weights, and an input (2, max_len, d_model)."""
     settings = family.Settings()
     return filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
 
 
 def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterable[Check]:
-    """Checks that apply to every mixer: parameter count, causality, gradients, decoding and precision in bfloat16.
+    """Yields the checks that apply to every mixer: parameter count, causality, gradients, decoding and precision.
 
-    Decoding is checked by steps and after a prompt, if the mixer supports it. Every path is compared with loops if the
-    mixer has a method ``reference(x, rows)``, and those of a later layer too if the layers of a model differ.
-    ``terms`` is passed to :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
+    Decoding is checked token by token and after a prompt, if the mixer supports it. If the mixer has a method
+    ``reference(x, rows)``, every path is compared with its loops. If the layers of a model differ, the paths of the
+    second layer are compared as well. Precision is checked under bfloat16 autocast; ``terms`` is an argument of
+    :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
     """
     from madbench.mixers import path_checks
     from madbench.mixers.bfloat16_checks import bfloat16_checks
@@ -199,7 +200,7 @@ def _state_checks(mixer: nn.Module, x: Tensor) -> Iterable[Check]:
         state_size(mixer.allocation, 1)
     except UnknownStateError:
         return
-    except MadbenchError:  # the statement is wrong, and the check will fail with this error
+    except MadbenchError:  # the check below fails with this error and reports it
         pass
     what = "The cache of decoding has as many numbers as the state that costs count."
     yield Check("state", what, "costs", difference)

@@ -27,8 +27,8 @@ class CountedCosts:
 def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: bool = False) -> CountedCosts:
     """The costs of a mixer, or of the mixers of a model, on ``seq_len`` tokens.
 
-    If ``all_pairs`` is true, FLOPs count all T pairs of each token. Otherwise they count the causal pairs, which are
-    (T + 1) / 2 per token on average.
+    With T = ``seq_len``, FLOPs count all T pairs of each token if ``all_pairs`` is true. Otherwise they count the
+    causal pairs, which are (T + 1) / 2 per token on average.
     """
     blocks: Sequence[tuple[Allocation, int]] = mixers.kinds if isinstance(mixers, MixerSequence) else [(mixers, 1)]
     flops = sum(count * flops_of(block, seq_len, all_pairs) for block, count in blocks)
@@ -41,11 +41,11 @@ def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: boo
 
 
 def flops_of(mixer: Allocation, seq_len: int, all_pairs: bool = False) -> float:
-    """Forward FLOPs per token of a mixer; see :func:`count_costs`.
+    """Forward FLOPs per token of a mixer on ``seq_len`` tokens; for ``all_pairs`` see :func:`count_costs`.
 
-    A family that is always causal counts causal pairs only. For all pairs, its count at 2 T - 1 tokens is taken: there
-    a token has T causal pairs on average. For a user's module, the operations that torch executes are counted, whatever
-    ``all_pairs`` is.
+    A family that is always causal can count causal pairs only. The FLOPs of all pairs at T tokens are then its FLOPs at
+    2 T - 1 tokens, where a token has T causal pairs on average. For a user's module, the operations that torch executes
+    are counted, and ``all_pairs`` has no effect.
     """
     family = family_of(mixer.label)
     if not all_pairs or getattr(family, "names_code", False):

@@ -19,12 +19,12 @@ def decode_rest(
 
     Args:
         step: decodes one token (B, D); the method ``step`` of a mixer.
-        rows: the rows (B, T, D) of the start of the prompt, computed at once.
-        cache: the cache after the start.
-        rest: the tokens (B, N, D) after the start. N may be 0.
-        slide: passed to ``step``.
+        rows: the outputs (B, T, D) for the start of the prompt, which was computed at once.
+        cache: the cache after the start of the prompt.
+        rest: the remaining tokens (B, N, D) of the prompt. N may be 0.
+        slide: the third argument of ``step``.
 
-    Returns all rows (B, T + N, D) and the cache after the prompt.
+    Returns the outputs (B, T + N, D) for the whole prompt, and the cache after it.
     """
     parts = [rows]
     for token in rest.unbind(1):

@@ -1,4 +1,4 @@
-"""Second derivatives of operators whose gradients are written by hand, and of kernels that have none."""
+"""Second derivatives of operators with handwritten gradients, and an error for kernels without second derivatives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.tracing import is_traced
 
-MOST_STEPS = 6  # backward nodes between a gradient and the operator that produced it: views and conversions
+MOST_STEPS = 6  # largest distance in autograd's graph at which the kernel that produced a gradient is searched for
 
 
 def gradients(
@@ -20,10 +20,10 @@ def gradients(
     grad: Tensor,
     inputs: Sequence[Tensor | None],
 ) -> Sequence[Tensor | None]:
-    """Returns ``by_hand(grad)``, the gradients of an operator's inputs, in the backward pass of an autograd Function.
+    """Returns ``by_hand(grad)``, the gradients of an operator's inputs. Called in ``backward`` of an autograd Function.
 
-    ``plain`` computes the same operator from ``inputs`` by operators of torch. If the gradients will be differentiated
-    again (``create_graph``), their derivatives of any order are those of ``plain``.
+    ``plain(*inputs)`` computes the same operator with functions of torch. If the gradients will be differentiated again
+    (``create_graph``), the derivatives of ``plain`` of any order are used.
     """
     return _ByHand.apply(by_hand, plain, grad, *inputs) if torch.is_grad_enabled() else by_hand(grad)
 
@@ -56,10 +56,10 @@ class _ByHand(torch.autograd.Function):
 
 
 def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = False) -> None:
-    """Makes a second derivative through a kernel's ``inputs`` raise a ``TrainingError`` that names the path ``dense``.
+    """Registers hooks on the ``inputs`` of a kernel that refuse second derivatives with a ``TrainingError``.
 
-    If ``is_always`` is false, the error is raised only if torch itself would raise one. On some devices and for some
-    dtypes the kernels do have second derivatives.
+    The message names the kernel's ``path`` and suggests the path ``dense``. If ``is_always`` is false, the error is
+    raised only if torch itself would raise one, because kernels have second derivatives for some devices and dtypes.
     """
     if is_traced():
         return

@@ -1,4 +1,4 @@
-"""Explanations of failed float64 checks: the check is repeated without the module's conversions to fewer bits."""
+"""Explanations of failed float64 checks: a failed check is repeated without the module's conversions to fewer bits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,12 @@ class _KeepFloat64(TorchDispatchMode):
 
 
 def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[], float]:
-    """Wraps ``run`` so that a failure mentions the module's conversions from float64 if they are its only cause."""
+    """Returns a check that runs ``run`` and explains a failure that only rounding causes.
+
+    ``run`` returns a residual, and passes if the residual is at most ``tolerance``. After a failure it runs again, with
+    the module's conversions from float64 to fewer bits skipped. If it passes then, the ``where`` of the residual, or
+    the error that ``run`` raised, mentions these conversions.
+    """
 
     def measure() -> float:
         try:
@@ -60,7 +65,7 @@ def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[],
 
 
 def _conversions(run: Callable[[], float], tolerance: float) -> str:
-    """A sentence on the module's conversions to fewer bits. Empty if ``run`` fails without them, too."""
+    """A sentence about the module's conversions to fewer bits. Empty if ``run`` also fails without them."""
     kept = _KeepFloat64()
     try:
         with kept:

@@ -32,7 +32,7 @@ class LaterLayer(nn.Module):
 
     @property
     def chunk(self) -> int | None:
-        """The block size of both layers, if they have one."""
+        """The number of rows per block in both layers. Raises ``AttributeError`` if the mixer has no ``chunk``."""
         chunk: int | None = self.later.chunk
         return chunk
 
@@ -46,7 +46,7 @@ class LaterLayer(nn.Module):
         return mix(self.later, x, shared)
 
     def reference(self, x: Tensor, rows: Sequence[int]) -> Tensor:
-        """Rows of the output by the loops of both layers."""
+        """Computes the output in the given rows with the loops of both layers: x (B, T, D) -> (B, rows, D)."""
         shared: Shared = {}
         self.first.reference(x, rows, **handed_to(self.first, shared))
         output: Tensor = self.later.reference(x, rows, **handed_to(self.later, shared))
@@ -62,7 +62,10 @@ class LaterLayer(nn.Module):
 
 
 def later_layer_checks(family: Family[Any, Any], label: Any, size: Size, paths: Sequence[str]) -> Iterator[LoopsCheck]:
-    """Yields the checks of the second layer of a label, for a label whose layers differ. One per path, and decoding."""
+    """Yields checks that compare the second layer of a label with float64 loops: one per path, and one for decoding.
+
+    Yields nothing if the layers of the label do not differ, or if its mixer has no method ``reference``.
+    """
     shares = label_traits(label, family).shares_values
     if not (shares or getattr(family, "takes_layer", lambda _: False)(label)):
         return

@@ -46,7 +46,10 @@ def is_plain(layer: nn.Module, bias: bool = False) -> bool:
 
 
 def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
-    """``[layer(x) for layer in layers]``, as one matrix product if all layers are plain and share dtype and device."""
+    """Returns ``[layer(x) for layer in layers]``.
+
+    All layers share one matrix product if all are plain (:func:`is_plain`) and have the same dtype and device.
+    """
     if not all(map(is_plain, layers)):
         return [layer(x) for layer in layers]
     weights = [layer.weight for layer in layers]
@@ -56,21 +59,24 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
 
 
 def call(layer: nn.Module, x: Tensor) -> Tensor:
-    """``layer(x)``, by :func:`madbench.mixers.products.linear` if x is large and the layer is a plain linear map."""
+    """Returns ``layer(x)``.
+
+    If x is large and the layer is plain, :func:`madbench.mixers.products.linear` computes the product.
+    """
     if products.is_large(x) and is_plain(layer, bias=True):
         return products.linear(x, layer.weight, layer.bias)
     return layer(x)
 
 
 def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
-    """Calls the layer in the dtype of ``x`` if the layer is plain, and in the layer's own dtype otherwise."""
+    """Returns ``layer(x)`` in the dtype of x. If the layer is not plain, its own dtype is used inside."""
     if is_plain(layer, bias=True):
         return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
     return layer(x.to(weight_of(layer).dtype)).to(x.dtype)
 
 
 def weight_of(layer: nn.Module) -> Tensor:
-    """A floating-point tensor with the layer's device and dtype, which is its weight if possible."""
+    """The layer's weight. If the weight is not a floating-point tensor, an empty tensor on the same device."""
     weight: Any = getattr(layer, "weight", None)
     if callable(weight):  # quantized layers have a method
         weight = weight()
@@ -82,7 +88,7 @@ def weight_of(layer: nn.Module) -> Tensor:
 def check_weights(mixer: nn.Module, *names: str) -> None:
     """Raises ``TrainingError`` unless each named layer is an unchanged ``nn.Linear`` without a bias.
 
-    For code that reads the weights by name instead of calling the layers.
+    Used by code that reads the weights by name instead of calling the layers.
     """
     for name in names:
         layer = getattr(mixer, name)

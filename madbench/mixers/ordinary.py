@@ -1,7 +1,6 @@
 """Checks of every computation path of a mixer at an ordinary size, with default and with random settings.
 
-Other checks use the smallest mixers that show a fault, which do not reach code for wide heads, late positions or large
-batches.
+Other checks use very small mixers. These do not reach the code for wide heads, late positions or large batches.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SIZE = Size(d_model=96, n_head=3, max_len=256)
 TOKENS = 200
 BATCH = 3
 ROWS = (0, 1, 17, 64, 100, 101, 127, 128, 150, 191, 192, 198, 199)
-"""Rows that are compared with loops. The paths are compared with each other in all rows."""
+"""Rows that are compared with loops if settings have their defaults. Paths are compared with each other in all rows."""
 FEW_ROWS = (0, 64, 101, 150, 193, 199)
 """Rows that are compared with loops if the settings are random."""
 PROMPT = 0.75  # share of the tokens that belong to the prompt
@@ -45,7 +44,7 @@ Build = Callable[[Callable[[], nn.Module]], tuple[nn.Module, Tensor]]
 
 @dataclass(frozen=True)
 class Sample:
-    """A mixer of a label: its allocation, its settings, and the number of tokens of its input."""
+    """A mixer of a label to be checked: its allocation, its settings, and the number of tokens of its input."""
 
     family: Family
     label: Any
@@ -55,7 +54,7 @@ class Sample:
     fill: Build
 
     def make(self, path: str = "auto") -> tuple[nn.Module, Tensor]:
-        """Returns the mixer and an input (B, T, D)."""
+        """Returns the mixer in float64 with fixed random weights, and an input (B, ``tokens``, D)."""
         mixer, x = self.fill(lambda: self.family.build(self.allocation, self.settings, path))
         return mixer, x[:, : self.tokens]
 
@@ -72,7 +71,7 @@ class Sample:
 
 
 def ordinary_fill(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
-    """Returns the mixer with normally distributed weights, and an input (3, max_len, D)."""
+    """Returns the mixer of ``build`` in float64 with normally distributed weights, and an input (3, max_len, D)."""
     return filled_mixer(build, std=WEIGHTS / math.sqrt(SIZE.d_model), batch=BATCH)
 
 
@@ -88,11 +87,22 @@ def ordinary_checks(
     unless: str = "",
     tolerance: float = ROUNDING,
 ) -> Iterator[Check]:
-    """Yields the checks at an ordinary size. ``unless`` is the reason why they do not apply. Empty if they do.
+    """Yields up to two checks of a label at an ordinary size: one with default and one with random settings.
 
-    If a mixer has a method ``reference``, its results are compared with these loops in ``rows``, or in ``few_rows`` for
-    random settings. Its paths and its decoding are compared with each other in all rows. Without this method the checks
-    are causality, gradients against finite differences, and decoding.
+    If the mixer has a method ``reference``, its outputs and gradients are compared with these loops in some rows. The
+    paths and decoding are compared in all rows. Without ``reference``, a check measures causality, gradients against
+    finite differences, and decoding. A family without settings has one check.
+
+    Args:
+        family: the family of the label.
+        label: the parsed label.
+        size: the size of the mixer.
+        tokens: number of tokens of the input.
+        rows: rows that are compared with loops, with default settings.
+        few_rows: rows that are compared with loops, with random settings.
+        fill: gives a built mixer its weights, and makes its input.
+        unless: reason why the checks do not apply. Empty if they do.
+        tolerance: largest residual that passes.
     """
     default, drawn = None, []
     try:
@@ -131,8 +141,8 @@ def _default(family: Family, label: Any, size: Size, tokens: int, fill: Build) -
 def _random_samples(default: Sample) -> list[Sample]:
     """Up to two samples in which every setting differs from its default: one per budget, strict and paper.
 
-    If another changed setting hides the effect of a setting, as ``differential=v2`` hides ``lambda_init``, a further
-    sample changes the hidden setting alone. The random numbers are seeded by the label.
+    One setting can hide the effect of another, as ``differential=v2`` hides ``lambda_init``. For each hidden setting,
+    a further sample changes it alone. The label seeds the random numbers.
     """
     samples, alone = [default], {}
     for number, budget in enumerate(COUNTINGS):
@@ -157,7 +167,7 @@ def _are_alike(sample: Sample, other: Sample) -> bool:
 
 
 def _other_values(default: Sample, name: str, size: Size) -> list[Any]:
-    """Values of a setting that differ from its default, in random order. Each is valid alone, at this size."""
+    """Values of a setting that differ from its default, in random order. Each gives a valid mixer at ``size``."""
     settings, usual = default.family.Settings, getattr(default.family.Settings(), name)
     kind, generator = typing.get_type_hints(settings)[name], random.Random(f"{default.label} {name}")
     if typing.get_origin(kind) is typing.Literal:
@@ -175,7 +185,7 @@ def _other_values(default: Sample, name: str, size: Size) -> list[Any]:
 
 
 def _with(default: Sample, values: Mapping[str, Any], size: Size) -> Sample | None:
-    """The sample with these settings and this size. None if no such mixer exists."""
+    """The sample ``default`` with changed settings and another size. None if no such mixer exists."""
     try:
         settings = default.family.Settings(**values)
         allocation = default.family.solve(default.label, size, settings)
@@ -202,7 +212,10 @@ def _largest(residuals_with_places: Iterable[Residual]) -> Residual:
 
 
 def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
-    """The largest relative error of a sample's outputs, gradients and decoding steps."""
+    """The largest relative error of a sample's outputs, gradients and decoding steps.
+
+    If the number of parameters differs from the allocation, this difference is returned.
+    """
     mixer, _ = sample.make()
     count = abs(sum(parameter.numel() for parameter in mixer.parameters()) - sample.allocation.total)
     if count:
@@ -214,7 +227,7 @@ def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Compares one path with loops on the last sequence, and the other paths with this path on all sequences."""
+    """Compares the first path with loops on the last sequence of the batch, and the other paths with the first path."""
     usual, x = sample.make()
     mixers = {path: _computable(sample, path) for path in usual.paths if path not in ("auto", "reference")}
     mixers = {path: mixer for path, mixer in mixers.items() if mixer is not None}
@@ -282,13 +295,17 @@ def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _least_change(default: Sample, names: Sequence[str]) -> Residual:
-    """The smallest change by any of the named settings, each changed alone."""
+    """The smallest effect of the named settings, each changed alone (:func:`_change`)."""
     found = [_change(default, name) for name in names]
     return min((each for each in found if each is not None), default=Residual(math.inf, ""))
 
 
 def _change(default: Sample, name: str) -> Residual | None:
-    """The largest change by other values of one setting. None if no other value is possible."""
+    """The largest relative effect of up to three other values of one setting, at most 1. None if there are none.
+
+    The effect is a change of the outputs. For a setting that affects only the initial weights, it is their change. A
+    change of the parameter counts has the effect 1.
+    """
     traits, size, changes = label_traits(default.label, default.family), default.allocation.size, []
     for value in _other_values(default, name, size)[:3]:
         other = _with(default, {name: value}, size)

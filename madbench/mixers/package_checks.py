@@ -19,7 +19,10 @@ Checks = Callable[[Label], Iterable[Check]]
 
 
 def package_checks(label: str | Label) -> Iterator[Check]:
-    """The checks that packages add to a label. A package that cannot be loaded adds none (:func:`broken_checks`)."""
+    """Yields the checks that packages add to a label. Raises ``ConfigError`` if a package's function fails.
+
+    A package that cannot be loaded is skipped; :func:`broken_checks` has the reason.
+    """
     label = as_label(label)
     for name, checks in REGISTRY.loadable():
         where = f"{REGISTRY.where(name)}: of {label}"
@@ -28,12 +31,12 @@ def package_checks(label: str | Label) -> Iterator[Check]:
 
 
 def broken_checks() -> dict[str, str]:
-    """The reasons why checks cannot be used, by name of their entry point."""
+    """The entry points of checks that cannot be used: name to reason."""
     return REGISTRY.broken()
 
 
 def fault_of_name(name: str) -> str:
-    """The fault of an entry point's name; empty if it is valid."""
+    """The reason why an entry point cannot have this name. Empty if the name is valid."""
     return "" if name.isidentifier() else "a name is a word of letters, digits and _"
 
 

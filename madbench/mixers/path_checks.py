@@ -29,10 +29,10 @@ GRADIENT_OF_STEPS = 9  # tokens at which gradients through decoding steps are co
 ZERO = 1e-12  # largest norm that counts as zero with float64 rounding; differences from it are not relative
 SMALLEST_SHARE = 1e-3  # share of the largest gradient below which a gradient may be zero in exact arithmetic
 
-SLOPES = 1e-5  # error of gradients relative to finite differences of outputs
+SLOPES = 1e-5  # largest relative difference between gradients and finite differences that passes
 STEPS = (1e-6, 1e-5, 1e-7)
-"""Step sizes of finite differences. Small steps lose digits of large outputs, and large steps can cross the edge of a
-ReLU. A wrong gradient is wrong for all of them."""
+"""Step sizes of finite differences, tried in turn. Small steps lose digits of large outputs, and large steps can cross
+the edge of a ReLU. A wrong gradient is wrong for all step sizes."""
 
 Make = Callable[[str, int], tuple[nn.Module, Tensor]]
 """Maps a path and a number of tokens to a mixer in float64 with fixed weights, and an input (B, T, D)."""
@@ -52,7 +52,10 @@ def sample_maker(family: Family[L, A], label: L, size: Size) -> Make:
 
 
 def rows_of(length: int) -> Sequence[int]:
-    """The rows that are compared: all rows of a short sequence, else both ends and the rows next to block borders."""
+    """The indices of the rows that are compared in a sequence of ``length`` tokens.
+
+    All rows of a short sequence. Otherwise the rows at both ends, and the rows next to block borders.
+    """
     if length <= WHOLE:
         return range(length)
     near = {border + offset for border in BORDERS for offset in (-1, 0, 1)}
@@ -61,9 +64,10 @@ def rows_of(length: int) -> Sequence[int]:
 
 @torch.enable_grad()
 def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, rows: Sequence[int] | None) -> Tensors:
-    """Returns tensors by name: rows of ``compute(x)`` under the empty name, and gradients of x and every parameter.
+    """Returns the given rows of ``compute(x)``, and the gradients of x and of every parameter of ``mixer``, by name.
 
-    All rows if ``rows`` is None.
+    The name of the output is empty. The gradients are those of a fixed random linear function of these rows. If
+    ``rows`` is None, all rows are used.
     """
     x, mixer = x.detach().requires_grad_(), mixer.requires_grad_()
     y = compute(x)
@@ -79,10 +83,11 @@ def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, r
 
 
 def residuals(actual: Tensors, expected: Tensors, share: float = SMALLEST_SHARE) -> dict[str, float]:
-    """The norms of the differences, relative to the expected tensors.
+    """The relative error of each tensor, by name: the norm of ``actual - expected`` divided by a scale.
 
-    For a gradient the scale is at least ``share`` times the largest gradient. If the output or all gradients are zero
-    except for rounding, the scale is 1. This is so for the first token of a mixer that excludes a token's own value.
+    The scale is the norm of the expected tensor, but for a gradient at least ``share`` times the norm of the largest
+    gradient. If the output, or every gradient, is zero except for rounding, the scale is 1. This occurs for the first
+    token of a mixer that excludes a token's own value.
     """
     norms = {name: float(tensor.norm()) for name, tensor in expected.items()}
     least = share * _scale(max(norm for name, norm in norms.items() if name))
@@ -94,23 +99,26 @@ def residuals(actual: Tensors, expected: Tensors, share: float = SMALLEST_SHARE)
 
 
 def _scale(norm: float) -> float:
-    """The norm, or 1 if it is only rounding."""
+    """The norm, or 1 if the norm is zero except for rounding."""
     return norm if norm > ZERO else 1.0
 
 
 def worst_residual(residuals_with_places: Iterable[tuple[Mapping[str, float], str]]) -> Residual:
-    """The largest of all residuals, with the name of its tensor and its location. NaN if any residual is NaN."""
+    """The largest residual, with the name of its tensor and its location. NaN if any residual is NaN.
+
+    The argument has pairs of residuals, by name of the tensor, and their location.
+    """
     each = [(value, name, place) for of_place, place in residuals_with_places for name, value in of_place.items()]
     value, name, place = max(each, key=lambda residual: (residual[0] != residual[0], residual[0]))
     return Residual(value, f"{f'gradient of {name}' if name else 'output'} {place}")
 
 
 class LoopsCheck(Check):
-    """A check that compares the operator with loops over its definition."""
+    """A check that compares a mixer with loops that follow the definition of its operator."""
 
 
 class Loops:
-    """The results of a mixer's ``reference(x, rows)`` and their gradients, cached by length."""
+    """The results and gradients of a mixer's method ``reference(x, rows)``, computed once per length."""
 
     def __init__(self, make: Make):
         self.make = make
@@ -141,7 +149,7 @@ GPU = MeasuredOn("cuda", torch.float32, 1e-3)  # products may be in TF32
 
 
 def device_for(make: Make, path: str, cpu: MeasuredOn = CPU, *, is_mixed: bool = False) -> tuple[MeasuredOn, str]:
-    """Returns the device on which a path is checked, and the reason why no device can compute it, or an empty text.
+    """Returns the device on which a path is checked, and the reason if no device here can compute it (else empty).
 
     The CPU is preferred. A GPU is used for paths whose kernels do not accept float64. If ``is_mixed`` is true, a GPU
     computes under bfloat16 autocast.
@@ -167,9 +175,18 @@ def path_checks(
     lengths: Sequence[int] = LENGTHS,
     cpu: MeasuredOn = CPU,
 ) -> Iterator[LoopsCheck]:
-    """Yields one check per path. The path ``step`` means decoding.
+    """Yields one check per path, which compares outputs and gradients with ``loops``.
 
     If a mixer has a block size ``chunk``, it is set to a few rows for short sequences, so that they have many blocks.
+
+    Args:
+        loops: the expected results.
+        paths: names of the paths. The name ``step`` means decoding token by token.
+        source: place where the operator is defined.
+        name: template of a check's name, with ``{}`` for the path.
+        what: the expected results, as words of the check's statement.
+        lengths: numbers of tokens at which results are compared.
+        cpu: dtype and tolerance of checks on the CPU.
     """
 
     def measure(path: str, place: MeasuredOn) -> Residual:
@@ -194,7 +211,7 @@ def path_checks(
 
 
 def causality_residual(make: Make) -> Residual:
-    """The largest relative change of earlier rows if all tokens from a block border on are changed."""
+    """The largest relative change of the rows before a block border when all tokens after the border are changed."""
     mixer, x = make("auto", LONGEST)
     y, differences = mixer(x), []
     for row in (FEW, *BORDERS):
@@ -205,7 +222,10 @@ def causality_residual(make: Make) -> Residual:
 
 
 def step_residual(make: Make, length: int = LONGEST) -> Residual:
-    """The difference between decoding and the parallel form: rows of a long sequence, gradients of a short one."""
+    """The largest relative difference between decoding token by token and the parallel form.
+
+    Outputs are compared for ``length`` tokens, and gradients for a short sequence.
+    """
     mixer, x = make("auto", length)
     differences = [({"": difference(decode_tokens(mixer, x), mixer(x))}, f"at {length} tokens")]
     x = x[:, :GRADIENT_OF_STEPS]
@@ -218,9 +238,10 @@ def step_residual(make: Make, length: int = LONGEST) -> Residual:
 
 
 def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
-    """The difference between decoding after prompts and the parallel form.
+    """The largest relative difference between decoding after a prompt and the parallel form.
 
-    A second continuation of each prompt is decoded too, and must not affect the first.
+    ``prompts`` are the lengths of the prompts in tokens. A second continuation of each prompt is decoded as well, and
+    must not affect the first.
     """
     mixer, x = make("auto", max(prompts) + CONTINUED)
     y, differences = mixer(x), []
@@ -245,7 +266,10 @@ def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
 
 
 def slope_residual(make: Make, length: int = 8, steps: Sequence[float] = STEPS) -> Residual:
-    """The difference between gradients and finite differences along random directions, one parameter at a time."""
+    """The largest relative difference between gradients and finite differences.
+
+    Each parameter, and the input of ``length`` tokens, is moved alone in a random direction.
+    """
     mixer, x = make("auto", length)
     computed = evaluate(mixer, mixer, x, None)
     generator = torch.Generator().manual_seed(2)

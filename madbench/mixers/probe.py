@@ -14,8 +14,9 @@ from torch import Tensor
 class Probe:
     """Intermediate values of a mixer for one input, and its learned tables. A missing field is None or empty.
 
-    The last axis L of row-wise fields counts back from the row: [..., t, l] is the slot or token l steps before row t,
-    and is zero or False for l > t and outside a window. Any floating dtype, without gradients.
+    In fields of shape (B, H, T, L), the last axis counts back from the row: [..., t, l] belongs to the slot or token l
+    steps before row t. It is zero or False for l > t and outside a window. Tensors have any floating dtype, except
+    ``active``, and no gradients.
     """
 
     weights: Tensor | None = None
@@ -34,9 +35,9 @@ class Probe:
 
 @dataclass(frozen=True)
 class LagKernel:
-    """The matrix I + Diag(p) + A Diag(s) B^T, which mixes the slots of a row. A Diag(s) B^T has rank R.
+    """The matrix I + Diag(p) + A Diag(s) B^T, which mixes the L slots of a row. A Diag(s) B^T has rank R.
 
-    Slots are counted by lag or from the oldest token.
+    The layout ``lag`` counts slots back from the row, and ``position`` counts slots from the oldest token.
     """
 
     A: Tensor  # (H, L, R)
@@ -47,7 +48,9 @@ class LagKernel:
 
 
 def by_lag(rows: Tensor) -> Tensor:
-    """Reorders slots (..., T, S) that are counted from the oldest token, so that they are counted by lag.
+    """Reorders slots (..., T, T) that are counted from the oldest token, so that they are counted back from each row.
+
+    Slots after the row become zero.
 
     >>> by_lag(torch.tensor([[1, 0, 0], [2, 3, 0], [4, 5, 6]])).tolist()
     [[1, 0, 0], [3, 2, 0], [6, 5, 4]]

@@ -20,17 +20,17 @@ from madbench.mixers.processor import cpuinfo
 from madbench.mixers.tracing import is_traced
 
 LEAST_ROWS = 256
-"""Rows of the input below which a product stays with MKL."""
+"""Smallest number of rows of the input for which oneDNN is used."""
 LEAST_WIDTH = 128
-"""Inputs and outputs of the linear map below which a product stays with MKL."""
+"""Smallest number of inputs, and of outputs, of the linear map for which oneDNN is used."""
 LEAST_COLUMNS = 256
-"""Columns of a weight's gradient and of its transpose below which that product stays with MKL."""
+"""oneDNN computes the gradient of a weight if the larger side of the weight has at least this length."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weight^T + bias: x (..., I), weight (O, I) and bias (O,) or None -> (..., O).
 
-    A product by oneDNN differs from one by MKL by rounding.
+    Large products are computed by oneDNN (:func:`is_by_onednn`), whose rounding differs from MKL's.
     """
     if not is_by_onednn(x, weight, bias):
         return F.linear(x, weight, bias)
@@ -39,7 +39,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def is_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
-    """True if :func:`linear` multiplies by oneDNN. False for unsuitable shapes, so that torch raises its errors."""
+    """True if :func:`linear` uses oneDNN: for large float32 matrices on a CPU where oneDNN is faster than MKL.
+
+    False for shapes that do not fit together, so that torch raises its usual error.
+    """
     return (
         is_large(x)
         and weight.dim() == 2
@@ -54,7 +57,7 @@ def is_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
 
 
 def is_large(x: Tensor) -> bool:
-    """True if an input is on the CPU and has enough rows for :func:`is_by_onednn`. Costs less than the other checks.
+    """True if x (..., I) is on the CPU and has enough rows for oneDNN. A quick test before :func:`is_by_onednn`.
 
     False in a program of torch.compile, torch.export or torch.jit, which must not depend on a comparison of lengths.
     """
@@ -62,7 +65,7 @@ def is_large(x: Tensor) -> bool:
 
 
 def onednn_is_faster() -> bool:
-    """True if oneDNN uses AVX-512 and MKL does not. ``torch.backends.mkldnn.enabled`` switches it off."""
+    """True if oneDNN uses AVX-512 here and MKL does not. False if ``torch.backends.mkldnn.enabled`` is False."""
     return torch.backends.mkldnn.enabled and _has_avx512_by_onednn_alone()
 
 
@@ -75,8 +78,8 @@ def _has_avx512_by_onednn_alone() -> bool:
 def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a b^T + bias by oneDNN, without gradients: a (..., K), b (N, K) and bias (N,) or None -> (..., N).
 
-    Each matrix must be contiguous, or the transpose of a contiguous one: oneDNN takes a thousand times as long for
-    others.
+    Each matrix must be contiguous or the transpose of a contiguous matrix. Otherwise oneDNN takes a thousand times as
+    long.
     """
     return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
 
@@ -84,7 +87,8 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """grad^T x: contiguous grad (rows, O) and x (rows, I) -> (O, I).
 
-    Of grad^T x and x^T grad, oneDNN computes the one with more columns, which is faster. With few columns MKL is.
+    oneDNN computes this product or its transpose x^T grad, whichever has more columns, because this is faster. If both
+    have few columns, MKL computes it.
     """
     wider = max(grad.shape[1], x.shape[1])
     if wider < LEAST_COLUMNS:
@@ -93,7 +97,10 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """:func:`linear` of contiguous rows. Derivatives of gradients, and batches of gradients, are torch's own."""
+    """:func:`linear` by oneDNN, for contiguous x (rows, I).
+
+    Gradients that will be differentiated again, or batched by vmap, are computed with torch's own products.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

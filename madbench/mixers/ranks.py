@@ -22,7 +22,7 @@ WIDE_VO_STEP = 8  # if d >= WIDE_MODEL, GPU matrix products need twice the time 
 
 @dataclass(frozen=True)
 class Side:
-    """The admissible values of a rank: multiples of ``unit`` from ``least`` up, and ``whole`` if it is not 0."""
+    """The admissible values of a rank: multiples of ``unit`` that are at least ``least``, and ``whole`` if nonzero."""
 
     unit: int = 1
     whole: int = 0
@@ -32,9 +32,10 @@ class Side:
     def of_heads(
         cls, d_model: int, heads: int, *, step: int, multiple: int, least: int = 1, whole_step: int = 1
     ) -> Side:
-        """The ranks of ``heads`` heads whose width is a multiple of ``step`` and ``multiple``, and at least ``least``.
+        """The admissible ranks of ``heads`` heads of equal width.
 
-        ``d_model`` is admissible too if each head's share of it is a multiple of ``whole_step``.
+        The width of a head is a multiple of ``step`` and of ``multiple``, and at least ``least``. The rank ``d_model``
+        is admissible too, if d_model / heads is a multiple of ``whole_step`` and at least ``least``.
         """
         whole = d_model if d_model % (heads * whole_step) == 0 and d_model >= least * heads else 0
         return cls(heads * math.lcm(step, multiple), whole, least * heads)
@@ -75,8 +76,8 @@ def match_budget(
     """Returns ranks that meet the budget, or the ranks after all ``payments`` if these exceed the budget.
 
     Args:
-        room: what is left of the budget with these ranks; negative if it is exceeded. In each single rank it is affine
-            over multiples of ``unit``.
+        room: maps ranks to what they leave of the budget, which is negative if they exceed it. While other ranks are
+            fixed, it must be affine over multiples of ``unit`` in each rank.
         start: the initial ranks by name.
         sides: the admissible values of each rank.
         payments: the reductions of ranks, in order. Each goes only as far as needed.
@@ -86,7 +87,7 @@ def match_budget(
     ranks = dict(start)
 
     def change(name: str) -> int:
-        """The largest change of a rank that keeps to the budget."""
+        """The largest number that can be added to the rank within the budget. Negative if the budget is exceeded."""
         left = room(ranks)
         price = left - room({**ranks, name: ranks[name] + unit})
         return int(left // price) * unit if price else 0  # a rank that costs nothing stays
@@ -101,7 +102,10 @@ def match_budget(
 
 
 def last_that_fits(candidates: Sequence[T], room: Callable[[T], float]) -> T | None:
-    """The last of ``candidates``, in ascending order of cost, whose ``room`` is not negative. None if there is none."""
+    """The most expensive candidate within the budget. None if all candidates exceed it.
+
+    ``candidates`` are in ascending order of cost. ``room`` maps a candidate to what it leaves of the budget.
+    """
     fitting = bisect_right(candidates, 0.0, key=lambda candidate: -room(candidate))
     return candidates[fitting - 1] if fitting else None
 
@@ -119,7 +123,7 @@ def over_budget(smallest: Any) -> str:
 
 
 class CountedParameters:
-    """A base class of allocations: total, budget and their ratio, computed from ``size`` and ``terms``."""
+    """A base class of allocations. It computes the total, the budget and their ratio from ``size`` and ``terms``."""
 
     if TYPE_CHECKING:
 
@@ -147,7 +151,10 @@ class CountedParameters:
 
 @dataclass(frozen=True)
 class RankAllocation(CountedParameters):
-    """The ranks and the cost of a mixer. Every count is exact for the built module."""
+    """The ranks and the cost of a mixer with a QK and a VO rank. Every count is exact for the built module.
+
+    The paying side is the side, QK or VO, whose rank is reduced first if the budget is exceeded.
+    """
 
     label: Any  # must have the fields ``rope``, ``rank`` and ``over``
     size: Size
@@ -157,13 +164,13 @@ class RankAllocation(CountedParameters):
     head_multiple: ClassVar[int] = 1
     """``n_head`` must be a multiple of this."""
     other_rank: ClassVar[dict[str, str]] = {"q": "v", "v": "q"}
-    """Maps a label's ``rank`` to the value for which the other of the two sides, QK and VO, pays (is reduced first)."""
+    """By a label's ``rank``: the ``rank`` of the label in which the other side, QK or VO, is reduced first."""
     ways_to_fit: ClassVar[tuple[str, ...]] = ()
-    """Advice on how the family's labels can fit, besides another label and the paper's budget."""
+    """Further advice of the family for the message that a label does not fit its budget."""
 
     @property
     def ranks(self) -> dict[str, int]:
-        """The ranks that the budget determines."""
+        """The ranks that the budget determines, by side: ``qk`` and ``vo``, summed over heads."""
         return {"qk": self.r_qk, "vo": self.r_vo}
 
     widths = property(
@@ -172,7 +179,7 @@ class RankAllocation(CountedParameters):
 
     @property
     def terms(self) -> dict[str, int]:
-        """Parameters by term."""
+        """The number of parameters of each term, by name of the term."""
         return {name: row[0] for name, row in self.rows.items()}
 
     formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formulas and tensors.")
@@ -183,24 +190,24 @@ class RankAllocation(CountedParameters):
 
     @property
     def rows(self) -> dict[str, tuple[int, str, str]]:
-        """The parameters, formula and tensors of each term of the label."""
+        """The number of parameters, the formula and the tensors of each term, by name of the term."""
         raise NotImplementedError
 
     @property
     def full(self) -> int:
-        """The initial rank of the side that is not the paying side."""
+        """The initial rank of the side, QK or VO, that is not the paying side (reduced first)."""
         return self.size.d_model
 
     def payment(self) -> tuple[int, int]:
-        """The initial rank of the paying side, and its smallest rank before the other side is reduced."""
+        """The initial rank of the paying side, which is reduced first, and its rank at which the other side follows."""
         raise NotImplementedError
 
     def sides(self, rank_multiple: int = 1) -> dict[str, Side]:
-        """The admissible ranks of QK and of VO.
+        """The admissible ranks of ``qk`` and of ``vo``.
 
-        d_qk is even if the label has RoPE, and d_vo is a multiple of 8 from d_model 256 up. Both are multiples of
-        ``rank_multiple``. The rank d is admissible too if the heads divide it. Raises ``BudgetError`` if the smallest
-        rank exceeds d.
+        d_qk is even if the label has RoPE. d_vo is a multiple of 8 if d_model is at least 256. Both are multiples of
+        ``rank_multiple``. The rank d_model is admissible too if the number of heads divides it. Raises ``BudgetError``
+        if the smallest admissible rank exceeds d_model.
         """
         d, heads = self.size.d_model, self.size.n_head
         sides = self._admissible(heads, rank_multiple)
@@ -227,10 +234,11 @@ class RankAllocation(CountedParameters):
     def match_budget(self, sides: Mapping[str, Side]) -> Self:
         """Returns the allocation with ranks of these ``sides`` that meets the budget.
 
-        The paying side is VO for ``v`` and QK otherwise. It starts at the rank given by :meth:`payment`; the other side
-        starts at :attr:`full`. If over budget, ranks are reduced in this order, each only as far as needed: the paying
-        side to the limit of :meth:`payment`, the other side to half of ``full``, the paying side to its smallest rank.
-        What is left over goes to the other side. Raises ``BudgetError`` with possible remedies if nothing fits.
+        The paying side is VO if the label's ``rank`` is ``v``, and QK otherwise. It starts at the first rank of
+        :meth:`payment`, and the other side starts at :attr:`full`. If the budget is exceeded, ranks are reduced in
+        three steps, each only as far as needed: the paying side to the second rank of :meth:`payment`, the other side
+        to half of ``full``, and the paying side to its smallest rank. Then the other side grows as far as the budget
+        allows. Raises ``BudgetError`` with possible remedies if no ranks fit.
         """
         allocation = self._closest(sides)
         if allocation.slack >= 0:

@@ -16,8 +16,9 @@ from madbench.mixers.tracing import is_transformed
 def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
     """Calls ``function``, and calls it again in the backward pass instead of keeping its intermediate tensors.
 
-    ``function`` must not draw random numbers. If it is a method that reads parameters, ``module`` is its module. Under
-    the transforms of torch.func, which do not support this, all tensors are kept.
+    ``function`` must not draw random numbers. If it is a method that reads parameters, ``module`` is its module. In
+    programs of torch.export and under the transforms of torch.func, which do not support recomputation, all tensors are
+    kept.
     """
     is_exported = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
     if not torch.is_grad_enabled() or is_transformed() or is_exported:

@@ -12,7 +12,7 @@ ROUNDING = 1e-9
 
 
 class Residual(float):
-    """A residual with its location, such as the name of a gradient and a length."""
+    """A residual with its location ``where``, such as ``gradient of q.weight at 33 tokens``."""
 
     where: str
 
@@ -23,7 +23,11 @@ class Residual(float):
 
 
 def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[nn.Module, Tensor]:
-    """Builds a mixer in float64 with fixed random weights, and an input (batch, max_len, d_model)."""
+    """Returns the mixer of ``build`` in float64, and an input (batch, max_len, d_model).
+
+    The weights are normally distributed with standard deviation ``std``. Weights and input are equal in every call. The
+    parameters need no gradients.
+    """
     import torch
 
     from madbench.mixers.random_state import kept_random_state
@@ -50,7 +54,7 @@ def maximum(*residuals: float) -> float:
 
 
 def decode_tokens(mixer: nn.Module, x: Tensor, cache: Any = None, **options: Any) -> Tensor:
-    """Decodes x (B, T, D) with one step per token, starting from ``cache``. Returns the rows."""
+    """Decodes x (B, T, D) with one step per token, starting from ``cache``. Returns the outputs (B, T, D)."""
     import torch
 
     rows = []

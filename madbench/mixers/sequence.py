@@ -31,7 +31,7 @@ class MixerSequence:
 
     @property
     def kinds(self) -> list[tuple[Allocation, int]]:
-        """The distinct allocations in order of their first block, each with the number of its blocks."""
+        """The distinct allocations, each with its number of blocks, in the order in which they first occur."""
         kinds: list[tuple[Allocation, int]] = []
         for block in self.blocks:
             place = next((i for i, (kind, _) in enumerate(kinds) if kind is block or kind == block), len(kinds))
@@ -51,7 +51,7 @@ class MixerSequence:
 
     @property
     def ratio(self) -> float:
-        """The matched quantity divided by that of softmax attention: ``total / target`` for a budget in parameters."""
+        """The quantity that the budget limits, divided by its limit. For a budget in parameters: ``total / target``."""
         amounts = ((count, block.size.rule, block) for block, count in self.kinds)
         amount, target = map(sum, zip(*((n * rule.amount(each), n * rule.target(each)) for n, rule, each in amounts)))
         return amount / target
@@ -76,7 +76,10 @@ class MixerSequence:
 
 
 def block_labels(label: str | Label, count: int) -> tuple[Label, ...]:
-    """The label of the mixer of each of ``count`` blocks, in order."""
+    """The label of the mixer of each of ``count`` blocks, in order.
+
+    Raises ``FamilyError`` if the label's family returns another number of labels.
+    """
     label = as_label(label)
     family = family_of(label)
     if not (blocks := getattr(family, "blocks", None)):
@@ -88,7 +91,7 @@ def block_labels(label: str | Label, count: int) -> tuple[Label, ...]:
 
 
 def block_period(label: str | Label) -> int:
-    """The number of blocks after which the mixers of a label repeat: 1 unless the label combines several."""
+    """The number of blocks after which the mixers of a label repeat. It is 1 unless the label is a hybrid."""
     label = as_label(label)
     return getattr(family_of(label), "block_period", lambda _: 1)(label)
 
@@ -117,7 +120,7 @@ def build_blocks(
 ) -> Iterator[nn.Module]:
     """Yields the mixers of ``count`` blocks, and builds each one when it is needed.
 
-    ``options`` are arguments of :func:`madbench.mixers.build`, ``settings`` those of the label's family.
+    ``options`` are further arguments of :func:`madbench.mixers.build`. ``settings`` are settings of the label's family.
     """
     for part, layer, own in _parts(label, count, settings):
         yield build(part, d_model, max_len, layer=layer, **options, **own)

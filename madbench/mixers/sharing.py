@@ -24,12 +24,17 @@ def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Shared | Non
 
 
 def mix(mixer: nn.Module, x: Tensor, shared: Shared | None) -> Tensor:
-    """The mixer's output for x (B, T, D). ``shared`` is the mapping of the model's pass. None: the mixer runs alone."""
+    """The mixer's output (B, T, D) for x (B, T, D).
+
+    ``shared`` has the values that mixers share in this pass of the model. None if the mixer runs outside a model.
+    """
     return mixer(x, **handed_to(mixer, shared))
 
 
 def decode(mixer: nn.Module, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor, Any]:
-    """Decodes x (B, T, D) after the tokens of ``cache``. Returns the output and the next cache.
+    """Decodes x (B, T, D) after the tokens of ``cache``. Returns the output (B, T, D) and the next cache.
+
+    ``shared`` has the values that earlier mixers share for these tokens. The mixer may add values to it.
 
     At the start of a sequence ``cache`` is None, and x goes through the mixer's ``prefill`` if it has one. Otherwise x
     is decoded token by token.
@@ -45,11 +50,14 @@ def decode(mixer: nn.Module, x: Tensor, cache: Any, shared: Shared) -> tuple[Ten
 
 
 def split(shared: Shared, count: int, dim: int) -> list[Shared]:
-    """Splits the values into ``count`` parts along an axis, which has length 1 in each part."""
+    """Splits the values along the axis ``dim``, of length ``count``, into ``count`` parts of length 1."""
     return [{name: values.narrow(dim, place, 1) for name, values in shared.items()} for place in range(count)]
 
 
 def join(shared: Shared, parts: Sequence[Shared], dim: int) -> None:
-    """Concatenates the values of the parts and adds them to ``shared``. Names that ``shared`` already has are kept."""
+    """Concatenates the values of the parts along the axis ``dim``, and adds them to ``shared``.
+
+    Values whose name ``shared`` already has are not replaced.
+    """
     for name in parts[0].keys() - shared.keys() if parts else ():
         shared[name] = torch.cat([part[name] for part in parts], dim)

@@ -22,7 +22,7 @@ THIN = 16
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
-    """softmax(q k^T / sqrt(K)) v, causal: q, k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
+    """Causal softmax(q k^T / sqrt(K)) v: q and k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
 
     A row sees the last ``window`` tokens including its own, or all tokens up to its own if ``window`` is 0. ``sink``
     (B, H, 1, 1) is one more logit in the denominator of a head's rows. All arithmetic is in float32 or wider, also
@@ -93,7 +93,8 @@ def _gradients(
 ) -> list[Tensor]:
     """The gradients of q, k and v, and of the sink unless it is None.
 
-    ``kept`` has the weights of each group and block. If it is empty, they are recomputed.
+    ``kept`` has the attention weights of each group and block, in the order of the forward pass. If it is empty, the
+    weights are recomputed.
     """
     d_q, d_k, d_v = (_like(x) for x in (q, k, v))
     d_sink = [] if sink is None else [torch.zeros_like(sink)]

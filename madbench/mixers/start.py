@@ -1,4 +1,4 @@
-"""Repeated initialization of parameters, for modules that were built on ``meta``."""
+"""Initialization of parameters after construction, for modules that were built on the device ``meta``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of whether torch traces or transforms the running code. If so, handwritten gradients must not be used."""
+"""Tests that show if torch traces or transforms the running code. If so, handwritten gradients must not be used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_transformed() -> bool:
 
 
 def needs_plain_operators() -> bool:
-    """True if a torch.func transform is active that library kernels do not support: any but a single grad."""
+    """True if transforms of torch.func other than a single ``grad`` are active. Library kernels do not support them."""
     if not is_transformed():
         return False
     kinds = torch._C._functorch.TransformType
@@ -50,7 +50,10 @@ def has_data(x: Tensor) -> bool:
 
 @contextmanager
 def as_compiled(is_compiled: bool) -> Iterator[None]:
-    """Makes :func:`is_traced` return ``is_compiled`` inside the block, to find the path that a compiled model takes."""
+    """Makes :func:`is_traced` return True inside the block if ``is_compiled`` is true.
+
+    It shows which path a compiled model takes, without compiling the model.
+    """
     token = _AS_COMPILED.set(is_compiled)
     try:
         yield

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traits:
-    """The properties of a label's mixers besides their function. The defaults describe a plain mixer.
+    """The properties of a label's mixers that models, optimizers and suites need. The defaults describe a plain mixer.
 
     Parameters are named as in ``named_parameters()``. A name also stands for all parameters below it, such as
     ``name.weight``.
     """
 
     outputs: tuple[str, ...] | None = None
-    """Weights of linear maps that write to the residual stream. Deep models initialize them smaller. None: the weights
-    are found by measurement, as each row or column of such a weight affects one output channel only, and linearly."""
+    """Weights of linear maps that write to the residual stream. Deep models initialize them smaller. If None, they are
+    found by measurement: a row or column of such a weight affects one output channel only, and linearly."""
     without_decay: tuple[str, ...] = ()
-    """Parameters with two or more dimensions that get no weight decay. Those with fewer dimensions never get any."""
+    """Parameters with two or more dimensions without weight decay. Parameters with fewer dimensions never have it."""
     keeps_init: tuple[str, ...] = ()
-    """Linear maps whose initialization belongs to the operator. The fidelity ``published`` initializes all other linear
-    maps by torch's default."""
+    """Linear maps whose initialization is part of the operator's definition. The fidelity ``published`` initializes all
+    other linear maps by torch's default."""
     settings: tuple[str, ...] | None = None
-    """Settings of the family that affect the mixer, directly or through its ranks. None: all settings."""
+    """Settings of the family that affect the mixer, directly or through its ranks. If None, all settings do."""
     has_heads: bool = True
     """True if ``n_head`` changes the mixer."""
     start_settings: tuple[str, ...] = ()
@@ -40,12 +40,13 @@ class Traits:
     shorter_settings: tuple[str, ...] = ()
     """Settings that have no effect if every input is ``max_len`` tokens long."""
     may_grow: bool = False
-    """True if coefficients can grow with the distance between tokens. They are then the field ``a`` of the mixer's
-    ``coefficients(x)``, and training curves record the largest."""
+    """True if mixing coefficients can grow with the distance between tokens. The mixer then has a method
+    ``coefficients(x)``, whose result has the coefficients as ``a``, and training curves record the largest."""
     stacked_path: str = ""
-    """Value of the mixer's ``path`` while several models train as one (``torch.func.vmap``). Empty: unchanged."""
+    """Value of the mixer's ``path`` while several models train as one (``torch.func.vmap``). Unchanged if empty."""
     is_stackable: bool = False
-    """True if, with the mixer's ``is_stacked`` set, all paths but ``dense`` and ``chunked`` accept several models."""
+    """True if all paths but ``dense`` and ``chunked`` can compute several models at once (``torch.func.vmap``). The
+    mixer's ``is_stacked`` is then set."""
     trains_alone: bool = False
     """True if no two models with this mixer train as one, for example because ``torch.func.vmap`` is untested."""
     is_replayable: bool = False
@@ -68,7 +69,7 @@ class Traits:
 
 
 REQUIRED_MEMBERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stackable": "resolve_path"}
-"""The member that a mixer with this trait must have, by trait."""
+"""Trait to member: a mixer with the trait must have the attribute or method of this name."""
 
 
 def has_name(parameter: str, names: tuple[str, ...]) -> bool:
@@ -97,7 +98,7 @@ def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> nn.Module:
 
 
 def traits_of(mixer: nn.Module) -> Traits:
-    """The traits of a mixer. The defaults for a mixer that was not built by a family."""
+    """The traits of a mixer. Default traits if no family built the mixer."""
     traits = getattr(mixer, "traits", None)
     return traits if isinstance(traits, Traits) else Traits()
 
