@@ -1,4 +1,4 @@
-"""Arguments in parentheses in a label, such as ``(beta=2,mode=fast)`` or ``(neg)``, read as text."""
+"""Parsing of the arguments in parentheses of a label, such as ``(beta=2,mode=fast)`` or ``(neg)``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ V = TypeVar("V")
 
 
 def read_words(text: str, start: int, end: int, read: Callable[[str], tuple[str, V]]) -> dict[str, V]:
-    """The arguments by name that stand between two positions of a label, separated by commas.
+    """Parses the arguments in ``text[start:end]``, which are separated by commas. Returns their values by name.
 
-    ``read`` returns the name and the value of one argument, and raises ``ValueError`` with a hint. Raises
-    ``LabelError`` that points at the argument with the error.
+    ``read`` maps the text of one argument to its name and value. It raises ``ValueError``, with a message for the user,
+    if the argument is invalid. Raises ``LabelError`` that points at an invalid or repeated argument.
     """
     found: dict[str, V] = {}
     position = start

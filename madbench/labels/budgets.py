@@ -1,4 +1,4 @@
-"""Budgets: for each, the quantity that mixers match, its limit, and the way it is counted.
+"""Budgets of mixers. Each names the quantity that is limited, its limit, and the way it is counted.
 
 Jobs, files and the command line contain the name of a budget. The solver and the families use its rule.
 """
@@ -23,7 +23,7 @@ MOST_MATCHED = 1.01
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity of a mixer. It must be affine in each rank while the others are fixed."""
+    """A quantity of a mixer and its limit. The quantity must be affine in each rank while other ranks are fixed."""
 
     name: str  # the quantity in a sentence about a mixer
     amount: Callable[[Allocation], float]
@@ -31,25 +31,31 @@ class Measure:
 
 
 def softmax_flops(size: Size) -> float:
-    """Forward FLOPs per token of softmax attention at the longest input, causal pairs only: 8 d^2 + 2 d (L + 1)."""
+    """Forward FLOPs per token of softmax attention on the longest input: 8 d^2 + 2 d (L + 1).
+
+    d is ``size.d_model``, and L is ``size.max_len`` in tokens. Only causal pairs of tokens are counted.
+    """
     return 8 * size.d_model**2 + 2 * size.d_model * (size.max_len + 1)
 
 
 def softmax_state(size: Size) -> int:
-    """The number of elements in the keys and values that softmax attention caches for the longest input: 2 d L."""
+    """The number of elements in the keys and values that softmax attention caches for the longest input: 2 d L.
+
+    d is ``size.d_model``, and L is ``size.max_len`` in tokens.
+    """
     return 2 * size.d_model * size.max_len
 
 
 def _state(allocation: Allocation) -> int:
     """The number of elements in the decoding state after the longest input.
 
-    The method ``state`` of an allocation is optional. A family without it cannot match the state of a budget.
+    The method ``state`` of an allocation is optional. A family without this method cannot have a budget of state.
     """
     return allocation.state(allocation.size.max_len)  # type: ignore[attr-defined]  # an optional member
 
 
 def _layers(allocation: Allocation) -> int:
-    """The number of mixers in an allocation: the layers of a hybrid's pattern, or one."""
+    """The number of mixers in an allocation: the number of layers in a hybrid's pattern, otherwise 1."""
     return len(getattr(allocation, "blocks", ())) or 1
 
 
@@ -81,7 +87,7 @@ class BudgetRule:
 
     @property
     def chooses_ranks(self) -> bool:
-        """True if ranks are reduced until the budget is met, False if a family has the ranks of its paper."""
+        """True if ranks are reduced until the budget is met. False if every family uses the ranks of its paper."""
         return self.counting == "all"
 
     @property
@@ -115,9 +121,9 @@ BUDGETS: Mapping[Budget, BudgetRule] = {
 }
 """The rule of every budget by its name."""
 COUNTINGS: tuple[Budget, ...] = ("strict", "paper")
-"""The budgets in parameters. A run of a paper may be stored under either of them."""
+"""The names of the budgets in parameters. The runs of a paper may use either."""
 
 
 def budget_words(budget: Budget) -> list[str]:
-    """The option and its value that choose a budget on the command line."""
+    """The words that choose a budget on the command line, such as ``["--match", "flops"]``."""
     return ["--budget" if budget in COUNTINGS else "--match", budget]

@@ -6,9 +6,10 @@ SHOWN = 60  # characters of a rejected text that a message repeats
 
 
 def point_at(text: str, position: int, problem: str, what: str = "label") -> str:
-    """Returns ``problem`` below a caret that points at one character of ``text``.
+    """Returns a message of two lines: ``what`` and the quoted ``text``, then a caret and ``problem``.
 
-    The text is shortened to one line, and characters outside ASCII are escaped.
+    The caret is below the character at ``position`` of ``text``. The text is shortened to 60 characters, and characters
+    outside ASCII are escaped.
     """
     start = max(0, position - SHOWN // 2) if len(text) > SHOWN else 0
     opening = f"{what} '{'...' if start > 0 else ''}"
@@ -23,6 +24,6 @@ def show(text: str) -> str:
 
 
 def quoted_choices(options: list[str] | str) -> str:
-    """Returns ``'a', 'b' or 'c'``. Options longer than one character are not quoted."""
+    """Returns the options as words of a message: ``'a', 'b' or 'c'``. Only single characters are quoted."""
     options = [repr(option) if len(option) == 1 else option for option in options]
     return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))

@@ -1,4 +1,7 @@
-"""Hints for texts that name a mixer of another family, such as ``cd:kda``, or several, such as ``S-p|cd:gdn``."""
+"""Error messages for texts that are no labels but show which label is meant, such as ``cd:kda`` or ``S-p|cd:gdn``.
+
+The text names a mixer with the prefix of another family, or it names several mixers.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ from madbench.labels.patterns import OF_PATTERNS, SEPARATOR
 from madbench.labels.registry import OF_NAMES, families, family_name, family_of, name_key
 
 MODULE = "my:"
-"""The prefix of labels whose parser imports code. A search for other labels never parses these."""
+"""The prefix of labels whose parser imports code. A search for suggestions never parses such labels."""
 _LONGEST_HYBRID = 300  # number of characters at the start of a text that are searched for labels
 
 
 def problem_elsewhere(text: str) -> str | None:
-    """Returns the message for a text that is no label but names a mixer of another family, or a hybrid; else None."""
+    """Returns the error message for a text that is no label but names a mixer of another family, or a hybrid.
+
+    None for a text that names neither.
+    """
     if problem := _problem_of_hybrid(text):
         return problem
     if label_now(text) and family_name(text) not in families():
@@ -60,7 +66,10 @@ def problem_elsewhere(text: str) -> str | None:
 
 
 def _problem_of_hybrid(text: str) -> str | None:
-    """Returns the message for a text that joins several labels or asks for a hybrid in words; None for other texts."""
+    """Returns the error message for a text that joins several labels, or has a word such as ``hybrid``.
+
+    None for other texts.
+    """
     if text.startswith(MODULE) or SEPARATOR in text:
         return None
     labels: list[str] = []
@@ -92,13 +101,16 @@ def _needs(label: str) -> str:
 
 
 def _ends(body: str) -> list[int]:
-    """The positions in ``body``, a label without its prefix, at which a name may end. The largest comes first."""
+    """The positions in ``body``, a label without its prefix, at which a mixer's name may end, in descending order."""
     ends = [match.start() for match in re.finditer("[-!]|$", body.removesuffix("!"))]
     return ends[::-1]
 
 
 def _with_rest(label: str, rest: str) -> str:
-    """The label followed by ``rest`` as letters or as an argument. The label alone if neither is a label."""
+    """A label extended by ``rest``, which starts with ``-`` or ``!``, as letters or as an argument in parentheses.
+
+    The label alone if neither form is a label.
+    """
     return next((text for text in (f"{label}{rest}", f"{label}({rest[1:]})") if _is_label(text)), label)
 
 
@@ -111,7 +123,7 @@ def _is_label(text: str) -> bool:
 
 
 def _begins_label(text: str) -> bool:
-    """True if a label of the text's family starts with the text, according to the family or to its list of labels."""
+    """True if a label of the text's family starts with the text. False if the family cannot be loaded."""
     try:
         family = family_of(text)
         if begins := getattr(family, "begins", None):

@@ -37,7 +37,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Size:
-    """The widths, the length and the budget for which a family chooses the ranks of a mixer.
+    """The width, number of heads, length and budget for which a family chooses the ranks of a mixer.
 
     Raises ``BudgetError`` for invalid values.
     """
@@ -58,7 +58,7 @@ class Size:
 
     @property
     def rule(self) -> BudgetRule:
-        """The budget as a value."""
+        """The rule of the budget: the limited quantity, its limit, and the way it is counted."""
         return BUDGETS[self.budget]
 
 
@@ -76,7 +76,7 @@ class Allocation(Protocol):
 
     @property
     def label(self) -> Label:
-        """The label that was solved."""
+        """The label of the mixer."""
 
     @property
     def size(self) -> Size:
@@ -84,7 +84,7 @@ class Allocation(Protocol):
 
     @property
     def terms(self) -> Mapping[str, int]:
-        """The parameters by term."""
+        """The number of parameters of each term, by name of the term."""
 
     @property
     def total(self) -> int:
@@ -100,7 +100,7 @@ class Allocation(Protocol):
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """The ranks that the budget determines."""
+        """The ranks that the budget determines, by name."""
 
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens. A multiply-add counts as two."""
@@ -111,7 +111,7 @@ class Allocation(Protocol):
 
 @dataclass(frozen=True)
 class Check:
-    """A measurable statement about a label's mixer. ``reason`` is set if it does not apply to this label."""
+    """A measurable statement about a label's mixer. If it does not apply to the label, ``reason`` says why."""
 
     name: str
     statement: str  # the claim, as a sentence
@@ -136,7 +136,7 @@ A = TypeVar("A", bound=Allocation)
 
 
 class Family(Protocol[L, A]):
-    """A family of mixers: ``L`` is the type of its labels, ``A`` that of its allocations.
+    """A family of mixers. ``L`` is the type of its labels, and ``A`` is the type of its allocations.
 
     Loading a family with missing or invalid members is an error (:mod:`madbench.labels.protocol`). Optional members,
     besides those described below:
@@ -158,35 +158,37 @@ class Family(Protocol[L, A]):
 
     @property
     def version(self) -> str:
-        """Part of a job's identity. Increased when the same label would give other numbers."""
+        """The family's version, a part of a job's identity. Increase it when a label would give other numbers."""
 
     @property
     def Settings(self) -> type[Any]:
         """The frozen dataclass of the family's own settings, each field followed by a sentence about it.
 
-        A setting that is added after runs were stored has the metadata ``madbench.jobs.NOT_AT_DEFAULT``, which keeps
-        ids.
+        A setting that is added after runs were stored has the metadata ``madbench.jobs.NOT_AT_DEFAULT``, so that the
+        ids of these runs do not change.
         """
 
     def parse(self, text: str) -> L:
         """Parses the whole text, including name and colon. Raises ``LabelError`` that points at the error."""
 
     def factors(self, label: L) -> Mapping[str, str]:
-        """The label's factors by name. ``""`` means absent; a factor without meaning for the label is left out.
+        """The levels of the label's factors, by name of the factor.
 
-        Two labels differ in the factors that both have, with different values. ``budget`` is ``matched`` or ``over``.
-        Optional: ``factors_of_other(label)`` returns the factors of another family's label in this family's terms, or
-        None.
+        The level of an absent property is ``""``. A factor without meaning for the label is left out. Two labels are
+        compared by the factors that both have. The factor ``budget`` is ``matched`` or ``over``.
+
+        Optional method of a family: ``factors_of_other(label)`` returns the factors of another family's label as
+        factors of this family, or None if this is impossible.
         """
 
     def neighbours(self, label: L) -> Sequence[L]:
         """All labels that differ from this one in exactly one factor."""
 
     def explain(self, label: L) -> Sequence[Explanation]:
-        """One row per letter, in the order of the label."""
+        """The explanation of a label: one row per letter, in the order of the letters."""
 
     def solve(self, label: L, size: Size, settings: Any) -> A:
-        """Solves the label's ranks for a size. Raises ``BudgetError`` if nothing fits."""
+        """Chooses the label's ranks for a size. Raises ``BudgetError`` if no ranks meet the budget."""
 
     def build(self, allocation: A, settings: Any, path: str = "auto") -> nn.Module:
         """Builds the causal mixer (B, T, D) -> (B, T, D), T <= ``max_len``, with ``allocation.total`` parameters.
@@ -201,14 +203,14 @@ class Family(Protocol[L, A]):
         - ``prefill(x, slide)`` decodes a prompt (B, T, D). It returns the rows and the cache after the prompt.
         - ``paths`` are the accepted values of ``path``. ``resolve_path(batch, length)`` names the path that computes an
           input of this shape.
-        - ``shared`` is an argument of ``forward``, ``step`` and ``prefill`` of a mixer whose traits say that it shares
-          values with others of its label (:mod:`madbench.mixers.sharing`).
-        - ``allocation`` is the allocation that it was built from.
+        - ``shared`` is an argument of ``forward``, ``step`` and ``prefill``, if the mixer has the trait
+          ``shares_values`` (:mod:`madbench.mixers.sharing`).
+        - ``allocation`` is the allocation from which the mixer was built.
         - ``probe(x)`` returns a :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
         - ``reference(x, rows)`` computes some rows (B, rows, D), or all rows, with loops in float64. The verb
           ``madbench verify`` compares every path and its gradients with it.
-        - ``kernel_problem`` is the reason why ``resolve_path`` skipped kernels that are wrong on this device, or empty.
-          A run warns of it and records it.
+        - ``kernel_problem`` is the reason why ``resolve_path`` skipped kernels that compute wrong results on this
+          device, or empty. A run warns of this problem and records it.
         """
 
     # Optional members:
@@ -239,11 +241,11 @@ class Family(Protocol[L, A]):
 
 
 LoadedFamily: TypeAlias = Family[Label, Allocation]
-"""A family as the registry returns it. Only the protocols of its labels and allocations are known."""
+"""A family whose own types of labels and allocations are unknown, as the registry returns it."""
 
 
 class ListedFamily(Generic[L]):
-    """A mixin that finds neighbors in a family whose labels can be listed."""
+    """A mixin for families whose labels can be listed. It finds the neighbors of a label in this list."""
 
     factors: Callable[[L], Mapping[str, str]]
     labels: Callable[[], Iterable[L]]

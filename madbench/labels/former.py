@@ -1,4 +1,4 @@
-"""Labels of former versions, and the labels that replace them."""
+"""Labels of former versions of madbench, and the labels that replace them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ NAMES = {
     "retnet": "RetNet",
     "rwkv7": "RWKV-7",
 }
-"""The present label of each layer, by the text after the prefix in its former label."""
+"""Former to present label of each layer, both without a prefix."""
 
 
 def label_now(text: str) -> str:
-    """The label that replaces a label of a former version. Empty for any other text."""
+    """The label that replaces a label of a former version, such as ``GLA`` for ``fla:gla``. Otherwise empty."""
     name, exclamation = (text[:-1], "!") if text.endswith("!") else (text, "")
     now = NAMES.get(name.removeprefix(PREFIX).lower(), "") if name.startswith(PREFIX) else ""
     return now and f"{now}{exclamation}"
 
 
 def problem_of_former(text: str) -> str:
-    """The message for a text with a prefix of a former version. Empty for other texts."""
+    """The error message for a label with the former prefix ``fla:``. Empty for other texts."""
     if now := label_now(text):
         return point_at(text, 0, f"{text} is the label {now} now")
     if not text.startswith(PREFIX):

@@ -58,7 +58,9 @@ class DisplayNames:
         return replace(self, typed={**self.typed, **typed_spelling(label, text, self.typed)})
 
     def with_names(self, names: Mapping[str, str], *, of_set: bool = False) -> DisplayNames:
-        """Returns these names with ``names`` added, by label in any spelling. Names of a set yield to the user's names.
+        """Returns these names with further names added: label, in any spelling, to name.
+
+        If ``of_set`` is true, they are names from the file of a set. Names that the user asked for take precedence.
 
         Raises ``LabelError`` for a text that is no label. Raises ``ConfigError`` for a name that is empty, has control
         characters, belongs to two labels, or is itself another label.
@@ -80,15 +82,16 @@ class DisplayNames:
         return replace(self, by_user=by_user, of_sets=of_sets)
 
     def over(self, others: DisplayNames) -> DisplayNames:
-        """Returns these names, with the names in ``others`` for labels that have no name here."""
+        """Returns these names, completed by the names in ``others`` for labels that have no name here."""
         by_user = {**others.by_user, **self.by_user}
         return DisplayNames(by_user, {**others.of_sets, **self.of_sets}, {**others.typed, **self.typed})
 
 
 def typed_spelling(label: str, text: str, earlier: Mapping[str, str]) -> dict[str, str]:
-    """The entry of a label in ``DisplayNames.typed``. A spelling that is not canonical takes precedence.
+    """The entry for :attr:`DisplayNames.typed` when a user typed a canonical label as ``text``.
 
-    Empty for a label without a prefix: HyperGLU is shown as G-cg-q-12o, whose letters say what the mixer does.
+    If ``text`` is the canonical label itself, a spelling in ``earlier`` is kept. Empty for a label without a prefix:
+    HyperGLU is shown as G-cg-q-12o, whose letters say what the mixer does.
     """
     if ":" not in label:
         return {}
@@ -99,18 +102,18 @@ _SHOWN: ContextVar[DisplayNames] = ContextVar("names", default=DisplayNames())  
 
 
 def shown_names() -> DisplayNames:
-    """The names with which the command or call shows labels."""
+    """The display names that are in use."""
     return _SHOWN.get()
 
 
 def show(names: DisplayNames) -> None:
-    """Shows labels by ``names`` from now on, also in errors that are printed after the end of the command."""
+    """Puts display names in use from now on, also for errors that are printed after the end of the command."""
     _SHOWN.set(names)
 
 
 @contextlib.contextmanager
 def shown(names: DisplayNames) -> Iterator[None]:
-    """Shows labels by ``names`` in the block."""
+    """Puts display names in use within the block, and restores the previous names after it."""
     token = _SHOWN.set(names)
     try:
         yield
@@ -119,7 +122,7 @@ def shown(names: DisplayNames) -> Iterator[None]:
 
 
 def display_name(label: str) -> str:
-    """The name of a canonical label in tables, figures and messages."""
+    """The name of a canonical label in tables, figures and messages, from the display names in use."""
     return _SHOWN.get().display(label)
 
 
@@ -129,22 +132,28 @@ def typed_label(label: str) -> str:
 
 
 def file_name(label: str) -> str:
-    """The start of the label as the user typed it, for use in a file name: colons become ``-``."""
+    """A file name for a label, from the spelling that the user typed. At most 60 characters.
+
+    Colons and other characters that are not letters, digits or one of ``_.+!-`` become ``-``.
+    """
     return re.sub(r"[^\w.+!-]", "-", typed_label(label))[:60]
 
 
 def with_display_names(text: str) -> str:
-    """Replaces labels in a text by their display names: a label at its start, and every label with a prefix."""
+    """Returns the text with display names in place of a label at its start and of every label with a prefix."""
     return _TOKEN.sub(lambda match: display_name(match[0]), _FIRST.sub(lambda match: display_name(match[0]), text, 1))
 
 
 def with_typed_labels(text: str) -> str:
-    """Replaces labels in a message by their typed spelling, so that commands in the message stay valid."""
+    """Returns a message with labels with a prefix as the user typed them, so that commands in it stay valid."""
     return _TOKEN.sub(lambda match: typed_label(match[0]), text)
 
 
 def names_from_words(words: Iterable[str]) -> DisplayNames:
-    """The names of words such as ``cd:gdn-cg=Gated DeltaNet``. Raises the errors of :meth:`DisplayNames.with_names`."""
+    """The display names that ``--rename`` gives, from words such as ``cd:gdn-cg=Gated DeltaNet``.
+
+    Raises ``ConfigError`` for a word without ``=``, and the errors of :meth:`DisplayNames.with_names`.
+    """
     names = DisplayNames()
     for word in words:
         label, equals, name = word.partition("=")

@@ -1,4 +1,4 @@
-"""The folders of papers, and the files that papers bring. Nothing of a paper is imported to find them.
+"""The folders of papers, and the files in these folders. They are found without importing a paper's code.
 
 A paper's folder holds ``paper.yaml`` and may hold its claims and published numbers, sets of labels in ``variants/`` and
 profiles in ``profiles/SUITE/``. The folder of an installed paper is that of the module that its entry point names.
@@ -23,12 +23,12 @@ FILE = "paper.yaml"
 
 
 def built_in() -> dict[str, Path]:
-    """The files of the built-in papers, by name."""
+    """The file ``paper.yaml`` of each built-in paper, by the paper's name."""
     return {path.parent.name: path for path in sorted(config.PAPERS.glob(f"*/{FILE}"))}
 
 
 def fault_of_name(name: str) -> str:
-    """The fault of a paper's name; empty if it is valid."""
+    """The reason why a paper cannot have this name. Empty if the name is valid."""
     return "" if name.isidentifier() else "a paper's name is a word of letters, digits and _"
 
 
@@ -49,14 +49,17 @@ REGISTRY: Registry[Any] = Registry(
 
 @functools.cache
 def paper_folders() -> dict[str, Path]:
-    """The folders of all papers, by name: built-in papers first."""
+    """The folder of each paper, by the paper's name, built-in papers first. Papers without a folder are left out."""
     folders = {name: path.parent for name, path in built_in().items()}
     packages = {name: _folder_of(point) for name, point in REGISTRY.points.items() if name not in folders}
     return folders | {name: folder for name, folder in packages.items() if folder is not None}
 
 
 def files_of_papers(folder: str) -> dict[str, Path]:
-    """The YAML files in the subfolder ``folder`` of all papers, by name. The first file of a name is used."""
+    """The YAML files in the subfolder ``folder`` of all papers, by file name without suffix.
+
+    If two papers have a file of the same name, the file of the first paper is used.
+    """
     files: dict[str, Path] = {}
     for paper in paper_folders().values():
         for path in sorted((paper / folder).glob("*.yaml")):

@@ -16,7 +16,10 @@ from madbench.labels.registry import REGISTRY, family_identity, family_of, loade
 
 
 def text_of(value: Any) -> str:
-    """Returns the text of a label. A family can define labels for other values, such as a user's module class."""
+    """Returns the text of a label that is given as text, or as a value for which a family defines a label.
+
+    An example of such a value is a user's module class. Raises ``LabelError`` for a value without a label.
+    """
     if isinstance(value, str):
         return value
     failed = None
@@ -30,20 +33,20 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(values: Any) -> tuple[str, ...]:
-    """Returns the texts of one label or set of labels, or of several. See :func:`text_of`."""
+    """Returns the texts of labels or of sets of labels, given as one value or as several (:func:`text_of`)."""
     is_one = isinstance(values, str) or not isinstance(values, Iterable)
     return tuple(map(text_of, (values,) if is_one else values))
 
 
 def as_label(value: Any) -> Label:
-    """Returns the label of a text or of a module class. Any other value is taken to be a label already."""
+    """Parses a text, or the label of a module class. Any other value is a parsed label and returned unchanged."""
     return parse(value) if isinstance(value, str) or callable(value) else value
 
 
 def parse(text: str) -> Label:
     """Parses a label with the parser of its family. ``str`` of the result is the canonical text.
 
-    A class that defines a user's module is accepted as well; see :func:`text_of`.
+    ``text`` may also be a user's module class (:func:`text_of`).
 
     Raises ``LabelError``, whose message points at the wrong character.
     """
@@ -92,7 +95,7 @@ def missing_package(label: str) -> str:
 
 
 def factors_of_text(label: str) -> Mapping[str, str]:
-    """The factors of a label, given as text. Empty if its family is not installed or fails."""
+    """The factors of a label that is given as text, by name. Empty if its family is not installed or fails."""
     try:
         return factors(parse(label))
     except LabelError:
@@ -125,7 +128,7 @@ def diff(a: Label, b: Label) -> tuple[str, ...]:
 
 
 def explain(label: Label) -> Sequence[Explanation]:
-    """One row per letter, then one row per property that follows from absent letters."""
+    """The explanation of a label: one row per letter, then one row per property that follows from absent letters."""
     return family_of(label).explain(label)
 
 
@@ -139,21 +142,21 @@ def levels(label: Label) -> Mapping[str, str]:
 
 
 def factor_names(label: str | Label) -> Mapping[str, str]:
-    """Display names of factors in the label's family, for factors whose internal name differs."""
+    """The display names of factors in the label's family, by factor. Factors without a display name are left out."""
     return getattr(family_of(label), "factor_names", {})
 
 
 @functools.cache
 def every_label() -> tuple[str, ...]:
-    """Every label without a prefix, in the order of its grammar."""
+    """The texts of all labels of the S/R/G family, in the order of its grammar."""
     return tuple(map(str, getattr(family_of(""), "labels", tuple)()))
 
 
 def label_identity(label: str | Label) -> str:
-    """The identity of a label's operator, as part of a job.
+    """The identity of the code that computes a label, which is part of a job.
 
-    It is :func:`family_identity`, plus the result of the family's ``identity`` for this label, if defined. An example
-    is a hash of a user's module.
+    It is :func:`family_identity`, followed by the result of the family's method ``identity`` for the label if the
+    family has this method. An example of such a result is a hash of a user's module.
     """
     family = family_of(label)
     if is_pattern(str(label)):
@@ -163,7 +166,7 @@ def label_identity(label: str | Label) -> str:
 
 
 def own_modules(label: str) -> tuple[str, ...]:
-    """The modules of this package that the label uses and that not every label of its family uses.
+    """The modules of madbench that compute this label, without modules that every label of its family uses.
 
     Empty if the text is no label.
     """
@@ -175,13 +178,13 @@ def own_modules(label: str) -> tuple[str, ...]:
 
 
 def check_code(labels: Iterable[str | Label]) -> None:
-    """Raise ``LabelError`` for the first label whose code is not available here. Verbs call this before other work."""
+    """Raises ``LabelError`` for the first label whose code is not available here. Verbs call this before other work."""
     for label in labels:
         label_identity(label)
 
 
 def label_code(label: str | Label) -> dict[str, Any] | None:
-    """The code listing of a label's mixer (:mod:`madbench.identity.listing`). None for a mixer of this package."""
+    """The code listing (:mod:`madbench.identity.listing`) of a label's mixer. None if madbench contains the mixer."""
     family = family_of(label)
     if code := REGISTRY.code(family.name):
         return code

@@ -1,7 +1,7 @@
-"""The notation of hybrids: labels over the layers of a model, such as ``3xKDA/S-p``, read as text.
+"""The notation of hybrids: a pattern of labels over the layers of a model, such as ``3xKDA/S-p``.
 
-Layers are separated by ``/``, and a count stands before an ``x``. The pattern is repeated over the depth. With ``/...``
-at its end the depth need not be a multiple of its length.
+``/`` separates layers, and a count before an ``x`` repeats a label. The pattern is repeated over the depth of the
+model. The depth must be a multiple of the pattern's length, unless the pattern ends in ``/...``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TypeVar
 from madbench.errors import LabelError
 from madbench.labels.diagnosis import point_at
 
-OF_PATTERNS = "hybrid"  # family of patterns
+OF_PATTERNS = "hybrid"  # name of the family whose labels are patterns
 PREFIX = f"{OF_PATTERNS}:"
-"""The optional prefix of a whole pattern, made from the name of the family."""
+"""The optional prefix of a pattern: ``hybrid:``."""
 SEPARATOR = "/"
 REST = "..."
 MOST_LAYERS = 1000
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a pattern: a label's text, the number of consecutive layers, and its position in the pattern."""
+    """One part of a pattern: a label, its number of consecutive layers, and the position of its first character."""
 
     text: str
     count: int
@@ -36,7 +36,7 @@ class Part:
 
 
 def is_pattern(text: str) -> bool:
-    """True if a text is written as a pattern over layers."""
+    """True if a text is written as a pattern over layers, such as ``3xKDA/S-p``. The labels may be invalid."""
     return SEPARATOR in text or bool(_COUNTED.match(text))
 
 
@@ -63,7 +63,7 @@ def split_pattern(text: str) -> tuple[list[Part], bool]:
 
 
 def part_texts(text: str) -> list[str]:
-    """The labels in a text, without duplicates: the labels of a pattern's parts, or else the text itself."""
+    """The texts of a pattern's labels, without duplicates. Only the text itself if it is no valid pattern."""
     text = text.removeprefix(PREFIX)
     if not is_pattern(text):
         return [text]
@@ -75,13 +75,13 @@ def part_texts(text: str) -> list[str]:
 
 
 def period(layers: Sequence[T]) -> tuple[T, ...]:
-    """The shortest sequence whose repetition gives ``layers``."""
+    """The shortest sequence that gives ``layers`` when it is repeated a whole number of times."""
     sizes = (size for size in range(1, len(layers) + 1) if len(layers) % size == 0)
     return next(tuple(layers[:size]) for size in sizes if list(layers) == list(layers[:size]) * (len(layers) // size))
 
 
 def join_pattern(layers: Sequence[object], is_cut: bool = False) -> str:
-    """The text of a pattern, with counts: ``("KDA", "KDA", "S")`` -> ``2xKDA/S``."""
+    """The text of a pattern: ``("KDA", "KDA", "S")`` gives ``2xKDA/S``. Ends in ``/...`` if ``is_cut`` is true."""
     runs = [(len(list(run)), text) for text, run in itertools.groupby(map(str, layers))]
     words = [f"{count}x{text}" if count > 1 else text for count, text in runs]
     return SEPARATOR.join([*words, REST] if is_cut else words)

@@ -1,6 +1,6 @@
-"""Extensions of installed packages and of the packages in ``madbench/papers``, found by their entry points.
+"""Registries of extensions, which installed packages and packages in ``madbench/papers`` declare by entry points.
 
-A broken extension does not affect the others. The reason of its failure is kept for messages.
+A broken extension does not affect the others. The reason why it is broken is kept for messages.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Registry(Generic[T]):
     ):
         """
         Args:
-            group: the group of its entry points in packages.
-            noun: the kind in messages, such as ``family``.
-            fault_of_name: returns the fault of a name; empty for a valid name.
-            load: loads the extension with a name and the value of its entry point. Raises ``error`` if it cannot.
-            built_in: the entry point values of the extensions of the core, by name.
+            group: the group of the extensions' entry points, such as ``madbench.families``.
+            noun: the kind of extension in messages, such as ``family``.
+            fault_of_name: returns the reason why an extension cannot have a name. Empty for a valid name.
+            load: maps the name and the value of an entry point to the extension. Raises ``error`` if it is broken.
+            built_in: returns the entry point values of the extensions in madbench itself, by name.
             error: the class of the errors that are raised.
         """
         self.group, self.noun, self.error = group, noun, error
@@ -53,25 +53,25 @@ class Registry(Generic[T]):
         self.cache_clear()
 
     def cache_clear(self) -> None:
-        """Forget what was found and loaded."""
+        """Forgets the extensions that were found and loaded, so that they are searched for again."""
         self.__dict__.pop("built_in", None)
         self.__dict__.pop("_packages", None)
         self._outcomes: dict[str, T | MadbenchError] = {}
 
     @functools.cached_property
     def built_in(self) -> Mapping[str, str]:
-        """The values of the built-in extensions, by name: those of the core, then those of shipped packages."""
+        """The entry point values of the built-in extensions, by name: first of madbench, then of shipped packages."""
         own = self._find_built_in()
         return {**own, **{name: value for name, value in _shipped(self.group).items() if name not in own}}
 
     @property
     def points(self) -> dict[str, EntryPoint]:
-        """The entry points of installed packages by name, sorted. They are not imported."""
+        """The valid entry points of installed packages, by name, sorted by name. Their code is not imported."""
         return self._packages[0]
 
     @property
     def refused(self) -> dict[str, str]:
-        """The entry points that are refused because of their names: by name, a sentence that says why."""
+        """The entry points whose name is invalid or already taken: name to reason, as a sentence."""
         return self._packages[1]
 
     @property
@@ -80,24 +80,27 @@ class Registry(Generic[T]):
         return (*self.built_in, *(name for name in self.points if name not in self.built_in))
 
     def where(self, name: str) -> str:
-        """The name of an extension in messages: :func:`entry_point_name`."""
+        """The words that name an extension in messages, from :func:`entry_point_name`."""
         return entry_point_name(self.noun, name, self._value(name))
 
     def check(self, name: str, where: str = "") -> None:
-        """Raise an error unless there is an extension of this name. The message begins with ``where``."""
+        """Raises ``self.error`` unless an extension has this name. The message begins with ``where``."""
         if name not in self.names:
             unknown = f"unknown {self.noun} {name!r}{did_you_mean(name, self.names)}"
             raise self.error(f"{where}{self.refused.get(name, unknown)}")
 
     def load(self, name: str, where: str = "") -> T:
-        """The extension of a name in :attr:`names`. Raises an error that begins with ``where`` if it is broken."""
+        """Loads the extension ``name``, which is one of :attr:`names`.
+
+        Raises ``self.error`` if the extension is broken. The message begins with ``where``.
+        """
         outcome = self._outcome(name)
         if isinstance(outcome, self.error):
             raise type(outcome)(f"{where}{outcome}" if where else str(outcome))
         return cast(T, outcome)
 
     def loadable(self) -> Iterator[tuple[str, T]]:
-        """The extensions that can be loaded, with their names. Each is imported when it is asked for."""
+        """Yields the name and the value of each extension that can be loaded. Each is imported when it is reached."""
         for name in self.names:
             if not isinstance(outcome := self._outcome(name), self.error):
                 yield name, cast(T, outcome)
@@ -114,18 +117,21 @@ class Registry(Generic[T]):
         return dict(sorted((failed | self.refused).items()))
 
     def identity(self, name: str) -> str:
-        """The identity of the code of a package's extension, as part of a job. Empty for a built-in one."""
+        """The identity of the code of a package's extension, which is part of a job. Empty for a built-in extension."""
         return "" if name in self.built_in else plugin_identity(self.points[name])
 
     def code(self, name: str) -> dict[str, Any] | None:
-        """The list of code of a package's extension (:mod:`madbench.identity.listing`). None for a built-in one."""
+        """The code listing (:mod:`madbench.identity.listing`) of an installed package's extension.
+
+        None for a built-in extension and for an unknown name.
+        """
         return None if name in self.built_in or name not in self.points else plugin_code(self.points[name])
 
     def _value(self, name: str) -> str:
         return self.built_in.get(name) or self.points[name].value
 
     def _outcome(self, name: str) -> T | MadbenchError:
-        """The extension, or the error of loading it. It is kept, so a failed import is not repeated."""
+        """The extension, or the error that loading it raised. The outcome is kept: a failed import is not repeated."""
         if name not in self._outcomes:
             try:
                 self._outcomes[name] = self._load(name, self._value(name))
@@ -152,7 +158,7 @@ class Registry(Generic[T]):
 
 
 def entry_point_name(noun: str, name: str, value: str) -> str:
-    """The name of an entry point in messages: ``family 'lin' (madbench_linear:FAMILY)``."""
+    """The words that name an entry point in messages, such as ``family 'lin' (madbench_linear:FAMILY)``."""
     return f"{noun} {name!r} ({value})"
 
 
@@ -164,10 +170,15 @@ def resolve(value: str) -> Any:
 def load_value(
     noun: str, name: str, value: str, kind: type[MadbenchError], expected: str, fault_of: Callable[[Any], str]
 ) -> Any:
-    """Returns the object of the entry point ``value``. Raises an error of ``kind`` if it cannot be used.
+    """Imports and returns the object of an entry point. Raises an error of class ``kind`` if it cannot be used.
 
-    The object must have this ``name``, and ``fault_of`` must find no fault. ``expected`` describes the type for
-    messages.
+    Args:
+        noun: the kind of extension in messages, such as ``family``.
+        name: the name of the entry point. If the object has an attribute ``name``, both must be equal.
+        value: the value of the entry point, such as ``madbench_linear:FAMILY``.
+        kind: the class of errors.
+        expected: the type of the object in messages.
+        fault_of: returns the reason why an object cannot be used. Empty if it can be used.
     """
     with wrap_load_errors(entry_point_name(noun, name, value), kind):
         loaded = resolve(value)
@@ -183,9 +194,9 @@ def load_value(
 def wrap_load_errors(
     where: str, kind: type[MadbenchError], own: tuple[type[MadbenchError], ...] = ()
 ) -> Iterator[None]:
-    """Turns any exception from loading a package into a one-line error of class ``kind`` that begins with ``where``.
+    """Turns any exception that loading a package raises in the block into a one-line error of class ``kind``.
 
-    Errors of the classes ``own`` pass unchanged, as does Ctrl-C.
+    The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
     """
     with wrap_errors(f"{where}: cannot be loaded", kind, own):
         yield
@@ -193,7 +204,10 @@ def wrap_load_errors(
 
 @contextmanager
 def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Turns any exception of a package's loaded code into a ``kind`` of error, as :func:`wrap_load_errors` does."""
+    """Turns any exception that a package's code raises in the block into a one-line error of class ``kind``.
+
+    The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
+    """
     passed: tuple[type[BaseException], ...] = (KeyboardInterrupt, *own)
     try:
         yield
@@ -209,11 +223,11 @@ def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseExcep
 
 
 class Guarded:
-    """A wrapper for an object of another package. Exceptions of its code become errors of class ``kind``.
+    """A wrapper for an object of another package. Exceptions of the object's code become errors of class ``kind``.
 
-    The message names the object and the method. ``answers`` maps each method name to a function that validates the
-    method's result, and converts it or raises. Errors of madbench pass unchanged, as does ``MemoryError``, which is no
-    fault of the package.
+    The message begins with ``where`` and names the method. ``answers`` maps the name of each method to a function that
+    validates and converts its result. Errors of madbench pass unchanged. So does ``MemoryError``, because the package
+    did not cause it.
     """
 
     def __init__(self, value: Any, where: str, kind: type[MadbenchError], answers: Mapping[str, Callable[[Any], Any]]):
@@ -246,13 +260,13 @@ class Guarded:
         return call
 
     def _steps(self, name: str, answer: Iterator[Any]) -> Iterator[Any]:
-        """Iterates over a lazy result of a method. Exceptions are converted as in a call."""
+        """Yields the items of an iterator that a method returned. Exceptions are converted as in a call."""
         with self._errors_of(name, GeneratorExit):
             yield from answer
 
 
 def _short_text(argument: Any) -> str:
-    """The text of an argument in a message: its label if it has one, such as an allocation."""
+    """The text of an argument in a message, at most 60 characters. For an allocation, the text of its label."""
     try:
         return repr(str(getattr(argument, "label", argument)))[:60]
     except Exception:
@@ -260,10 +274,11 @@ def _short_text(argument: Any) -> str:
 
 
 def _shipped(group: str) -> dict[str, str]:
-    """The values of a group's entry points in shipped packages, by name. Nothing is imported.
+    """The values of a group's entry points in shipped packages, by name. No package is imported.
 
-    A shipped package has a file ``entry_points.txt`` of the same form as in the metadata of an installed package. Its
-    code is part of madbench, so a run's id holds only the version that a family declares.
+    A shipped package is a folder of ``madbench/papers/`` with a file ``entry_points.txt``, of the same form as in the
+    metadata of an installed package. Because its code is part of madbench, the id of a run has only the version that a
+    family declares, and no hash of the code.
     """
     points: dict[str, str] = {}
     for file in sorted(PAPERS.glob("*/entry_points.txt")):
@@ -278,7 +293,7 @@ def _shipped(group: str) -> dict[str, str]:
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
-    """The entry points of every package. A package with damaged metadata is skipped."""
+    """The entry points of a group in all installed packages. A package with damaged metadata is skipped."""
     from importlib import metadata  # slow to import, and most labels need no package
 
     try:

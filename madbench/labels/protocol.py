@@ -27,7 +27,10 @@ OPTIONAL_METHODS = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """One row of an explanation: a letter of a label, or if ``letter`` is empty, what follows from a missing letter."""
+    """One row of the explanation of a label: the meaning of a letter.
+
+    If ``letter`` is empty, the row says what follows from a letter that the label does not have.
+    """
 
     letter: str
     name: str
@@ -37,9 +40,10 @@ class Explanation:
 
 
 def label_of(family: str, answer: Any) -> Any:
-    """Validates a result of ``parse`` of the family with this name. Raises ``TypeError`` if it cannot be used.
+    """Returns ``answer``, which the method ``parse`` of a family returned. Raises ``TypeError`` if it is no label.
 
-    The text must begin with the family's prefix, because the text of a label determines its family.
+    ``family`` is the family's name. The label's text must begin with this prefix, because the text of a label
+    determines its family.
     """
     hash(answer)
     if answer is None or not str(answer):
@@ -71,7 +75,7 @@ def _explanations(answer: Any) -> tuple[Explanation, ...]:
 
 
 def _allocation(answer: Any) -> Any:
-    """Validates an allocation by computing its numbers now. A later error would not show which family caused it."""
+    """Returns an allocation after computing its numbers once. A later error would not show which family caused it."""
     dict(answer.terms), dict(answer.ranks), str(answer.label)
     for number in (
         answer.total, answer.target, answer.ratio, answer.flops_per_token(answer.size.max_len),
@@ -99,7 +103,7 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
 
 
 def fault_of(family: Any) -> str:
-    """The reason why a value is no family (:class:`madbench.mixers.Family`), as a sentence. Empty if it is one."""
+    """The reason why a value is no :class:`madbench.mixers.Family`, as a sentence. Empty if it is a family."""
     members = [name for name in dir(family) if not name.startswith("_")]
     for name in (*TEXTS, "Settings", *METHODS):
         if name not in members:
@@ -123,7 +127,7 @@ def fault_of(family: Any) -> str:
 
 
 def _are_texts(value: Any, by_name: bool) -> bool:
-    """True if a value is a mapping from text to text, or a sequence of texts if not ``by_name``."""
+    """True if a value is a sequence of texts, or if ``by_name`` is true, a mapping from text to text."""
     if by_name:
         return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(text, str) for text in value)

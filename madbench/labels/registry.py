@@ -1,4 +1,4 @@
-"""The families of labels. Built-in families are found by folder or by entry point, installed ones by entry point."""
+"""The families of labels. Built-in families are found by folder or entry point, installed families by entry point."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from madbench.labels.protocol import ANSWERS, fault_of, label_of
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
-OF_NAMES = "named"  # family whose labels begin with the name of an operator, in any case, and have no prefix
+OF_NAMES = "named"  # family whose labels have no prefix and begin with an operator's name in upper or lower case
 
 
 def families() -> tuple[str, ...]:
-    """Names of the built-in and the installed families, sorted. S/R/G is ``""``. No family is imported."""
+    """The names of the built-in and the installed families, sorted. S/R/G is ``""``. No family is imported."""
     return tuple(sorted(REGISTRY.names))
 
 
@@ -33,17 +33,17 @@ def loaded_families() -> dict[str, LoadedFamily]:
 
 
 def loadable_families() -> Iterator[LoadedFamily]:
-    """The families that can be loaded, in the order of :func:`families`. Each is imported when it is asked for."""
+    """Yields the families that can be loaded, in the order of :func:`families`. Imports each when it is reached."""
     return (REGISTRY.load(name) for name in families() if not REGISTRY.problem(name))
 
 
 def broken_families() -> dict[str, str]:
-    """The families that cannot be used, by name, each with the reason."""
+    """The families that cannot be used: name to reason."""
     return REGISTRY.broken()
 
 
 def family_of(label: str | Label) -> LoadedFamily:
-    """The family of a label, given as a label or its text. Raises ``LabelError`` if it cannot be loaded."""
+    """The family of a parsed label or of a label's text. Raises ``LabelError`` if the family cannot be loaded."""
     name = family_name(label)
     if name not in REGISTRY.names:
         if name in REGISTRY.refused:
@@ -65,10 +65,10 @@ def family_name(label: str | Label) -> str:
 
 
 def family_identity(family: LoadedFamily) -> str:
-    """The identity of a family's code, as part of a job: its version.
+    """The identity of a family's code, which is part of a job: the family's version.
 
-    For an installed family it includes the distribution's version and a hash of its code. An edited operator therefore
-    counts as a different one.
+    For an installed family, the version of its distribution and a hash of its code follow. An edited operator therefore
+    counts as a different operator.
     """
     if family.name in REGISTRY.built_in:
         return family.version
@@ -76,7 +76,10 @@ def family_identity(family: LoadedFamily) -> str:
 
 
 def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The factors and their levels in the order in which contrasts are listed, for families that define an order."""
+    """The names of factors, and the names of levels, in the order in which contrasts are listed.
+
+    Only families that define an order contribute.
+    """
     ordered = loaded_families().values()
 
     def names(order: str) -> tuple[str, ...]:
@@ -86,12 +89,15 @@ def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def mixer_names() -> tuple[str, ...]:
-    """Names of mixers that are accepted without a prefix, in any case, such as ``HyperGLU`` and ``KDA``."""
+    """The names of mixers that are labels without a prefix, such as ``HyperGLU`` and ``KDA``. Case does not matter."""
     return tuple(name for family in ("", OF_NAMES) for name in getattr(REGISTRY.load(family), "mixers", ()))
 
 
 def _family_without_prefix(text: str) -> str:
-    """The family's name for a label without a prefix: named layers if it begins with a named operator, else S/R/G."""
+    """The name of the family of a label without a prefix.
+
+    It is ``named`` if the label begins with the name of an operator of this family. Otherwise it is ``""`` (S/R/G).
+    """
     typed = re.match("[A-Za-z0-9-]*", text)
     return OF_NAMES if typed and name_key(typed[0]) in _operator_names() else ""
 
@@ -103,7 +109,7 @@ def _operator_names() -> frozenset[str]:
 
 
 def name_key(name: str) -> str:
-    """The letters and digits of a mixer's name in lower case, by which names are compared."""
+    """The letters and digits of a mixer's name in lower case. Names with equal keys are the same name."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
@@ -116,14 +122,20 @@ def _load(name: str, value: str) -> LoadedFamily:
 
 
 def _fault_of_family(family: Any) -> str:
-    """The fault of a family as a sentence. Empty if valid. Raises an error if its settings have no valid defaults."""
+    """The reason why an object is no family, as a sentence. Empty if it is a family.
+
+    Raises ``ConfigError`` if the default values of an installed family's settings are invalid.
+    """
     if not (fault := fault_of(family)) and family.name not in REGISTRY.built_in:
         from_mapping(family.Settings, {}, "its Settings")
     return fault
 
 
 def _built_in() -> dict[str, str]:
-    """The entry point of each family of the core, by name: the folders below ``mixers/`` that have a ``family.py``."""
+    """The value of the entry point of each family below ``madbench/mixers/``, by name of the family.
+
+    Every folder there that has a ``family.py`` is a family.
+    """
     home = Path(__file__).parents[1] / "mixers"
     folders = [file.parent.relative_to(home).parts for file in sorted(home.rglob("family.py"))]
     return {
@@ -133,7 +145,7 @@ def _built_in() -> dict[str, str]:
 
 
 def fault_of_name(name: str) -> str:
-    """The fault of a family's name, as a sentence. Empty if the name is valid."""
+    """The reason why a family cannot have this name, as a sentence. Empty if the name is valid."""
     is_sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
     return "" if is_sound else "a name has letters, digits, - and _ and begins with a letter, such as my_family"
 

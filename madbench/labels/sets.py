@@ -1,4 +1,4 @@
-"""Sets of labels: braces, files and neighborhoods."""
+"""Sets of labels, written with braces, as a file (``@NAME``) or as a neighborhood (``~LABEL``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_LABELS = 10_000
 
 @dataclass(frozen=True)
 class LabelSet:
-    """A named set of labels: one file of ``variants/`` or of a paper."""
+    """The content of a file with a set of labels, from ``variants/`` or from a paper."""
 
     description: str
     """A sentence on what the labels have in common."""
@@ -37,9 +37,9 @@ class LabelSet:
 
 
 def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
-    """Returns the canonical labels that ``specs`` name, in order and without duplicates. Paths start at ``folder``.
+    """Returns the canonical labels that ``specs`` name, in order and without duplicates.
 
-    A spec is one of these:
+    Paths are relative to ``folder``. A spec is one of these:
 
     - a label or an alias;
     - a pattern such as ``{S,R}-c{,-q}``, whose braces may be nested and may have empty alternatives;
@@ -62,10 +62,11 @@ def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
 
 
 def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
-    """Returns ``names`` with the names that ``specs`` give to their labels: names of sets, and spellings of labels.
+    """Returns ``names``, to which two kinds of names from ``specs`` are added.
 
-    ``specs`` are those of :func:`expand`. They may contain words that are no labels, which give no names. Raises
-    ``ConfigError`` for a set whose names cannot be used with the other names.
+    These are the names in the files of sets, and the spellings of labels as the user typed them. ``specs`` are specs of
+    :func:`expand`; words that are no labels are ignored. Raises ``ConfigError`` for a set whose names are invalid, or
+    contradict other names.
     """
     found = _Found(names or DisplayNames())
     with suppress(LabelError):  # the value is not a label
@@ -77,7 +78,7 @@ def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
 
 
 class _Found:
-    """The names that are found while specs are expanded."""
+    """Collects the display names that are found while specs are expanded."""
 
     def __init__(self, names: DisplayNames | None = None):
         names = names or DisplayNames()
@@ -89,7 +90,10 @@ class _Found:
 
 
 def available_sets() -> dict[str, Path]:
-    """The files that ``@NAME`` can name, by name. A file in ``./variants`` replaces all others of its name."""
+    """The files of sets, by the NAME in ``@NAME``, sorted.
+
+    If several files have the same name, the file in ``./variants`` is used, then the shipped file, then a paper's file.
+    """
     files = files_of_papers("variants")
     for folder in (config.VARIANTS, Path("variants")):
         files |= {path.stem: path for path in folder.glob("*.yaml")}
@@ -97,9 +101,9 @@ def available_sets() -> dict[str, Path]:
 
 
 def _labels_of(spec: str, folder: Path, found: _Found, above: tuple[Path, ...] = ()) -> list[str]:
-    """The labels of one spec, whose names are added to ``found``.
+    """The canonical labels of one spec (:func:`expand`). Adds their display names to ``found``.
 
-    File paths start at ``folder``; ``above`` are the enclosing sets, outermost first.
+    Paths are relative to ``folder``. ``above`` has the files of the enclosing sets, outermost first.
     """
     labels: list[str] = []
     for text in dict.fromkeys(_with_sets_in_patterns(expand_braces(spec), folder, found, above)):
@@ -121,7 +125,10 @@ def _labels_of(spec: str, folder: Path, found: _Found, above: tuple[Path, ...] =
 
 
 def _with_sets_in_patterns(texts: Iterable[str], folder: Path, found: _Found, above: tuple[Path, ...]) -> Iterator[str]:
-    """The texts. A text with a set, such as ``3x@few/S-p``, is replaced by one pattern per label of the set."""
+    """Yields the texts, with sets inside of patterns expanded.
+
+    A pattern that contains a set, such as ``3x@few/S-p``, is replaced by one pattern per label of the set.
+    """
     for text in texts:
         if not is_pattern(text) or "@" not in text or text.startswith("@"):
             yield text
@@ -140,7 +147,10 @@ def _with_sets_in_patterns(texts: Iterable[str], folder: Path, found: _Found, ab
 
 
 def find_set(name: str, folder: Path) -> Path:
-    """The file that ``@name`` means, relative to ``folder``. Raises ``LabelError`` if there is none."""
+    """The file of the set ``@name``. A name that ends in ``.yaml`` is a path relative to ``folder``.
+
+    Raises ``LabelError`` if there is no such file.
+    """
     if name.endswith((".yaml", ".yml")):
         if os.path.isfile(folder / name):  # False, not an error, for a name that no file can have
             return folder / name
@@ -177,7 +187,11 @@ def _labels_in(path: Path, found: _Found, above: tuple[Path, ...]) -> list[str]:
 
 
 def expand_braces(spec: str) -> list[str]:
-    """Expands a brace pattern; the leftmost braces vary slowest. A pattern without braces is returned as it is."""
+    """Returns all texts that a pattern with braces stands for. The leftmost braces vary slowest.
+
+    For a pattern without braces, only the pattern itself. Raises ``LabelError`` for braces without a partner, and for
+    more than 10,000 texts.
+    """
     texts = [""]  # texts of the alternative being read
     enclosing: list[tuple[list[str], list[str], int]] = []  # texts before a brace, finished alternatives, its position
     for token in re.finditer("[{},]|[^{},]+", spec):

@@ -1,11 +1,11 @@
-"""The labels whose code may be imported. A label from a file is only text: the code that it names is not imported.
+"""The labels whose code may be imported. The code that a label names is not imported if the label comes from data.
 
 A label of a user's module, such as ``my:my_mixers.MyMixer``, names code. Its code is imported only for
 
 - a label that a user typed on the command line or passed to a function of madbench;
 - a label of a grid or of a set of labels that a user named on the command line of a verb that trains, or passed to a
   function that trains, unless the file lies in a results folder or in an unpacked archive;
-- a label that the user's own entries or an installed package name (the label's family knows these);
+- a label that the user's own entries or an installed package name (the label's family has a list of these);
 - a trained model that the user trusts by name.
 
 Labels in records, checkpoints, configurations, claims and registrations are not trusted. A worker process imports only
@@ -30,14 +30,14 @@ from madbench.labels.sets import expand_braces, find_set
 @dataclass
 class _Trust:
     labels: set[str] = field(default_factory=set)  # canonical labels
-    includes_entries: bool = True  # True if the labels of entries are trusted too
+    includes_entries: bool = True  # True if labels that entries of the user or of packages name are trusted too
 
 
 _OF_PROCESS = _Trust()
 
 
 def begin() -> None:
-    """Forgets all allowed labels. Called when a command begins."""
+    """Forgets all labels that were allowed before. Called when a command begins."""
     _OF_PROCESS.labels.clear()
 
 
@@ -47,12 +47,15 @@ def allow(labels: Iterable[str]) -> None:
 
 
 def _with_parts(labels: Iterable[str]) -> list[str]:
-    """The labels, and the labels of the layers of hybrids."""
+    """The labels themselves, and for each hybrid also the labels of its layers."""
     return [text for label in labels for text in (label, *part_texts(label))]
 
 
 def is_allowed(label: str) -> bool:
-    """True if the label itself was allowed. The label's family decides about labels that the user's entries name."""
+    """True if :func:`allow` or a similar function allowed this canonical label.
+
+    Labels that the user's entries name are not included; the label's family decides about them.
+    """
     return label in _OF_PROCESS.labels
 
 
@@ -63,7 +66,7 @@ def trusts_entries() -> bool:
 
 @contextmanager
 def allow_only(labels: Iterable[str]) -> Iterator[None]:
-    """Inside the block, allows importing the code of these labels only, whatever entries name."""
+    """Inside the block, allows importing the code of these labels only. Labels that entries name are refused."""
     before = (_OF_PROCESS.labels, _OF_PROCESS.includes_entries)
     _OF_PROCESS.labels, _OF_PROCESS.includes_entries = set(_with_parts(labels)), False
     try:
@@ -73,10 +76,10 @@ def allow_only(labels: Iterable[str]) -> Iterator[None]:
 
 
 def allow_typed(specs: Any, *, with_files: bool = False) -> None:
-    """Allows the labels that a user typed: labels, sets in braces, neighborhoods, or values that stand for labels.
+    """Allows the labels that a user typed: labels, sets in braces, neighborhoods, or values such as a module class.
 
-    If ``with_files`` is true, the labels in the files of ``@NAME`` and ``@FILE.yaml`` are allowed too. A wrong spec
-    allows nothing and raises nothing; the verb that uses it reports the error.
+    If ``with_files`` is true, the labels in the files of ``@NAME`` and ``@FILE.yaml`` are allowed too. An invalid spec
+    allows nothing and raises nothing, because the verb that uses the spec reports the error.
     """
     with suppress(MadbenchError):
         for spec in texts_of(specs):
@@ -85,13 +88,13 @@ def allow_typed(specs: Any, *, with_files: bool = False) -> None:
 
 
 def allow_of_file(specs: Iterable[Any], path: Path) -> None:
-    """Allows the labels and sets of labels of a file that the user named, unless it is data (:func:`is_data`)."""
+    """Allows the labels and sets ``specs`` of a file that the user named, unless the file's folder :func:`is_data`."""
     if not is_data(path.parent):
         allow_typed([spec for spec in specs if isinstance(spec, str)], with_files=True)
 
 
 def is_data(folder: Path) -> bool:
-    """True if a folder is inside a results folder or an unpacked archive: it or a parent folder holds runs."""
+    """True if a folder or one of its parents is a results folder or an unpacked archive, which contain runs."""
     places = {folder.absolute(), folder.resolve()}
     folders = {above for place in places for above in (place, *place.parents)}
     return any(next((above / "runs").glob("*/job.json"), None) for above in folders)
