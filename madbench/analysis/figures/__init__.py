@@ -11,11 +11,11 @@ SHARED = ("effects", "budget")
 
 
 def figure_names(chosen: Iterable[Suite] | None = None) -> list[str]:
-    """The names of the figures of suites, by default of all suites, in the order of drawing."""
+    """The names of the figures of the ``chosen`` suites, by default of all suites, in the order of drawing."""
     own = [name for suite in (suites().values() if chosen is None else chosen) for name in suite.figures]
     return list(dict.fromkeys(("scores", *own, *SHARED)))
 
 
 def suites_of_figure(name: str) -> list[Suite]:
-    """The suites of a figure. Empty if every suite has it."""
+    """The suites that have the figure ``name``. Empty if it is a figure of every suite, such as ``scores``."""
     return [suite for suite in suites().values() if name in suite.figures]

@@ -1,4 +1,7 @@
-"""Figures of scores of one suite: by label with one panel per column, and by difficulty with one panel per variable."""
+"""Two figures of the scores of one suite: scores by label, and accuracy against the difficulty of a task.
+
+The first has one panel per column. The second has one panel per task and variable of its settings, such as the length.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +39,23 @@ from madbench.suites.scoring import Scoring
 
 SCORE_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "label", "mark"), str)
 SCORE_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
-"""One row per mark of the figure. The column ``mark`` is ``mean``, ``seed`` or ``published``, or in rows without a
-label ``ceiling`` (if below 100), ``chance`` or ``heuristic``. A mean over ``n`` seeds has the ends of its 95% interval
-and ``solved``, the share of seeds that solve the task, such as ``2/3``. A mean without an accuracy has the reason in
+"""The columns of the data of :func:`score_figure`, with one row per mark in the figure.
+
+The column ``mark`` is ``mean``, ``seed`` or ``published``. In rows without a label it is ``ceiling`` (if below 100),
+``chance`` or ``heuristic``. A mean over ``n`` seeds has the ends ``low`` and ``high`` of its 95% interval, and in
+``solved`` the share of seeds that solve the task, such as ``2/3``. A mean without an accuracy has the reason in
 ``state``. Accuracy is in percent."""
 DIFFICULTY_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "variable"), str) | {
     "value": float,
     "label": str,
 }
 DIFFICULTY_COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
-"""One row per task, variable of its settings, value of the variable, and label: the mean accuracy over ``n`` seeds, the
-ends of its 95% interval and the ceiling, all in percent."""
+"""The columns of the data of :func:`difficulty_figure`, with one row per task, variable, its value, and label.
 
-_FEW = 12  # the most labels with which the panels fit into two rows
+A variable is a key of the settings of the task, such as ``seq_len``. A row has the mean accuracy over ``n`` seeds, the
+ends ``low`` and ``high`` of its 95% interval, and the ceiling, all in percent."""
+
+_FEW = 12  # the largest number of labels with which the panels fit into two rows
 _REFERENCES: dict[str, Look] = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
 _SEED: Look = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
 _PUBLISHED: Look = {"marker": "+", "markersize": 5, "color": GREY}
@@ -71,8 +78,12 @@ def score_frame(
 ) -> pd.DataFrame:
     """The data of :func:`score_figure` from the scores of one protocol. A seed counts if all its jobs are done.
 
-    ``protocol`` has sentences about the runs, ``references`` the values of baselines by name and column
-    (:mod:`madbench.analysis.baselines`), and ``published`` the published numbers by label and column.
+    Args:
+        scores: a frame of scores (:mod:`madbench.analysis.scores`).
+        protocol: sentences about the runs.
+        references: scores of baselines, by the name of the baseline and of the column. Baselines are described in
+            :mod:`madbench.analysis.baselines`.
+        published: published numbers by label and column.
     """
     begun, whole, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
     by_cell = dict([*whole.groupby(["column", "label"])])
@@ -105,7 +116,7 @@ def score_frame(
 
 @style()
 def score_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Draw one panel per column of ``frame``, with one row per label."""
+    """Draw a :func:`score_frame`: one panel per column of results, with one row per label."""
     labels = [*filter(None, frame.label.unique())]
     styles, entries, tasks = label_styles(labels), _score_entries(frame), in_order(frame.task)
     is_few = len(labels) <= _FEW
@@ -135,7 +146,7 @@ def score_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
 
 
 class Span(NamedTuple):
-    """The range of the axis of a panel."""
+    """The range of the x axis of a panel, in the units of its column."""
 
     start: float
     stop: float
@@ -145,7 +156,7 @@ class Span(NamedTuple):
         return self.stop - self.start
 
     def at(self, percent: float) -> float:
-        """The value at ``percent`` of the axis."""
+        """The value at ``percent`` of the axis: ``start`` at 0, ``stop`` at 100."""
         return self.start + self.width * percent / 100
 
 
@@ -153,7 +164,10 @@ PERCENT = Span(0.0, 100.0)
 
 
 def _span(frame: pd.DataFrame) -> Span:
-    """The range of the axis: the limits of the column if both are finite, else the range of the numbers."""
+    """The range of the x axis for the rows ``frame`` of one column.
+
+    It is the limits of the column if both are finite, otherwise the range of the numbers in ``frame``.
+    """
     limits = column(frame.task.iloc[0]).limits
     if all(map(math.isfinite, limits)):
         return Span(*limits)
@@ -164,7 +178,7 @@ def _span(frame: pd.DataFrame) -> Span:
 
 
 def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], span: Span, character: float) -> None:
-    """Draw the marks of one column. ``character`` is the width of a character in percent of the axis."""
+    """Draw the marks of one column. ``character`` is the width of a character of text, in percent of the axis."""
     for row in frame[frame.mark.isin(list(_REFERENCES))].itertuples():
         axes.axvline(row.accuracy, **_REFERENCES[row.mark])
     means, seeds, published = (frame[frame.mark == mark] for mark in ("mean", "seed", "published"))
@@ -215,11 +229,15 @@ def _score_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """The data of :func:`difficulty_figure`. Empty if no setting varies. ``protocol`` is a sentence about the runs.
+    """The data of :func:`difficulty_figure`. Empty if no task is stored with several settings.
 
-    Settings count if they differ from the first setting of the task in one variable. A seed with unfinished jobs is
-    left out. A seed whose runs all diverged counts at chance. ``collected``
-    (:meth:`madbench.suites.scoring.Scoring.collect`) has one protocol. The baseline setting of a task comes first.
+    The first setting of each task is its baseline. A setting is used if it differs from the baseline in at most one
+    variable. A seed with unfinished jobs is left out. A seed whose runs all diverged counts at chance.
+
+    Args:
+        scoring: the scoring of the suite.
+        collected: the runs of one protocol (:meth:`madbench.suites.scoring.Scoring.collect`).
+        protocol: a sentence about the runs.
     """
     scores = scoring.setting_scores(collected)
     places = {label: i for i, label in enumerate(collected.label.unique())}
@@ -250,9 +268,9 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
 
 @style()
 def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Draw one line per label. If there are more than eight labels, only the best are in color.
+    """Draw a :func:`difficulty_frame`: one panel per task and variable, one line per label. It must not be empty.
 
-    ``frame`` is not empty.
+    If there are more than eight labels, only the best are in color.
     """
     panel_frames = dict([*frame.groupby(["task", "variable"], sort=False)])
     order = {name: i for i, name in enumerate(_NAMES)}
@@ -291,7 +309,7 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
 
 
 def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, highlights: Highlights) -> None:
-    """Draw one variable of one task. ``table`` has the accuracies of ``panel`` by value and label."""
+    """Draw one variable of one task. ``panel`` has its rows, ``table`` their accuracies by value (rows) and label."""
     axes.set(ylim=(-3, 103), yticks=PERCENTS)
     values = table.index.to_numpy()
     ceilings = panel.groupby("value").ceiling.mean()

@@ -1,4 +1,4 @@
-"""The figure of accuracy, or of the loss of language models, against a cost of the mixers, with Pareto front."""
+"""The figure of accuracy or loss against a cost of the mixers, such as parameters, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ from madbench.analysis.samples import columns_that
 COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "flops_per_token", "state", "mean", "low", "high"), float)
 COLUMNS |= {"n": int}
-"""One row per quantity and label: its costs, and the mean over ``n`` seeds with the ends of its 95% interval. The mean
-is NaN if a seed has no value. A row without a label has the score of the best answer that ignores the context."""
+"""The columns of the data of :func:`budget_figure`, with one row per quantity and label.
+
+A quantity is the name of a column of results. A row has the costs of the label's mixers, the mean over ``n`` seeds, and
+the ends ``low`` and ``high`` of its 95% interval. The mean is NaN if a seed has no value. In a row without a label the
+mean is the score of the best answer that ignores the context."""
 
 CostName: TypeAlias = Literal["budget_ratio", "mixer_parameters", "flops_per_token", "state"]
 COSTS: Mapping[CostName, str] = {
@@ -36,16 +39,16 @@ COSTS: Mapping[CostName, str] = {
     "flops_per_token": "FLOPs per token of all mixers, longest input",
     "state": "numbers in the state of all mixers, longest input",
 }
-"""The title of the x axis by the name of the cost. FLOPs, forward, and state are those of the longest training inputs.
-"""
+"""The title of the x axis by the name of the cost. FLOPs are those of a forward pass. FLOPs and state are those of the
+longest training inputs."""
 _SUBJECTS = {"flops_per_token": "FLOPs per token", "state": "the size of the state"}
-"""The cost in the title of the figure. Both costs in parameters are called the budget."""
+"""The words for a cost in the title of the figure. Costs that are not listed are called the budget."""
 _LOGARITHMIC = "state"
-"""The cost whose axis is logarithmic: a cache grows with the input, other states do not."""
+"""The cost whose axis is logarithmic. A cache grows with the input and other states do not, so states differ widely."""
 _DIGITS = (1, 1.5, 2, 3, 5, 7)
 _FEW_DIGITS = (1, 2, 5)  # for an axis over more than a decade
-_FEW = 12  # the most labels whose names fit into a small panel
-_MOST_NAMES = 33  # the most names that fit beside the panel of a single column
+_FEW = 12  # the largest number of labels whose names fit into a small panel
+_MOST_NAMES = 33  # the largest number of names that fit beside the panel in a single column of a paper
 _FRONT: Look = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 
 
@@ -54,13 +57,13 @@ def budget_frame(
 ) -> pd.DataFrame:
     """The data of :func:`budget_figure`.
 
-    For each suite it has the average if any label has one, otherwise every main result. Intervals are the same as in
-    tables.
+    The quantities of a suite are its averages, or all its main columns if no label has an average. Intervals are the
+    same as in tables.
 
     Args:
         scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
             are done.
-        costs: suite, label and column of every run, with its :data:`COSTS`. Unknown costs are NaN.
+        costs: one row per run, with suite, label, column and the costs of :data:`COSTS`. Unknown costs are NaN.
         protocol: sentences about the runs.
         heuristics: the scores of the best answer that ignores the context, by quantity.
     """
@@ -93,9 +96,9 @@ def budget_frame(
 
 @style()
 def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Layout = Layout()) -> Page:
-    """Draw the labels, with their names, against the cost ``x``, and the Pareto front.
+    """Draw a :func:`budget_frame`: named points for the labels against the cost ``x``, and the Pareto front.
 
-    ``frame.attrs["matched"]`` is the quantity in which the budget matches mixers; by default ``parameters``.
+    ``frame.attrs["matched"]`` is the quantity that the budget makes equal for all mixers, by default ``parameters``.
     Raises ``NothingToDrawError`` if no label has both a mean and a cost.
     """
     cost = COSTS[x].replace("parameters", frame.attrs.get("matched", "parameters")) if x == "budget_ratio" else COSTS[x]
@@ -145,32 +148,32 @@ def budget_figure(frame: pd.DataFrame, x: CostName = "budget_ratio", layout: Lay
 
 
 def _label_powers(axis: Axis, digits: Sequence[float]) -> None:
-    """Label an axis of powers of ten with the numbers that begin with these digits."""
+    """Set the ticks of an axis of decimal exponents to digit * 10^k for each of ``digits``, labeled as numbers."""
     as_text = EngFormatter(sep="")
     axis.set_major_locator(FixedLocator([math.log10(digit * 10**power) for power in range(16) for digit in digits]))
     axis.set_major_formatter(lambda exponent, _: as_text(10.0**exponent))
 
 
 def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:
-    """The labels whose names are drawn: all, or only the best if a single column has no room for all."""
+    """The labels whose names are drawn, best first. A single column of a paper has at most :data:`_MOST_NAMES`."""
     best = rows.sort_values("mean", ascending=_is_lower_better(rows), kind="stable").label
     return best.tolist()[: _MOST_NAMES if layout.is_small else None]
 
 
 def _is_lower_better(rows: pd.DataFrame) -> bool:
-    """True if lower is better in the rows of one quantity."""
+    """True if lower is better in the quantity of ``rows``, which all have the same quantity."""
     return column(rows.quantity.iloc[0]).better == "lower"
 
 
 def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> str:
-    """A sentence on the points without names in each panel. Empty if all have names."""
+    """A sentence with the number of labels without a name in each panel. Empty if all labels have names."""
     counts = {quantity: len(rows) - len(_named(rows, layout)) for quantity, rows in of_quantity.items()}
     unnamed = ", ".join(f"{count} ({layout.name(quantity)})" for quantity, count in counts.items() if count)
     return f"Only the {_MOST_NAMES} best labels of a panel are named; without a name: {unnamed}." if unnamed else ""
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:
-    """Draw the labels and their front. Returns the line of the front."""
+    """Draw the points and intervals of one quantity, and its Pareto front. Returns the line of the front."""
     for row in frame.itertuples():
         axes.plot(row.cost, row.mean, **styles[row.label].mark(row.n == 1), linestyle="", clip_on=False, zorder=3)
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())
@@ -187,7 +190,9 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> 
 
 
 def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
-    """The labels of the Pareto front, from cheap to expensive. No other label has a higher value at no higher cost.
+    """The labels of the Pareto front, from cheap to expensive.
+
+    A label is on the front if no label with the same or a lower cost has a higher value.
 
     >>> pareto_front({"S": 1.0, "R": 0.9, "G": 1.0, "G!": 1.4}, {"S": 60, "R": 50, "G": 70, "G!": 69})
     ['R', 'G']
@@ -200,7 +205,10 @@ def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> lis
 
 
 def _stairs(axes: Axes, frame: pd.DataFrame) -> list[tuple[float, float]]:
-    """The corners of the front, from below its cheapest label to the right edge."""
+    """The corners (x, y) of the Pareto front, drawn as stairs.
+
+    It begins at the bottom (for losses the top) of the panel at its cheapest label, and ends at the right edge.
+    """
     is_loss = _is_lower_better(frame)
     costs, means = dict(zip(frame.label, frame.cost)), dict(zip(frame.label, frame["mean"]))
     front = pareto_front(costs, {label: -mean if is_loss else mean for label, mean in means.items()})

@@ -23,14 +23,17 @@ _TO_LAB = np.array(
         [0.0259040371, 0.7827717662, -0.8086757660],
     ]
 )
-"""Oklab: Ottosson, 2020."""
+"""The two matrices of the color space Oklab (Ottosson 2020): linear RGB to cone responses, and these to Oklab."""
 _DARKEST, _LIGHTEST = 0.44, 0.775  # lightness that is visible on a dark page and on white paper
 _APART = 0.04  # the smallest distance in Oklab of two distinguishable colors
 _TRIED = 60
 
 
 def lab(color: str) -> np.ndarray:
-    """(3,): lightness and the two axes of hue in Oklab, where about 0.02 is just noticeable."""
+    """A color in Oklab, as an array (3,): lightness and two coordinates of hue.
+
+    A distance of about 0.02 between two colors is just noticeable.
+    """
     rgb = np.array(to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return _TO_LAB @ np.cbrt(_TO_CONES @ linear)
@@ -38,9 +41,10 @@ def lab(color: str) -> np.ndarray:
 
 @functools.cache
 def shade(color: str, lightness: float, turn: float) -> str:
-    """``color``, lighter by ``lightness``, with the hue rotated by ``turn`` degrees.
+    """``color`` with ``lightness`` added to its lightness in Oklab, and its hue rotated by ``turn`` degrees.
 
-    A lightness above the lightest visible one wraps around: it continues from the darkest.
+    Lightness is cyclic between :data:`_DARKEST` and :data:`_LIGHTEST`: above the lightest it continues from the
+    darkest.
     """
     if not lightness and not turn:
         return color
@@ -57,9 +61,9 @@ def shade(color: str, lightness: float, turn: float) -> str:
 
 
 def apart_from(taken: Iterable[str], color: str) -> str:
-    """``color`` if it differs from all ``taken`` colors, else its first shade that differs from all.
+    """``color`` if it differs visibly from all ``taken`` colors, otherwise its first shade that does.
 
-    If no shade does, the shade with the largest distance from the ``taken`` colors.
+    If no shade differs from all of them, the shade with the largest distance from them.
     """
     places = [lab(other) for other in taken]
     if not places:
@@ -70,7 +74,7 @@ def apart_from(taken: Iterable[str], color: str) -> str:
 
 
 def distinct(colors: Sequence[str], count: int) -> list[str]:
-    """``count`` colors: the given ones, then shades of them that differ from all colors before."""
+    """``count`` colors: first the given ``colors``, then shades of them, each different from the colors before it."""
     chosen: list[str] = []
     for i in range(count):
         chosen.append(colors[i] if i < len(colors) else apart_from(chosen, colors[i % len(colors)]))

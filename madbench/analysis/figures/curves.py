@@ -1,7 +1,7 @@
-"""Figures of curves: accuracy or loss of MAD runs during training, and losses of language models.
+"""Two figures of curves: accuracy or loss of MAD runs during training, and losses of language models.
 
-They show means over seeds, with bands from the lowest to the highest seed. The best labels are in color, the others in
-gray.
+The curves are means over seeds, with bands from the lowest to the highest seed. The best labels are in color, the
+others in gray.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from madbench.suites.scoring import Scoring
 LEARNING_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
 LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
 LEARNING_COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
-"""One row per evaluation on ``split``. Accuracy is in percent, losses are in nats per target. A row without a label has
-the accuracy of the best answer that ignores the context."""
+"""The columns of the data of :func:`learning_figure`, with one row per run and evaluation.
+
+``split`` is ``validation`` or ``test``. Accuracy is in percent, losses are in nats per target. A row without a label
+has the accuracy of the best answer that ignores the context."""
 X_LABELS = {"step": "optimizer steps", "tokens": "training tokens", "seconds": "training time, seconds"}
 
-_EVALUATIONS = {  # the names of loss and accuracy in a curve by split
+_EVALUATIONS = {  # the keys of loss and accuracy in a curve, by split
     "validation": ("validation_loss", "validation_token_accuracy"),
     "test": ("test_loss", "test_batch_macro_accuracy"),
 }
@@ -47,38 +49,41 @@ _STEEP = 0.1  # share of the training that the y axis may cut off on a linear x 
 
 @dataclass
 class Curves:
-    """The curves of a label in a panel. Lines are arrays (n, 2) of x and y."""
+    """The curves of one label in one panel. ``thin`` and ``diverged`` have lines as arrays (points, 2) of x and y."""
 
     x: np.ndarray = field(default_factory=lambda: np.empty(0))
-    """The x of the evaluations of finished seeds, (P,)."""
+    """The x coordinates of the P evaluations of finished seeds, as an array (P,)."""
     y: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-    """The values of the N finished seeds, (N, P). NaN if a seed has no value."""
+    """The values of the N finished seeds at each ``x``, as an array (N, P). NaN if a seed has no value."""
     stop: float = math.inf
-    """The x at which the last seed stopped. After it the seeds keep their last values."""
+    """The x at which the last seed stopped. From there on all values are constant. Infinite in curves of losses."""
     thin: list[np.ndarray] = field(default_factory=list)
-    """The lines before smoothing, which are drawn behind the mean."""
+    """The means before smoothing, as lines that are drawn behind the smoothed mean."""
     diverged: list[np.ndarray] = field(default_factory=list)
-    """The lines of diverged seeds."""
+    """One line per diverged seed."""
 
     @property
     def range(self) -> np.ndarray:
-        """x, mean, lowest and highest value over seeds, (4, P), for every x at which a seed has a value."""
+        """x, and the mean, lowest and highest value over seeds, as the rows of an array (4, points).
+
+        A point is an x at which at least one seed has a value.
+        """
         is_known = np.isfinite(self.y).any(axis=0)
         of_seeds = [summary(self.y[:, is_known], axis=0) for summary in (np.nanmean, np.nanmin, np.nanmax)]
         return np.array([self.x[is_known], *of_seeds])
 
     @property
     def end(self) -> float:
-        """The mean of the last values. NaN if no run finished."""
+        """The mean over seeds of the last value. NaN if no seed finished."""
         return float(self.y[:, -1].mean()) if len(self.y) else math.nan
 
 
 def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights) -> None:
-    """Draw the labels in order, the first in front.
+    """Draw the curves of each label. The first label is in front.
 
-    A label in color has its mean with a marker where its last seed stopped (hollow for a single seed), and a band from
-    the lowest to the highest seed. Other labels have only their mean. A diverged run is a thin line that ends in a
-    cross.
+    A label of ``highlights`` is in color. It has a line for the mean over seeds and a band from the lowest to the
+    highest seed. A marker, hollow for a single seed, shows where its last seed stopped. Other labels are in gray and
+    have only the mean. A diverged run is a thin line that ends in a cross.
     """
     others = [of_label for label, of_label in curves.items() if label not in highlights.styles]
     grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
@@ -101,7 +106,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights
 
 
 def _show_whole_marks(axes: Axes) -> None:
-    """Do not clip marks inside of the final limits of the axes, so that marks at the edge are complete."""
+    """Draw markers at the edge of a panel completely. The limits of the axes must be final."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     for line in axes.lines:
         x, y = line.get_xydata().T
@@ -110,7 +115,7 @@ def _show_whole_marks(axes: Axes) -> None:
 
 
 def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
-    """The lines joined into one line with gaps, which is much faster to draw."""
+    """The lines, arrays (points, 2), as one array with a row of NaN between lines. One line is much faster to draw."""
     gap = np.full((1, 2), np.nan)
     return np.concatenate([gap, *(part for line in lines for part in (line, gap))])
 
@@ -122,12 +127,17 @@ def learning_frame(
     protocol: str,
     heuristics: Mapping[str, float] = {},
 ) -> pd.DataFrame:
-    """The data of :func:`learning_figure`. ``protocol`` has sentences about the runs.
+    """The data of :func:`learning_figure`: one run per label, task and seed.
 
-    For each label, task and seed it has the run at the chosen learning rate, on the first setting of the task. If no
-    run of the seed finished, it has the first diverged run. ``collected``
-    (:meth:`madbench.suites.scoring.Scoring.collect`) has one protocol. ``record`` maps the id of a run to its record
-    with the curve. ``heuristics`` has the score of the best answer that ignores the context, by task.
+    It is the run with the chosen learning rate on the first setting of the task. If no such run of the seed finished,
+    it is the first diverged run.
+
+    Args:
+        scoring: the scoring of the suite.
+        collected: the runs of one protocol (:meth:`madbench.suites.scoring.Scoring.collect`).
+        record: returns the record of a run, with its curve, from the id of the run.
+        protocol: sentences about the runs.
+        heuristics: the score of the best answer that ignores the context, by task.
     """
     baselines = collected.groupby("column", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.column.map(baselines)]
@@ -154,10 +164,11 @@ def learning_frame(
 def learning_figure(
     frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy", layout: Layout = Layout()
 ) -> Page:
-    """Draw means over seeds, and bands from the lowest to the highest seed.
+    """Draw a :func:`learning_frame`: means over seeds, with bands from the lowest to the highest seed.
 
-    A run that stopped early keeps its last value to the end of the panel. A diverged run is a thin line that ends in a
-    cross. If there are more than eight labels, those with the best last values are in color.
+    ``frame`` has the evaluations on one split. A run that stopped early keeps its last value to the end of the panel. A
+    diverged run is a thin line that ends in a cross. If there are more than eight labels, those with the best last
+    values are in color.
 
     Raises ``NothingToDrawError`` if no run was evaluated.
     """
@@ -202,7 +213,10 @@ def learning_figure(
 
 
 def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
-    """The curves of a task by label. A finished run keeps its last value until the end of the longest run."""
+    """The curves of one task by label. ``y`` is the column of ``frame`` to draw: ``accuracy`` or ``loss``.
+
+    A finished run keeps its last value until the end of the longest run.
+    """
     points = frame[["step", y]].to_numpy(float)
     curves: dict[str, Curves] = {}
     finished: dict[str, list[np.ndarray]] = {}
@@ -228,10 +242,11 @@ def loss_figure(
 ) -> Page:
     """Draw training and validation loss of every label against ``x``, in nats per token, as means over seeds.
 
-    Left: evaluations on training batches (thin), and the mean of five around each (thick), which ends at L5. Right:
-    evaluations on validation text. Bands range from the lowest to the highest seed. A diverged run is a thin line that
-    ends in a cross. With a linear ``x`` the steep start is cut off at the top. Of more than eight labels those with the
-    lowest L5 are in color. ``frame`` is :meth:`madbench.suites.scoring.Scoring.curves`.
+    The left panel has the loss on training batches: every evaluation as a thin line, and the moving mean over five
+    evaluations as a thick line. The thick line ends at L5, the mean of the last five. The right panel has the loss on
+    validation text. Bands range from the lowest to the highest seed. A diverged run is a thin line that ends in a
+    cross. If the x axis is linear, the steep start is cut off at the top. If there are more than eight labels, those
+    with the lowest L5 are in color. ``frame`` is the result of :meth:`madbench.suites.scoring.Scoring.curves`.
 
     Raises ``NothingToDrawError`` if no run was evaluated.
     """
@@ -257,7 +272,7 @@ def loss_figure(
     left.set_title("training batches")
     right.set_title("validation")
     low, high = left.get_xlim()
-    if log_x:  # only ticks at powers of ten over three decades or more
+    if log_x:  # over three decades or more, only powers of ten have ticks
         left.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
         left.xaxis.set_minor_formatter(NullFormatter())
     if log_x or x == "tokens":
@@ -277,7 +292,10 @@ def loss_figure(
 
 
 def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:
-    """The curves of a label. Means over ``window`` evaluations if there are more than ``window``."""
+    """The curves of one label: the column ``quantity`` of ``frame`` against the column ``x``.
+
+    Values are moving means over ``window`` evaluations, if there are more evaluations than that.
+    """
     diverged = frame[frame.status != "finished"].groupby("id", sort=False)
     curves = Curves(diverged=[of_run[[x, quantity]].to_numpy(float) for _, of_run in diverged])
     finished = frame[frame.status == "finished"].set_index(["evaluation", "id"])
@@ -292,9 +310,9 @@ def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Cur
 
 
 def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
-    """The limits of the loss axis: the lowest and the highest loss after the steep start.
+    """The limits of the loss axis. It covers all losses after the first tenth of the training, with a margin.
 
-    Only finished runs are used, if there are any.
+    Diverged runs are used only if no run finished.
     """
     finished = evaluated[evaluated.status == "finished"]
     in_view = evaluated if finished.empty else finished
@@ -306,7 +324,10 @@ def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
 def _entries(
     highlights: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int], layout: Layout
 ) -> dict[str, Look]:
-    """The legend: labels in color with their L5, best first, and ``25 others  2.737 to 3.026``."""
+    """The entries of the legend by text: labels in color with their L5, best first, and the others in one entry.
+
+    The last entry is, for example, ``25 others  2.737 to 3.026``.
+    """
     entries, names = {}, layout.names(highlights.styles)
     for label in sorted(highlights.styles, key=losses.__getitem__):
         name, loss = names[label], losses[label]

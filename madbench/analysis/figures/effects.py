@@ -19,11 +19,13 @@ from madbench.analysis.quantities import column, in_order, is_average
 
 COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 COLUMNS |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)
-"""One row per mark of the figure. The column ``kind`` is ``effect``, ``pair`` (of the labels ``given`` and ``without``)
-or ``interaction`` (only significant ones). The difference and the ends of its 95% interval are in percentage points, or
-for L5 in nats per token."""
+"""The columns of the data of :func:`effects_figure`, with one row per mark of the figure.
 
-_FEW = 12  # the most rows with which the panels fit into two lines
+The column ``kind`` is ``effect``, ``pair`` (of the labels ``given`` and ``without``) or ``interaction`` (only if
+significant). ``difference`` and the ends ``low`` and ``high`` of its 95% interval are in percentage points, or for L5
+in nats per token."""
+
+_FEW = 12  # the largest number of rows with which the panels fit into two lines
 _BAR: Look = {"linestyle": "-", "linewidth": 1.6}
 _PAIR: Look = {"color": "#E69F00", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
 _ESTIMATES: dict[str, Look] = {
@@ -34,7 +36,10 @@ _ESTIMATES: dict[str, Look] = {
 
 
 def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
-    """The data of :func:`effects_figure`: all effects and significant interactions. ``protocol`` is about the runs."""
+    """The data of :func:`effects_figure`: all effects with their pairs, and significant interactions.
+
+    ``protocol`` has sentences about the runs.
+    """
     rows: list[dict[str, Any]] = []
     for effect in effects:
         shared = {"row": effect.name.removesuffix(" vs. none"), "quantity": effect.quantity}
@@ -54,7 +59,7 @@ def _numbers(of: Difference, p_holm: float = math.nan) -> dict[str, Any]:
 
 @style()
 def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
-    """Draw one panel per quantity of ``frame``, with one row per factor. Each panel has its own axis."""
+    """Draw an :func:`effects_frame`: one panel per quantity, with one row per factor. Each panel has its own x axis."""
     factors, interactions = (frame.row[frame.kind == kind].unique() for kind in ("effect", "interaction"))
     names, quantities = [*factors, *interactions], in_order(frame.quantity)
     significance = np.where(frame.p_holm <= LEVEL, "differs from 0", "not significant")
@@ -107,7 +112,10 @@ def _draw(axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def _reach(frame: pd.DataFrame) -> float:
-    """The half-width of an axis. It covers all differences, and all intervals that are not much longer."""
+    """The half-width of the x axis of one quantity, which is centered at 0.
+
+    The axis covers all differences. It covers all intervals, too, unless it would become more than twice as wide.
+    """
     differences = frame.difference.abs().max()
     ends = float(np.nanmax(frame.loc[frame.kind != "pair", ["low", "high"]].abs().to_numpy(), initial=0))
     return 1.1 * max(differences, min(2 * differences, ends)) or 1.0

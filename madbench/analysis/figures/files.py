@@ -1,4 +1,7 @@
-"""The files of a figure, the CSV file of its data, and its SVG for a page. Equal figures give equal bytes."""
+"""Writing a figure as PNG and PDF, its data as CSV, and the figure as SVG for an HTML page.
+
+Equal figures give equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,19 @@ from madbench.files import explain_os_errors, write_atomically
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # fonts of the text of a page; the first may be missing
 _THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GREY: "--soft"}
-"""Colors that are replaced by custom properties of the page's style sheet."""
+"""The custom properties of a page's style sheet that replace colors of a figure, by color."""
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
 
 
 class NothingToDrawError(ConfigError):
-    """There are no data for a figure. The message says what is missing."""
+    """Raised if there are no data for a figure. The message says what is missing."""
 
 
 def frame_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], protocol: str) -> pd.DataFrame:
-    """A frame of the rows with these columns and ``protocol``. Missing values are NaN, 0 or the empty text."""
+    """A data frame of ``rows`` with the given ``columns`` and their types, and ``protocol`` in every row.
+
+    Missing values are NaN, 0 or the empty text.
+    """
     frame = pd.DataFrame(list(rows), columns=list(columns), dtype=object).assign(protocol=protocol)
     for name, kind in columns.items():
         if kind is not float:
@@ -44,11 +50,12 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 
 
 def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame:
-    """The frame of a CSV file with the columns of ``types``.
+    """Read a CSV file of :func:`write_frame`. ``types`` has the type of each column to return, by its name.
 
-    An empty cell is NaN, or the empty text in a column of text. ``what`` names the file in errors.
+    An empty cell is NaN, or the empty text in a column of text.
 
-    Raises ``ConfigError`` if :func:`write_frame` did not write the file.
+    Raises ``ConfigError`` if the file cannot be read, lacks a column, or has a wrong value. ``what`` is the expected
+    content in its message, such as ``learning``.
     """
     try:
         frame = pd.read_csv(path, dtype=str, encoding="utf-8", keep_default_na=False)
@@ -65,7 +72,10 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem``.png and .pdf, further pages as ``stem``-2.png and so on, and a caption as ``stem``.txt."""
+    """Write ``stem``.png and .pdf, further pages as ``stem``-2.png and so on, and a caption as ``stem``.txt.
+
+    Returns the paths of the written files.
+    """
     with explain_os_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
     written = []
@@ -84,10 +94,11 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """The figure as an ``<svg>`` element for a page. Its text is not drawn as paths. Screen readers read its notes.
+    """The figure as an ``<svg>`` element for an HTML page.
 
-    Text, axes and background use the colors of the page (``_THEME``), or black on white if it has none. Every id
-    begins with ``name``, so that a page can have several figures.
+    Text remains text, and title and notes of the figure are available to screen readers. Text, axes and background have
+    the colors of the page's style sheet, or are black on white if it defines none. Every id begins with ``name``, so
+    that a page can have several figures.
     """
     content = io.StringIO()
     with style(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.sans-serif": _FAMILIES}):

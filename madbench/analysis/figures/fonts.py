@@ -1,6 +1,7 @@
 """The fonts of figures: a font chosen by the user, then DejaVu Sans.
 
-If both fonts lack a character, it is an error in a name that the user gave, and a box in the text of stored runs.
+A character that both fonts lack is an error in a name that the user gave. In the text of stored runs it is drawn as a
+box.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def _of_file(path: str) -> str:
 
 @contextmanager
 def font_of_reader() -> Iterator[None]:
-    """A context for files whose text is drawn by the reader's program, such as a browser, with fonts of its own."""
+    """A context for SVG files, whose text is drawn by the reader's program with its own fonts.
+
+    Within it, a character that the fonts here lack is no error.
+    """
     token = _IS_OF_READER.set(True)
     try:
         yield
@@ -69,9 +73,9 @@ def font_of_reader() -> Iterator[None]:
 
 @contextmanager
 def every_character_drawn() -> Iterator[None]:
-    """A context in which a missing character in a name given by the user raises ``ConfigError``.
+    """A context in which drawing a character that no font has raises ``ConfigError``, if the user gave the text.
 
-    In other text, which may come from another person, a missing character is drawn as a box.
+    In other text, which may come from another person, such a character is drawn as a box.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
@@ -88,7 +92,7 @@ def every_character_drawn() -> Iterator[None]:
 
 
 def _problem(character: str) -> str:
-    """The error message for a character that cannot be drawn, with fonts that have it."""
+    """The error message for a character that cannot be drawn. It names installed fonts that have the character."""
     here = os.environ.get(VARIABLE) or DEFAULT
     start = f"the font of figures, {here}, has no character {character} (U+{ord(character):04X})"
     if not (names := _with(ord(character))):
@@ -101,7 +105,7 @@ def _problem(character: str) -> str:
 
 
 def _with(code: int) -> list[str]:
-    """The names of some installed fonts that have a character in their regular face."""
+    """The names of installed fonts with the character of Unicode ``code``, at most :data:`_MOST` of them."""
     names: dict[str, None] = {}
     for entry in font_manager.fontManager.ttflist:
         if entry.name in names or "Last Resort" in entry.name or len(names) == _MOST:

@@ -1,4 +1,7 @@
-"""Figures of the mixers of a trained model: maps and profiles by lag, learned lag kernels, gates, interactions."""
+"""Figures of measurements inside the mixers of trained models (:mod:`madbench.analysis.inspection`).
+
+They show scores and weights as maps and by lag, learned lag kernels, gates, and interaction matrices.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from madbench.analysis.inspection import Inspection, profiles
 from madbench.analysis.lag_kernels import mixed
 
 Models = Mapping[str, Inspection]
-"""One or two models by name."""
-MOST_LAYERS = 3  # the most layers of a figure: the first, the middle and the last
-MOST_LAGS = 32  # the most lags of a kernel that are drawn
+"""The measurements of one or two models, by the name of the model."""
+MOST_LAYERS = 3  # the largest number of layers in a figure: the first, the middle and the last
+MOST_LAGS = 32  # the largest number of lags of a kernel that are drawn
 MOST_HEADS = 4
 _NAMES = {"active": "share of rows active", "weights": "share of |weight|"}
 _COLORS = (COLORS["S"][0], COLORS["R"][2], COLORS["G"][0], COLORS["S"][6])
@@ -30,7 +33,10 @@ _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 def figures(
     models: Models, layout: Layout = Layout(), names: Collection[str] | None = None
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields the figures with data, each with the name of its file: those in ``names``, or all."""
+    """Yields (name, figure) for the figures in ``names``, by default for all. A figure without data is left out.
+
+    The names are ``lags``, ``maps``, ``kernels``, ``gates`` and ``matrices``.
+    """
     for name, draw in _FIGURES.items():
         with style():
             if (names is None or name in names) and (figure := draw(models, layout)) is not None:
@@ -38,7 +44,7 @@ def figures(
 
 
 def _layers(model: Inspection) -> list[int]:
-    """The indices of the probes that are drawn: all, or the first, the middle and the last."""
+    """The indices of the probes to draw: all, or of more than three the first, the middle and the last."""
     last = len(model.probes) - 1
     return sorted({0, last // 2, last}) if last >= MOST_LAYERS else list(range(last + 1))
 
@@ -49,7 +55,10 @@ def _before(models: Models, name: str) -> str:
 
 
 def _lags(models: Models, layout: Layout) -> Figure | None:
-    """The figure of profiles by lag: one line per model and quantity, one panel per layer, one curve per head."""
+    """The figure of activity and weights against the lag. None if no probe has them.
+
+    It has one line of panels per model and quantity, one panel per layer, and one curve per head.
+    """
     drawn = {name: [profiles(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()}
     lines = [
         (name, quantity)
@@ -90,12 +99,18 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
 
 
 def _heads(drawn: Mapping[str, Sequence[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
-    """The largest number of heads that are drawn."""
+    """The largest number of heads in any panel, at most :data:`MOST_HEADS`.
+
+    ``drawn`` has the profiles of each layer, by model. ``lines`` has the model and the quantity of each line of panels.
+    """
     return min(MOST_HEADS, max(len(of_layer.get(quantity, ())) for name, quantity in lines for of_layer in drawn[name]))
 
 
 def _maps(models: Models, layout: Layout) -> Figure | None:
-    """The figure of scores and weights of the first example: one line of panels per layer and head."""
+    """The figure of scores and weights of the first example as maps, one line of panels per layer and head.
+
+    None if no probe has them.
+    """
     lines: list[list[tuple[str, np.ndarray]]] = []
     for layers in zip(*map(_layers, models.values())):
         heads = [_maps_of(_before(models, name), models[name], layer) for name, layer in zip(models, layers)]
@@ -119,7 +134,7 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
 
 
 def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, np.ndarray]]]:
-    """The maps of each head with their titles."""
+    """The maps of one layer: per head a list of pairs of a title, which begins with ``name``, and an array."""
     maps = {what: getattr(model.probes[layer], what) for what in ("scores", "weights")}
     maps = {what: _array(values[0]) for what, values in maps.items() if values is not None}
     return [
@@ -130,7 +145,11 @@ def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, n
 
 
 def _kernels(models: Models, layout: Layout) -> Figure | None:
-    """The figure of learned kernels: one line per layer, mixing and head, with K and its tables p, A and B."""
+    """The figure of learned lag kernels, one line of panels per layer and mixing. None if no mixer has kernels.
+
+    A line has one map of K per head, and one panel of curves for each of the tables p, A and B
+    (:mod:`madbench.analysis.lag_kernels`).
+    """
     lines = _learned(models, "kernels")
     if not lines:
         return None
@@ -160,7 +179,10 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
 
 
 def _learned(models: Models, field: str) -> list[tuple[str, Any]]:
-    """The values of a field of the probes of the drawn layers, with the beginnings of the panel titles."""
+    """Pairs (title, value) for the field ``field`` of each probe that is drawn, such as ``kernels``.
+
+    The field is a mapping, and each of its values gives one pair. The title names model, key and layer.
+    """
     return [
         (f"{_before(models, name)}{what} layer {model.layers[layer]}", value)
         for name, model in models.items()
@@ -170,7 +192,10 @@ def _learned(models: Models, field: str) -> list[tuple[str, Any]]:
 
 
 def _gates(models: Models, layout: Layout) -> Figure | None:
-    """The figure of distributions of the gates: one line of panels per layer, one curve per model."""
+    """The figure of histograms of gate values, one line of panels per layer, one panel per gate, one curve per model.
+
+    None if no mixer has gates.
+    """
     names = list(dict.fromkeys(name for model in models.values() for probe in model.probes for name in probe.gates))
     if not names:
         return None
@@ -194,7 +219,10 @@ def _gates(models: Models, layout: Layout) -> Figure | None:
 
 
 def _matrices(models: Models, layout: Layout) -> Figure | None:
-    """The figure of learned interaction matrices: one line per layer and matrix, one panel per head."""
+    """The figure of learned interaction matrices, one line of panels per layer and matrix, one panel per head.
+
+    None if no mixer has such matrices.
+    """
     lines = [(title, _array(matrix)[:MOST_HEADS]) for title, matrix in _learned(models, "matrices")]
     if not lines:
         return None
@@ -218,7 +246,7 @@ _FIGURES: dict[str, Callable[[Models, Layout], Figure | None]] = {
 
 
 def _image(axes: Axes, values: np.ndarray, title: str) -> None:
-    """Draw a matrix in colors that are white at zero."""
+    """Draw a matrix: zero is white, and colors are full at the 99th percentile of absolute values. NaN is empty."""
     sizes = np.abs(values[np.isfinite(values)])
     largest = float(np.quantile(sizes, 0.99)) if sizes.size else 0.0
     limit = largest or 1.0

@@ -1,4 +1,7 @@
-"""Names of the points of a panel: beside the points if there is room, otherwise in columns with leader lines."""
+"""Placing the names of points in a panel: beside the points if there is room, otherwise in columns at the edges.
+
+Names in columns have leader lines to their points.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ from scipy.spatial.distance import cdist
 
 from madbench.analysis.figures.style import GREY, Look, smallest
 
-_RADIUS = 4  # of a marker, in points
+_RADIUS = 4  # radius of a marker, in points
 _BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
-_AWAY = 7  # from a point to its name, in points
-_GAP = 16  # between a column of names and the points, in points
-_LEAST_BETWEEN = 50  # between columns, in points
+_AWAY = 7  # distance from a point to its name, in points
+_GAP = 16  # distance between a column of names and the points, in points
+_LEAST_BETWEEN = 50  # smallest distance between the two columns, in points
 _PITCH = 1.04  # distance of names in a column, in heights of a name
 
 
 def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
-    """Write the names of ``points`` (n, 2) so that they overlap no other name, point, leader line or line of ``lines``.
+    """Write the names of ``points``, an array (n, 2), without overlaps.
 
-    ``lines`` has the two ends of each line. If all names fit, they are beside their points. Otherwise the names are in
-    a column at each edge of the panel. Leader lines, which do not cross, lead from each name to a dot on its mark. The
-    limits of the x axis are changed to make room for the columns. The layout of the figure and the limits of the y axis
-    must be final.
+    A name covers no other name, no point and no line of ``lines``, which are arrays (2, 2) of two ends. If all names
+    fit, they are beside their points. Otherwise they are in two columns, at the left and right edge of the panel.
+    Leader lines that do not cross connect them with their points, and the limits of the x axis are changed to make
+    room. The layout of the figure and the limits of the y axis must be final.
     """
     look: Look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
     texts = [axes.text(x, y, name, va="center", **look) for (x, y), name in zip(points, names)]
@@ -37,7 +40,7 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Seq
 
 
 def _beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> bool:
-    """Move the texts to places beside their points. Returns True if every text has one."""
+    """Move each text to a free place beside its point. Returns False as soon as a text has no free place."""
     scale = points_of(axes)
     middles = axes.transData.transform(points)
     taken = [Bbox([middle - _RADIUS * scale, middle + _RADIUS * scale]) for middle in middles]
@@ -57,7 +60,7 @@ def _beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequen
 
 
 def points_of(axes: Axes) -> float:
-    """The pixels of a point, which is a 72nd of an inch."""
+    """The number of pixels per typographic point (1/72 inch) in the figure of ``axes``."""
     figure = axes.get_figure()
     assert figure is not None
     return figure.dpi / 72
@@ -73,7 +76,10 @@ def _is_within(inner: Bbox, outer: Bbox) -> bool:
 
 
 def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
-    """Move the texts to the columns at the edges with the shortest leader lines, so that these lines do not cross."""
+    """Move the texts to columns at the left and right edge, and draw leader lines to their points.
+
+    The places have the smallest total length of leader lines, so these lines do not cross.
+    """
     scale, panel, order = points_of(axes), axes.bbox, np.argsort(points[:, 0], kind="stable")
     widths, height = np.array([text.get_window_extent().width for text in texts]), texts[0].get_window_extent().height
     slots = panel.y1 - height * _PITCH * (0.5 + np.arange(max(1, int(panel.height / (height * _PITCH)))))
@@ -98,7 +104,7 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
     assert best is not None, "more names than the columns hold"
     _, (first, last), places, left = best
     low, high = points[:, 0].min(), points[:, 0].max()
-    span = (high - low or 0.1 * abs(high) or 1.0) / max(last - first, 1.0)  # value of one pixel
+    span = (high - low or 0.1 * abs(high) or 1.0) / max(last - first, 1.0)  # data units per pixel
     middle = (low + high) / 2 - span * ((first + last) / 2 - (panel.x0 + panel.x1) / 2)
     axes.set_xlim(middle - span * panel.width / 2, middle + span * panel.width / 2)
     to_data = axes.transData.inverted()
@@ -106,19 +112,22 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
         text.set(position=to_data.transform(place), ha="right" if i in left else "left")
     sides = np.where(np.isin(np.arange(len(texts)), left), 1.5, -1.5) * scale
     dots = to_data.transform(places + np.column_stack([sides, np.zeros(len(texts))]))
-    over: Look = {"zorder": 3.5, "clip_on": False}  # above the marks, which are close together here
+    over: Look = {"zorder": 3.5, "clip_on": False}  # drawn above the marks, which are close together here
     axes.add_collection(LineCollection([*zip(points, dots)], colors=GREY, linewidths=0.5, **over), autolim=False)
     axes.scatter(points[:, 0], points[:, 1], s=3, color=GREY, linewidths=0, **over)
 
 
 def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]) -> bool:
-    """True if a name at this height of the right column does not cover a horizontal line that ends at the edge."""
+    """True if a name at the height ``slot`` of the right column covers no horizontal line that ends at the right edge.
+
+    ``slot`` and ``height``, the height of a name, are in pixels.
+    """
     edge = axes.get_xlim()[1]
     levels = [line[0] for line in lines if line[0][1] == line[1][1] and max(line[0][0], line[1][0]) >= edge]
     return all(abs(axes.transData.transform(level)[1] - slot) > 0.55 * height for level in levels)
 
 
 def _spread(values: np.ndarray, first: float, last: float) -> np.ndarray:
-    """The values scaled to ``first`` to ``last``. In the middle if all are equal."""
+    """The values scaled linearly to the range from ``first`` to ``last``. If all are equal, they are in its middle."""
     span = float(np.ptp(values))
     return first + (last - first) * ((values - values.min()) / span if span else np.full(len(values), 0.5))

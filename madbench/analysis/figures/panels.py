@@ -41,7 +41,7 @@ from madbench.analysis.quantities import heading, title
 from madbench.labels.names import with_display_names
 
 Share = Literal["none", "all", "row"]
-"""The panels that share an axis: none, all of a page, or those of a line."""
+"""The panels that share an axis: none, all panels of a page, or the panels of a line."""
 WIDTHS = {"single": 3.3, "double": 6.9}
 """The width of one column and of a page with two columns, in inches."""
 HEIGHT = 2.5
@@ -54,9 +54,9 @@ _MOST_WORD = 200
 LINE = 8.6 / 72
 """The height of a line of text in a single column, in inches."""
 INTERVAL_NOTE = "Bars: 95% intervals of the mean over seeds. Hollow: a single seed."
-"""The note on bars and hollow marks."""
-_EDGE, _SPACE = 0.08, 0.14  # inches, around everything and between title, panels, legend and notes
-_NOTE_CHARACTER = 4.4 / 72  # inches, on average
+"""The sentences of the notes that explain bars and hollow marks."""
+_EDGE, _SPACE = 0.08, 0.14  # margin, and space between title, panels, legend and notes, in inches
+_NOTE_CHARACTER = 4.4 / 72  # mean width of a character of the notes, in inches
 
 
 class Page(Figure):
@@ -65,7 +65,7 @@ class Page(Figure):
     caption = ""
     """Title and sentences for the caption in a paper, if they are not in the picture."""
     following: Sequence[Figure] = ()
-    """The further pages."""
+    """The pages after the first one. Empty for a figure on one page."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,17 @@ class Layout:
 
     @property
     def is_small(self) -> bool:
-        """True for a single column."""
+        """True if the figure is for a single column of a paper."""
         return self.width == "single"
 
     def lines(self, counts: Sequence[int], columns: int, least: float, beside: float) -> list[int]:
-        """The number of panels in each line, for groups of ``counts`` panels. Each group begins a new line.
+        """The number of panels in each line, if panels come in groups. Each group begins a new line.
 
-        A line has at most ``columns`` panels. It has fewer if panels that are ``least`` inches wide do not fit into the
-        given width, with ``beside`` inches to the left of all panels.
+        Args:
+            counts: the number of panels in each group.
+            columns: the largest number of panels in a line. It is reduced if the panels do not fit into ``width``.
+            least: the smallest width of a panel in inches.
+            beside: the inches that are needed to the left of all panels.
 
         >>> Layout().lines([9], 4, 1.0, 0.5), Layout("single").lines([3, 1], 4, 1.0, 0.5)
         ([3, 3, 3], [2, 1, 1])
@@ -101,25 +104,32 @@ class Layout:
         return [min(lengths[count], count - start) for count in counts for start in range(0, count, lengths[count])]
 
     def room(self, entries: int, lines: int = 1) -> float:
-        """The height in inches of each of ``lines`` lines of panels on a page, above a legend of ``entries``."""
+        """The height in inches that a panel can have on a page with ``lines`` lines of panels.
+
+        ``entries`` is the number of entries of the legend, which takes space below the panels. Infinite
+        if the figure is not for a single column of a paper.
+        """
         if not self.is_small:
             return math.inf
         return (HEIGHT - 0.3 - LINE * math.ceil(entries / 3)) / lines - 3.2 * LINE
 
     def parts(self, rows: Sequence[str], entries: int) -> list[list[str]]:
-        """The rows of a panel, divided into parts of about equal size. Each part fits on a page."""
+        """The rows of a panel, divided into parts of about equal size, each of which fits on a page.
+
+        ``entries`` is the number of entries of the legend below the panels.
+        """
         most = max(1, int(min(len(rows), self.room(entries) / LINE)))
         count = math.ceil(len(rows) / most)
         return [[*part] for part in np.array_split(np.array(rows, dtype=object), count)] if count > 1 else [[*rows]]
 
     def name(self, quantity: str) -> str:
-        """The title of a panel: the quantity in words, or in a single column its heading."""
+        """The title of a panel for the column ``quantity``: its name in words, or if ``is_small`` its short heading."""
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
-        """The name to show for each text: distinct, shortened, and with display names of labels.
+        """The name to draw for each text, by text. Names are distinct, and labels have their display names.
 
-        A name has at most ``MOST_NAME`` characters. In a single column it has at most ``most``.
+        Longer names are shortened to ``MOST_NAME`` characters, or in a single column to ``most``.
 
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']
@@ -151,12 +161,19 @@ class Panels:
         sharex: Share = "none",
         sharey: Share = "none",
     ):
-        """Create the panels.
+        """Create the panels. In a single column of a paper, lines of panels that do not fit are on further pages.
 
-        ``lines`` has the number of panels in each line. ``size`` is width and height of every panel in inches; the
-        width is larger if the title needs it. With ``sharey="row"`` the panels of a line share the y axis. In a single
-        column a panel is at least ``least`` inches high, above a legend with ``entries`` entries. Lines that do not fit
-        are on further pages.
+        Args:
+            layout: the layout of the figure.
+            name: the name of the figure, which Matplotlib keeps as its label.
+            title: the heading above the panels.
+            lines: the number of panels in each line.
+            size: the width and the height of a panel in inches. Without ``layout.width``, panels have
+                this size and are wider only if the title needs it.
+            least: the smallest height of a panel in inches, in a single column.
+            entries: the number of entries of the legend.
+            sharex: the panels that share the x axis.
+            sharey: the panels that share the y axis.
         """
         self.layout = layout
         self.size = size
@@ -182,7 +199,7 @@ class Panels:
 
     @property
     def bottom(self) -> list[Axes]:
-        """The lowest panel of each column of each page."""
+        """The lowest panel in each column of panels, on every page."""
         return [
             next(line[i] for line in reversed(rows) if i < len(line))
             for _, rows in self.pages
@@ -190,21 +207,25 @@ class Panels:
         ]
 
     def groups(self, counts: Sequence[int]) -> list[list[Axes]]:
-        """The panels in order, in groups of ``counts``. A group may begin and end within a row of panels."""
+        """The panels in order, divided into groups. ``counts`` has the number of panels in each group.
+
+        A group may begin and end within a line of panels.
+        """
         axes = iter(self.axes)
         return [list(itertools.islice(axes, count)) for count in counts]
 
     def name_axes(self, x: str, y: str = "") -> None:
-        """Name the x axes below the lowest panels, and with ``y`` the y axes of the first panels of each line."""
+        """Write ``x`` below the lowest panel of each column, and ``y`` beside the first panel of each line."""
         for axes in self.bottom:
             axes.set_xlabel(x)
         for line in self.rows if y else ():
             line[0].set_ylabel(y)
 
     def name_rows(self, *places: Mapping[str, float]) -> None:
-        """Name the rows of the panels, from the top, and shade every second row.
+        """Write the names of rows beside the first panel of each line, and shade every second row in all panels.
 
-        ``places`` are the positions of rows by name: once for all panels, or once per line of panels.
+        ``places`` are mappings from the name of a row to its y coordinate, which increases downward. There is one
+        mapping for all lines of panels, or one per line.
         """
         places = places * len(self.rows) if len(places) == 1 else places
         names = self.layout.names(dict.fromkeys(name for of_line in places for name in of_line))
@@ -220,9 +241,13 @@ class Panels:
     def finish(
         self, notes: Sequence[str], entries: Mapping[str, Look], is_below: bool = False, legend_title: str = ""
     ) -> Page:
-        """Return the figure with notes and legend, to the right of the panels or below, in a fixed layout.
+        """Add notes and legend, fix the layout, and return the figure. Its first page has the others in ``following``.
 
-        ``notes`` has what a reader must know to trust the figure. ``entries`` are the entries of the legend by text.
+        Args:
+            notes: sentences for the notes below the figure. Empty and repeated ones are left out.
+            entries: the look of each entry of the legend, by its text.
+            is_below: True for a legend below the panels, False for a legend to their right.
+            legend_title: the heading of the legend.
         """
         names = self.layout.names(entries, most=40)
         entries = {names[text]: look for text, look in entries.items()}
@@ -239,7 +264,7 @@ class Panels:
 
 
 def _shortened(text: str) -> str:
-    """The text of notes, in which long words are cut. It is cut as a whole if it is still too long."""
+    """``text`` with words of at most :data:`_MOST_WORD` characters, cut after :data:`MOST_NOTES` characters."""
     words = (word if len(word) <= _MOST_WORD else f"{word[: _MOST_WORD - 1]}…" for word in text.split(" "))
     text = " ".join(words)
     return text if len(text) <= MOST_NOTES else f"{text[: MOST_NOTES - 1]}…"
@@ -255,7 +280,11 @@ def _fix(
     is_below: bool,
     legend_title: str,
 ) -> None:
-    """Set the size of the page, its ``texts`` above and below, its legend, and the place of every panel."""
+    """Set the size of a page and the place of everything on it: title, panels, legend and notes.
+
+    ``lines`` has the panels of each line, ``size`` the width and height of a panel in inches, and ``texts`` the title
+    and the notes. The other arguments are those of :meth:`Panels.finish`.
+    """
     engine, fixed = engine_of(figure), WIDTHS[layout.width] if layout.width else None
     panels = [axes for line in lines for axes in line]
     edge, space = (0.03, 0.04) if layout.is_small else (_EDGE, _SPACE)
@@ -268,13 +297,13 @@ def _fix(
     legend.set_in_layout(False)
     for axes in panels:
         for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
-            artist.set_in_layout(False)  # it is inside of the axes
+            artist.set_in_layout(False)  # it is inside of the axes, so the layout can ignore it
     columns, rows = max(map(len, lines)), len(lines)
     for axes in panels:
         write_powers_as_text(axes.xaxis)
         write_powers_as_text(axes.yaxis)
         _wrap(axes.title, 0.9 * fixed / columns if fixed else size[0] + 0.2)
-    engine.execute(figure)  # with much room, to measure the parts around the axes
+    engine.execute(figure)  # on a page with much room, to measure the parts around the axes
     around = figure.get_size_inches() - np.array((columns, rows)) * np.array(panels[0].bbox.size) / figure.dpi
     (title_width, title_height), (legend_width, legend_height) = _inches(above), _inches(legend)
     right = 0 if is_below else legend_width + space
@@ -308,7 +337,7 @@ def _fix(
 
 
 def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
-    """Wrap a text that is longer than ``most`` inches."""
+    """Break a text into lines that are at most ``most`` inches long. An upright text is measured vertically."""
     parts = text.get_text().splitlines()
     for characters in range(max(map(len, parts), default=0) - 1, 5, -1):
         if _inches(text)[1 if is_upright else 0] <= most:
@@ -319,7 +348,10 @@ def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
 def draw_intervals(
     axes: Axes, at: pd.Series, low: pd.Series, high: pd.Series, colors: Any, is_vertical: bool = False, **look: Any
 ) -> None:
-    """Draw bars from ``low`` to ``high`` on an axis with final limits. A longer bar ends in an arrow."""
+    """Draw one bar from ``low`` to ``high`` at each coordinate ``at`` on the other axis. ``look`` is for Matplotlib.
+
+    The limits of the axes must be final. A bar that extends beyond them is cut, and an arrow marks the cut end.
+    """
     first, last = sorted(axes.get_ylim() if is_vertical else axes.get_xlim())
     draw, arrows = (axes.vlines, "v^") if is_vertical else (axes.hlines, "<>")
     draw(at, low.clip(first), high.clip(upper=last), colors, **look)
@@ -345,7 +377,7 @@ def engine_of(figure: Figure) -> ConstrainedLayoutEngine:
 
 
 def seeds_note(counts: Iterable[float]) -> str:
-    """The number of seeds, or its range. Empty without a seed.
+    """A sentence with the number of seeds, or its range if ``counts`` differ. Zeros are ignored. Empty if all are 0.
 
     >>> seeds_note([3, 1, 0])
     'n = 1 to 3 seeds.'

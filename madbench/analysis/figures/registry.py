@@ -1,4 +1,4 @@
-"""The figures by name: for each a function that makes its data frame, and a function that draws it."""
+"""The figures by name. Each has a function that makes its data frame, and a function that draws the frame."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Drawing:
     """A kind of figure. ``draw(read(path))`` draws a figure again from the CSV file of its data."""
 
     frame: Callable[[Results, Suite], pd.DataFrame]
-    """Makes the frame from the results of a suite, or of all suites if the figure belongs to no single suite."""
+    """Makes the frame from results and a suite. A figure of all suites ignores the suite."""
     draw: Callable[..., Figure]
-    """Draws a frame. It may have further options."""
+    """Draws a frame. Arguments after the frame are optional."""
     columns: Mapping[str, type]
-    """The columns of the frame."""
+    """The type of each column of the frame, by its name."""
     file: str
-    """The name of the files, without suffix."""
+    """The name of the figure's files, without suffix."""
     caption: str = ""
     """The caption in a report."""
 
     def read(self, path: Path) -> pd.DataFrame:
-        """The frame in a CSV file. Raises ``ConfigError`` if the file has no frame of this figure."""
+        """Read the frame from a CSV file. Raises ``ConfigError`` if the file has no frame of this figure."""
         return read_frame(path, self.columns, self.file.replace("_", " "))
 
 
@@ -55,7 +55,9 @@ def drawing_of(name: str) -> Drawing:
 
 
 def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
-    """The frame of a figure from stored runs. ``missing`` has the reason why a suite has no runs, by suite.
+    """The data of the figure ``name`` from stored runs.
+
+    ``missing`` has the reason why a suite has no runs, by its name.
 
     Raises ``NothingToDrawError`` if there is nothing to draw.
     """
@@ -129,7 +131,7 @@ def _budget(results: Results, _: Suite) -> pd.DataFrame:
 
 
 def _costs(results: Results, suite: Suite) -> pd.DataFrame:
-    """Suite, label, column and the costs of every run of a suite."""
+    """One row per run of a suite, with suite, label, column and the costs of the label's mixers."""
     counted = counted_costs(results, suite)
     costs = scoring_of(suite).costs(results.outcomes(suite))
     for name in ("flops_per_token", "state"):
@@ -160,7 +162,7 @@ def _is_of_every_setting(profile: Profile) -> bool:
 
 
 def _hint_on_settings(suite: Suite, task: str) -> str:
-    """The ways to train other settings of a task, as the end of a sentence. Empty if it has only one setting."""
+    """The end of an error message with ways to train other settings of a task. Empty if there are no others."""
     profiles = [name for name, profile in suite.shipped().items() if _is_of_every_setting(profile)]
     content = load_task(task)
     baseline = vars(content.baseline)
@@ -175,13 +177,13 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
 
 
 def _about(results: Results, suite: Suite) -> str:
-    """Sentences on the numbers of a suite and on the properties that its runs share."""
+    """Text about a suite's runs for the notes: the meaning of its numbers, followed by :func:`_shared`."""
     meaning = scoring_of(suite).meaning(results.protocol(suite))
     return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *_shared(results, suite)])
 
 
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
-    """Sentences on the properties that the runs of one suite, or of all suites, share, and on runs of other code."""
+    """Sentences on the runs of one suite, by default of all suites: their protocol, and runs of other code."""
     of_suites = results.suites_with_result if suite is None else [suite]
     return [*results.sentences(suite), *(text for each in of_suites for text in results.code_marks(each).sentences)]
 
@@ -206,4 +208,4 @@ OF_ANY_SUITE = {
     "effects": Drawing(_effects, effects.effects_figure, effects.COLUMNS, "effects", "What each factor is worth"),
     "budget": Drawing(_budget, budget.budget_figure, budget.COLUMNS, "budget", "Results against the budget"),
 }
-"""The figures of every suite, by name."""
+"""The figures that exist for every suite, by name."""

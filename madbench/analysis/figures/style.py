@@ -1,4 +1,7 @@
-"""The style of all figures, readable on a screen, on slides and in gray print, and the choice of labels in color."""
+"""The style of all figures, and the choice of the labels that are drawn in color.
+
+The style is readable on a screen, on slides and in gray print.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +22,29 @@ from madbench.analysis.figures.colors import apart_from, shade
 from madbench.mixers.srg.listing import all_labels, all_variants
 
 Look = dict[str, Any]
-"""Arguments of Line2D in Matplotlib."""
+"""Keyword arguments of Matplotlib's ``Line2D``."""
 
 COLORS = {
     "S": "#557df8 #8eb1e3 #b87bd6 #897aad #8d95fd #544479 #7e62cd #586295".split(),
     "R": "#a71b4f #75390b #d9682d #b9310c #d98c18 #a86144 #de4465 #e4a994".split(),
     "G": "#0c9473 #55a0a3 #287d82 #74aa6e #66c7bb #1e5e42 #93c558 #5b6405".split(),
 }
-"""Colors by base, and for each base by features (none, p, c, pc, g, pg, cg, pcg). A base has one hue. Colors that
-share their dashes differ most, also for the color-blind. All colors are visible on white and on a dark page."""
+"""The colors of S/R/G labels: by base, and in this order by features: none, p, c, pc, g, pg, cg, pcg.
+
+The colors of a base have similar hues. Two colors with the same dashes differ most, also for color-blind readers. All
+colors are visible on a white and on a dark page."""
 PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
 ]
-"""Colors of things other than labels, distinct in this order."""
+"""Colors for things other than labels. Any first n of them are distinct."""
 _LIGHTER = (0.0, -0.155, 0.2, 0.285, -0.185, 0.22, 0.055)  # lightness by mixing
 _TURNED = (0.0, 23.0, -23.0)  # rotation of the hue in degrees by rank: none, q, v
-"""Lightness and hue by which the colors of labels with the same base and features differ.
+"""Changes of hue in degrees, by rank. With the changes of lightness in :data:`_LIGHTER` they distinguish the colors of
+labels with the same base and features.
 
-They were chosen for the 33 labels of the paper."""
+Both were chosen for the 33 labels of the paper on HyperMLP."""
 MARKERS = "o^vsP*D"
-"""Markers by mixing: none, 1, 2, 12, 1o, 2o, 12o."""
+"""The markers of S/R/G labels by mixing, in the order none, 1, 2, 12, 1o, 2o, 12o."""
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
 MOST = 8
 """The largest number of curves in color that a reader can follow."""
@@ -46,19 +52,19 @@ GREY = "#595959"
 """The color of references, notes and missing values."""
 LIGHT = "#bdbdbd"
 SHADE = "#f2f2f2"
-"""The color of every second row."""
+"""The background color of every second row in a panel."""
 OTHERS: Look = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
 """The lines of labels that are not in color."""
 CEILING: Look = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
 CHANCE_LINE: Look = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 HEURISTIC_LINE: Look = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
 HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
-"""The sizes of text in points."""
+"""The sizes of text in points: the title of a figure, the same in a paper, labels of axes, the smallest text."""
 PERCENTS = (0, 25, 50, 75, 100)
 """The ticks of an accuracy axis."""
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 REFERENCE = "S"
-"""Softmax attention, the reference of all labels. It is always in color."""
+"""The label of softmax attention, the reference of all labels. If it is in a figure, it is in color."""
 
 SMALL = {
     "axes.labelpad": 1.5,
@@ -108,12 +114,12 @@ _STYLE = {
 
 
 def smallest() -> float:
-    """The size of the smallest text of the current figure in points."""
+    """The size in points of the smallest text, in the style that is active."""
     return matplotlib.rcParams["xtick.labelsize"]
 
 
 def write_powers_as_text(axis: Axis) -> None:
-    """Write the powers on a logarithmic axis as text, as ``style()`` disables formulas in Matplotlib."""
+    """Write the ticks of a logarithmic axis as text, such as 10⁻³, because ``style()`` disables formulas."""
     if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
         axis.set_major_formatter(lambda value, _: power_of_ten(value))
     if isinstance(axis.get_minor_formatter(), LogFormatterMathtext):
@@ -121,7 +127,7 @@ def write_powers_as_text(axis: Axis) -> None:
 
 
 def power_of_ten(value: float) -> str:
-    """A power of ten, or its negative, with a superscript exponent. Other numbers are not changed.
+    """A number as text. A power of ten, or its negative, has a superscript exponent.
 
     >>> power_of_ten(0.001), power_of_ten(-10), power_of_ten(0), power_of_ten(20)
     ('10⁻³', '−10¹', '0', '20')
@@ -134,9 +140,9 @@ def power_of_ten(value: float) -> str:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """A context in which Matplotlib uses our style and ignores the user's matplotlibrc.
+    """A context in which Matplotlib uses the style of this module and ignores the user's matplotlibrc.
 
-    A character that no font has raises ``ConfigError``.
+    A character that no font has raises ``ConfigError`` if the user gave the text.
     """
     with matplotlib.rc_context(), fonts.every_character_drawn():
         matplotlib.rcdefaults()
@@ -154,11 +160,11 @@ class LabelStyle:
 
     @property
     def line(self) -> Look:
-        """The settings of a curve for Matplotlib."""
+        """The look of a curve of the label."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
     def mark(self, is_single: bool = False) -> Look:
-        """The marker of a mean. It is hollow for a single seed."""
+        """The look of a mean of the label. The marker is hollow for a single seed."""
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
@@ -167,7 +173,11 @@ _variants = functools.cache(lambda: dict(zip(all_labels(), all_variants())))
 
 @functools.cache
 def label_style(label: str) -> LabelStyle:
-    """The style of a label, the same in every figure. S/R/G labels all differ; other styles are hashes of the text."""
+    """The default style of a label.
+
+    The 504 S/R/G labels of the paper's grammar have different styles. The style of another label is chosen by a hash of
+    its text, so two of them may be equal.
+    """
     if (variant := _variants().get(label)) is None:
         digest = zlib.crc32(label.encode())
         base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3
@@ -177,12 +187,14 @@ def label_style(label: str) -> LabelStyle:
         features = variant.rope + 2 * variant.conv + 4 * variant.gates
         mixing = variant.mix1 + 2 * variant.mix2 + 3 * (variant.layout == "lag")
         color = shade(COLORS[base][features], _LIGHTER[mixing], _TURNED[rank])
-    dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbors have different dashes
+    dashes = features + 2 * "SRG".index(base) + mixing - rank  # similar labels have different dashes
     return LabelStyle(color, DASHES[dashes % len(DASHES)], MARKERS[mixing])
 
 
 def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
-    """The styles of the labels of a figure, with distinct colors. S/R/G labels keep theirs; others take a free shade.
+    """The styles of the labels of one figure, by label. Colors are distinct.
+
+    S/R/G labels have their default color. Other labels have a shade of it if the color is taken.
 
     >>> len({one.color for one in label_styles(["S", "GLA", "RetNet"]).values()})
     3
@@ -206,7 +218,10 @@ class Highlights:
 
     @classmethod
     def of(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
-        """Labels in color: all if at most eight, otherwise the best (:func:`best_first`) and ``REFERENCE``."""
+        """Choose the labels in color: all if there are at most eight, otherwise ``REFERENCE`` and the best others.
+
+        ``results`` has one number per panel for each label. The best are those of :func:`best_first`.
+        """
         chosen = [*results]
         if len(results) > MOST:
             chosen = best_first(results, is_lower_better)
@@ -215,13 +230,16 @@ class Highlights:
         return cls(label_styles(chosen), [x for x in results if x not in chosen])
 
     def entries(self) -> dict[str, Look]:
-        """The entries of the legend."""
+        """The entries of the legend by text: the labels in color, and one entry for all others."""
         entries = {label: {**look.mark(), **look.line} for label, look in self.styles.items()}
         text = f"{len(self.others)} other label{'s' if len(self.others) > 1 else ''}"
         return entries | ({text: OTHERS} if self.others else {})
 
     def note(self, figure: str, best_by: str) -> str:
-        """A sentence on which labels are in color and how to choose others. Empty if all labels are in color."""
+        """A sentence that says which labels are in color, and how to choose others. Empty if all labels are in color.
+
+        ``figure`` is the name of the figure, and ``best_by`` the quantity by which the best labels were chosen.
+        """
         if not self.others:
             return ""
         count = len(self.styles)
@@ -230,7 +248,9 @@ class Highlights:
 
 
 def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> list[str]:
-    """The labels sorted by their mean results over panels. Labels with missing results (NaN or infinite) come last.
+    """The labels sorted by the mean of their results over panels, the best first.
+
+    Labels with missing results (NaN or infinite) come last.
 
     >>> best_first({"S": [60, 50], "R": [90, math.nan], "G": [70, 50]})
     ['G', 'S', 'R']
