@@ -1,1 +1,1 @@
-"""Family of hybrids: models whose layers have different mixers, such as 3xKDA/S-p."""
+"""The family of hybrids: models whose layers have different mixers, with labels such as 3xKDA/S-p."""

@@ -15,7 +15,10 @@ from madbench.mixers.sequence import MixerSequence
 
 @dataclass(frozen=True)
 class HybridLabel:
-    """A pattern of labels, one per layer, that repeats over the layers of a model. It has no shorter equivalent."""
+    """A pattern of labels, one per layer, that repeats over the layers of a model.
+
+    The pattern is not itself a repetition of a shorter one.
+    """
 
     layers: tuple[Label, ...]
     is_cut: bool = False  # True if the last repetition may be incomplete
@@ -41,7 +44,10 @@ class HybridLabel:
         return tuple(self.layers[index % length] for index in range(depth))
 
     def numbers(self, kind: Label) -> str:
-        """The numbers, from 1, of the layers that have the label ``kind``, such as ``layers 1 to 3`` or ``layer 4``."""
+        """A text with the numbers of the pattern's layers whose label is ``kind``, counted from 1.
+
+        Examples are ``layers 1 to 3`` and ``layer 4``.
+        """
         numbers = [index + 1 for index, layer in enumerate(self.layers) if layer == kind]
         is_run = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
         text = f"{numbers[0]} to {numbers[-1]}" if is_run else ", ".join(map(str, numbers))
@@ -50,7 +56,7 @@ class HybridLabel:
 
 @dataclass(frozen=True)
 class HybridAllocation(MixerSequence):
-    """The allocations of the layers of one pattern. Costs are sums over the layers."""
+    """The allocations of the layers of one pattern. Every cost is the sum over these layers."""
 
     label: HybridLabel
 
@@ -61,12 +67,15 @@ class HybridAllocation(MixerSequence):
 
     @property
     def ranks(self) -> Mapping[str, Any]:  # type: ignore[override]  # here always a mapping
-        """The ranks of each mixer. A key is the mixer's label, a space and the name of the rank."""
+        """The ranks of every mixer of the pattern. A key is the mixer's label, a space and the name of the rank."""
         return {f"{kind.label} {name}": rank for kind, _ in self.kinds for name, rank in kind.ranks.items()}
 
     @property
     def terms(self) -> Mapping[str, int]:
-        """Parameters by mixer and term, over all layers of the mixer. A key is its label, a space and the term."""
+        """The number of parameters of each term of each mixer, summed over the mixer's layers.
+
+        A key is the mixer's label, a space and the term.
+        """
         return {
             f"{kind.label} {name}": number * count for kind, count in self.kinds for name, number in kind.terms.items()
         }

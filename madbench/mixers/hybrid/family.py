@@ -26,7 +26,10 @@ MEASURED = Size(d_model=64, n_head=2, max_len=64, budget="paper")  # size at whi
 
 
 class HybridFamily:
-    """See :class:`madbench.mixers.Family`. Properties of a label are computed from the labels of its layers."""
+    """The family of hybrids. Properties of a label are computed from the labels of its layers.
+
+    Its interface is :class:`madbench.mixers.Family`.
+    """
 
     name = "hybrid"
     version = "1"
@@ -40,7 +43,10 @@ class HybridFamily:
 
     @functools.cached_property
     def Settings(self) -> type:
-        """The settings of all families. A setting enters a run's id if a layer uses it and it is not the default."""
+        """The class of the settings of all other families.
+
+        A setting enters a run's id if a layer uses it and it is not at its default.
+        """
         own: dict[str, tuple[str, Any, Any]] = {}
         for settings in _settings_of_others():
             kinds = typing.get_type_hints(settings)
@@ -50,7 +56,7 @@ class HybridFamily:
         return dataclasses.make_dataclass("Settings", own.values(), frozen=True)
 
     def parse(self, text: str) -> Label:
-        """Parses a pattern. Returns the mixer's own label if all layers have the same mixer."""
+        """Parses a pattern such as 3xKDA/S-p. If all layers have the same mixer, returns the mixer's own label."""
         text = text.removeprefix(PREFIX)
         if not is_pattern(text):
             raise LabelError(point_at(text, 0, "expected labels separated by '/', as in 3xKDA/S-p"))
@@ -69,7 +75,7 @@ class HybridFamily:
         return shortest[0] if len(shortest) == 1 else HybridLabel(shortest, is_cut)
 
     def blocks(self, label: HybridLabel, count: int) -> tuple[Label, ...]:
-        """The label of the mixer of each of ``count`` layers."""
+        """The labels of the mixers of ``count`` layers, one per layer."""
         return label.at(count)
 
     def block_period(self, label: HybridLabel) -> int:
@@ -77,14 +83,20 @@ class HybridFamily:
         return len(label.layers)
 
     def factors(self, label: HybridLabel) -> dict[str, str]:
-        """The different mixers, called a, b, ..., and their order. Mixers with a state of fixed size come first."""
+        """The label's different mixers, under the letters a, b, ..., and ``pattern``, the order of the letters.
+
+        Mixers whose state has a fixed size come first.
+        """
         kinds = _ordered(label.kinds)
         letters = {kind: _letter(index) for index, kind in enumerate(kinds)}
         pattern = str(HybridLabel(tuple(_Letter(letters[layer]) for layer in label.layers), label.is_cut))
         return {"pattern": pattern} | {letters[kind]: str(kind) for kind in kinds}
 
     def factors_of_other(self, other: Label) -> dict[str, str]:
-        """The factors of a model with ``other`` in every layer. Its letter is ``b`` if its cache grows, else ``a``."""
+        """The factors of a model that has the label ``other``, of another family, in every layer.
+
+        Its letter is ``b`` if its cache grows with the text, else ``a``.
+        """
         letter = "b" if _grows(other) else "a"
         return {"pattern": letter, letter: str(other)}
 
@@ -104,7 +116,7 @@ class HybridFamily:
         return tuple(other for other, theirs in others if sum(theirs[name] != mine[name] for name in mine) == 1)
 
     def explain(self, label: HybridLabel) -> list[Explanation]:
-        """The layers, numbered from 1, and then the letters of each mixer."""
+        """A row for the pattern, and then for each mixer a row with its layers, followed by its own explanation."""
         length = len(label.layers)
         what = "The last repetition may be incomplete." if label.is_cut else f"The depth is a multiple of {length}."
         rows = [
@@ -117,7 +129,7 @@ class HybridFamily:
         return rows
 
     def traits(self, label: HybridLabel) -> Traits:
-        """The traits that concern the label as a whole. Each mixer has its own traits as well."""
+        """The traits of the label as a whole, combined from those of its mixers."""
         each = [label_traits(kind) for kind in label.kinds]
         used = {name for kind in label.kinds for name in used_settings(kind)}
         return Traits(
@@ -131,7 +143,10 @@ class HybridFamily:
         )
 
     def effective(self, allocation: HybridAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change a mixer other than through its ranks. A key is label, space and setting."""
+        """The settings that change a mixer other than through its ranks.
+
+        A key is the mixer's label, a space and the name of the setting.
+        """
         effective = {}
         for kind, _ in allocation.kinds:
             own = {name: settings[name] for name in used_settings(kind.label) if name in settings}
@@ -153,7 +168,7 @@ class HybridFamily:
         )
 
     def checks(self, label: HybridLabel) -> Iterable[Check]:
-        """The checks of each mixer."""
+        """The checks of each mixer of the pattern. A check's name begins with the mixer's label."""
         for kind in label.kinds:
             for check in family_of(kind).checks(kind):
                 yield dataclasses.replace(check, name=f"{kind}: {check.name}")
@@ -169,7 +184,7 @@ def _settings_of_others() -> Iterator[type]:
 
 @dataclasses.dataclass(frozen=True)
 class _Letter:
-    """A letter that stands for a label in the factor ``pattern``."""
+    """A letter that stands for a mixer's label in the factor ``pattern``."""
 
     letter: str
 
@@ -192,12 +207,15 @@ def _ordered(kinds: Iterable[Label]) -> list[Label]:
 
 
 def _grows(label: Label) -> bool:
-    """True if a label's mixer caches keys and values of tokens. False for users' code, which is not imported here."""
+    """True if a label's mixer caches keys and values of tokens, so that its cache grows with the text.
+
+    False for users' code, which is not imported here.
+    """
     return _cache_bytes(label, MEASURED.max_len) > 0
 
 
 def _layer_type(label: Label) -> str:
-    """The entry for a label's mixer in ``layer_types`` of a transformers config."""
+    """The value that ``layer_types`` of a transformers config has for layers with this label's mixer."""
     if not _grows(label):
         return "linear_attention"
     is_limited = _cache_bytes(label, 2 * MEASURED.max_len) == _cache_bytes(label, MEASURED.max_len)

@@ -19,12 +19,12 @@ _PLAIN = r"[A-Za-z_][\w.+-]*"
 
 
 def dotted(path: str) -> str:
-    """A path without its arguments: ``my_mixers.MyMixer``."""
+    """The dotted path in a label, without its arguments. ``my_mixers.MyMixer(beta=2)`` gives ``my_mixers.MyMixer``."""
     return path.partition("(")[0]
 
 
 def arguments_of(path: str) -> dict[str, Value]:
-    """The arguments in the canonical path of a label, by name. Empty if it has none."""
+    """The arguments in the canonical path of a label, by name. Empty if the path has no arguments."""
     _, opening, inner = path.partition("(")
     return dict(map(_argument, _words(inner[:-1]))) if opening else {}
 
@@ -43,7 +43,7 @@ def read_arguments(text: str, start: int) -> str:
 
 
 def written(arguments: Mapping[str, Value]) -> str:
-    """Arguments in canonical order and spelling: ``beta=2,mode=fast``."""
+    """Joins arguments to a text in canonical order and spelling, such as ``beta=2,mode=fast``."""
     return ",".join(f"{name}={_text(arguments[name])}" for name in sorted(arguments))
 
 

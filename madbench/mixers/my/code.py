@@ -34,12 +34,15 @@ from madbench.mixers.my.sources import Source, source, working_folder_on_path
 from madbench.mixers.random_state import kept_random_state
 
 SIZES = (Size(64, 2, 16, "paper"), Size(128, 8, 128, "paper"), Size(96, 3, 64, "paper"))
-"""Sizes at which a module is tried, in order, until it works."""
+"""Sizes at which a module is tried, in this order, until it can be built and run."""
 SECONDS = 300  # time limit of the new process
 
 
 class UsersCode:
-    """The code listing of a label ``my:path`` (:mod:`madbench.identity.listing`), and its identity."""
+    """The code on which the module of a label ``my:path`` depends: a listing of files and digests, and its hash.
+
+    :mod:`madbench.identity.listing` describes the listing.
+    """
 
     def __init__(self, path: str, in_new_process: bool = False):
         self.path, made = path, source(path)
@@ -61,7 +64,10 @@ class UsersCode:
 
     @property
     def identity(self) -> str:
-        """A hash of the code. Raises ``LabelError`` if the code was edited after this process imported it."""
+        """A hash of the code listing.
+
+        Raises ``LabelError`` if a file was edited after this process imported it.
+        """
         for place, (digest, names) in self.listing["files"].items():
             text = source_text(self.root / place, self.root)
             if text is None or text.digest(names) != digest:
@@ -80,12 +86,15 @@ class UsersCode:
 
 @functools.cache
 def users_code(path: str) -> UsersCode:
-    """The code of the class or function at a dotted path. Raises ``LabelError`` if there is none."""
+    """The :class:`UsersCode` of the class or function at a dotted path. Raises ``LabelError`` if there is none."""
     return UsersCode(path)
 
 
 def _definitions(made: Source) -> Iterator[tuple[str, str]]:
-    """Pairs (module, top-level name) of definitions: the label's own, then the class and its base classes."""
+    """Pairs (module, top-level name) of the definitions with which the search for dependencies starts.
+
+    They are the name in the label, and the class with its base classes.
+    """
     yield made.module, made.name
     for each in inspect.getmro(made.make) if isinstance(made.make, type) else (made.make,):
         yield from _place(each)
@@ -102,7 +111,10 @@ def _probe_name(path: str) -> str:
 
 
 def _try(path: str) -> list[tuple[str, str]]:
-    """Builds the module and runs it once. Returns the classes of its submodules. Empty if it fails at all sizes."""
+    """Builds the module and runs it once. Returns pairs (module, top-level name) of its submodules' classes.
+
+    Empty if the module fails at all ``SIZES``.
+    """
     for size in SIZES:
         with watch.watching(_probe_name(path)), kept_random_state(), torch.device("cpu"):
             with suppress(MadbenchError), torch.no_grad():

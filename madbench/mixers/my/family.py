@@ -35,12 +35,15 @@ class Label:
 
 @dataclass(frozen=True)
 class Settings:
-    """A user's modules have no settings besides label and size."""
+    """The settings of users' modules: none besides the label and the size."""
 
 
 @dataclass(frozen=True)
 class ModuleFamily(ListedFamily):
-    """See :class:`madbench.mixers.Family`. ``solve`` rejects modules that are not causal if ``is_refused`` is true."""
+    """The family of users' own modules. Its interface is :class:`madbench.mixers.Family`.
+
+    If ``is_refused`` is true, ``solve`` rejects modules that are not causal.
+    """
 
     is_refused: bool = True
 
@@ -90,7 +93,7 @@ class ModuleFamily(ListedFamily):
         return users_code(label.path).listing
 
     def labels(self) -> list[Label]:
-        """The labels that have an entry and can be imported."""
+        """The labels of all entries whose module can be imported."""
         importable = []
         for path in dict.fromkeys(entries().values()):
             try:
@@ -107,11 +110,11 @@ class ModuleFamily(ListedFamily):
         return f"{PREFIX}{name}{arguments}"
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The path of the module, and its arguments."""
+        """The dotted path of the module, and its arguments as one text."""
         return {"module": dotted(label.path), "arguments": written(arguments_of(label.path))}
 
     def explain(self, label: Label) -> list[Explanation]:
-        """The first line of the module's docstring, its file, and its budget."""
+        """Rows for the first line of the module's docstring and its file, each argument, the budget and decoding."""
         from madbench.mixers.my.operator import check_arguments, own_fit, takes_steps
 
         check_arguments(label.path)

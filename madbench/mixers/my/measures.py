@@ -37,7 +37,7 @@ CHANGED = (1, 4, 7, 17, 33, 65)
 STEPS = 8  # decoding steps before the first measurement of the state, so that short windows are full
 LEAK = 1e-4  # largest accepted change of an earlier row by a later token, relative to the output
 SMALL = Size(d_model=64, n_head=2, max_len=16, budget="paper")
-"""Size at which traits are measured."""
+"""Size at which the traits of a module are measured."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,11 @@ class ModuleAllocation:
         return flops(self.label.path, self.size, seq_len)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes that decoding keeps per token: the growth of the state of the module's ``step``, or else its input."""
+        """Bytes that decoding keeps per token.
+
+        Measured as the growth of the state of the module's ``step``. Without a ``step``, decoding keeps the inputs of
+        the module.
+        """
         return kept_per_token(self.label.path, self.size) * bytes_per_element
 
     def state(self, seq_len: int) -> int:
@@ -119,8 +123,8 @@ def measure_cost(label: Any, size: Size) -> ModuleAllocation:
 def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
     """A predicate such as "is not causal: ..." if rows depend on later tokens, other examples or earlier calls.
 
-    Empty if they do not. Both training and evaluation mode are measured, with the initial weights and with slightly
-    changed weights, because an output map that starts at zero would hide every leak.
+    Empty if they do not. The module is measured in training and in evaluation mode. Both are measured with the initial
+    weights and with slightly changed weights, because an output map that starts at zero would hide every leak.
     """
     if not _run(label, module, x).isfinite().all():
         raise BudgetError(f"{label}: its output has NaN or infinity for normally distributed inputs {tuple(x.shape)}")
@@ -185,7 +189,10 @@ def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1000)
 def flops(path: str, size: Size, seq_len: int) -> float:
-    """Forward FLOPs per token: the number that the module states, or else a count, without tensor data if possible."""
+    """Forward FLOPs per token: the number that the module states, or else a count.
+
+    The count uses tensors without data if the module allows it.
+    """
     if (found := stated(path, size, "flops_per_token", seq_len)) is not None:
         return found
     with kept_random_state(), torch.device("cpu"), torch.no_grad():
@@ -217,7 +224,10 @@ def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
 
 @functools.lru_cache(maxsize=1000)
 def kept_per_token(path: str, size: Size) -> float:
-    """Elements that decoding keeps per token: the growth of the state of a working ``step``, or else ``d_model``."""
+    """Number of elements that decoding keeps per token.
+
+    Measured as the growth of the state of the module's ``step``. ``d_model`` if there is no ``step`` or if it fails.
+    """
     with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
         module = make(path, size).eval()
         if not takes_steps(module):
@@ -234,7 +244,10 @@ def kept_per_token(path: str, size: Size) -> float:
 
 @functools.lru_cache(maxsize=1000)
 def traits(label: Any) -> Traits:
-    """The traits of a user's module. Output maps are measured, and its initialization is kept."""
+    """The traits of a user's module.
+
+    Its output maps are found by measurement, and its own initialization is kept.
+    """
     with kept_random_state(), torch.device("cpu"):
         try:
             mixer = ModuleMixer(measure_cost(label, SMALL))

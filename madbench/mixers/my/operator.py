@@ -1,4 +1,4 @@
-"""A user's module as a mixer. It is built with the arguments that it accepts, and every output is validated."""
+"""The mixer that wraps a user's module: builds it with the arguments that it accepts, and validates its outputs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ LAYER_SPELLINGS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of required arguments for the place in the model: the block's index, from 0, and the number of blocks."""
 WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "null"}
-"""Words for the values of an argument with this annotation. Other annotations are not compared with values."""
+"""Words for the values that an argument with this annotation accepts. Other annotations are not compared with values.
+"""
 
 
 class ModuleMixer(nn.Module):
-    """A user's module as a mixer. Its output must have the shape of its input, (B, T, D)."""
+    """A mixer that wraps a user's module. The module must map (B, T, D) to the same shape."""
 
     def __init__(self, allocation: Any, path: str = "auto"):
         super().__init__()
@@ -93,7 +94,7 @@ class ModuleMixer(nn.Module):
 
 
 def wrong_output(y: Any, x: Tensor) -> str:
-    """The error message for an output that is invalid for a mixer with input ``x``."""
+    """The error message for an output ``y`` that is invalid for a mixer with the input ``x``."""
     expected = f"a mixer must return the shape of its input, {tuple(x.shape)} of batch, tokens and d_model"
     if isinstance(y, Tensor) and y.shape == x.shape:
         return f"its output has dtype {y.dtype} and its input {x.dtype}; both must be equal: end with .to(x.dtype)"
@@ -154,7 +155,8 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
 def check_arguments(path: str) -> None:
     """Raises ``BudgetError`` for an argument of a label that the module does not have, or that the model sets.
 
-    Also for a value that the argument's annotation excludes, if the annotation is one of ``WORDS`` or a union of them.
+    Also raises it for a value that the argument's annotation excludes, if the annotation is one of ``WORDS`` or a union
+    of them.
     """
     parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:
@@ -204,9 +206,9 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """The arguments that a class's ``fit(d_model, n_head, max_len, budget)`` returns.
 
-    Empty if the class has no ``fit`` or if the budget is ``paper``.
-    ``budget`` is a number of parameters. If another quantity is matched, ``fit`` also receives its name as ``match``,
-    and ``budget`` is in that quantity. Raises ``BudgetError`` if there is no ``fit`` that accepts ``match``.
+    Empty if the class has no ``fit`` or if the budget is ``paper``. ``budget`` is a number of parameters. If another
+    quantity is matched, ``fit`` also receives its name as ``match``, and ``budget`` is in that quantity. Raises
+    ``BudgetError`` if there is no ``fit`` that accepts ``match``.
     """
     fit, quantity, budget = own_fit(source(path).make), size.rule.quantity, 4 * size.d_model**2
     match = {} if quantity == "parameters" else {"match": quantity}
@@ -232,7 +234,10 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter]) 
 
 
 def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The ``fit`` of a class. None without a ``fit``, and for a property or a plain method without ``budget``."""
+    """The method ``fit`` of a class, which chooses its arguments for a budget. None without such a method.
+
+    A property and a plain method without an argument ``budget`` do not count.
+    """
     fit = getattr(made, "fit", None)
     is_plain = isinstance(inspect.getattr_static(made, "fit", None), FunctionType)
     if not callable(fit) or (is_plain and "budget" not in inspect.signature(fit).parameters):

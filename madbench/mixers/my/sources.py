@@ -1,4 +1,4 @@
-"""The source of a user's module: finds its dotted path from a class or an entry, and imports it."""
+"""Finds the dotted path of a user's module, from a class or an entry, and imports what the path names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUP = "madbench.modules"
 FILE = "mixers.yaml"
 """The file with the entries of the working folder, one per line: ``name: my_package:MyMixer``."""
 SAMPLE = {"mean": "madbench.mixers.my.sample.GatedMean"}
-"""The built-in entry, used unless another entry has its name."""
+"""The built-in entry. An entry of ``mixers.yaml`` or of a package with the same name takes precedence."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 _PATH = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
@@ -49,7 +49,7 @@ def entries() -> dict[str, str]:
 def may_import(path: str) -> bool:
     """True if the code at a dotted path may be imported: its label was allowed, or an entry names it.
 
-    See :mod:`madbench.labels.trust`.
+    :mod:`madbench.labels.trust` says which labels and entries are allowed.
     """
     if trust.is_allowed(f"my:{path}"):
         return True
@@ -62,7 +62,10 @@ def may_import(path: str) -> bool:
 
 
 def importable(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels of users' modules, in ``labels`` and in hybrids among them, whose code may be imported."""
+    """The labels of users' modules whose code may be imported, sorted.
+
+    Searches ``labels``, and the labels of layers in hybrids.
+    """
     parts = {part for label in labels for part in part_texts(label)}
     paths = {part: part.removeprefix("my:") for part in parts if part.startswith("my:")}
     return tuple(sorted(label for label, path in paths.items() if may_import(path)))
@@ -78,7 +81,10 @@ def names() -> tuple[str, ...]:
 
 
 def entry_sources() -> dict[str, tuple[str, str]]:
-    """The dotted path and the source of each entry, by name. An invalid file counts as empty."""
+    """The dotted path of each entry, and the package or file that has the entry, by name.
+
+    An invalid ``mixers.yaml`` counts as empty.
+    """
     of_packages = _entries_of_packages()
     try:
         of_file = _entries_of_file(Path(FILE))
@@ -120,7 +126,7 @@ def _entries_of_file(path: Path) -> dict[str, str]:
 
 
 def fault_of_name(name: Any) -> str:
-    """The fault of an entry's name, as a sentence. Empty if the name is valid."""
+    """A sentence that says why an entry cannot have this name. Empty if the name is valid."""
     if isinstance(name, str) and re.fullmatch(_NAME, name):
         return ""
     return f"{name!r} is not a valid name of a module: use letters, digits, - and _, such as my_mixer"
@@ -131,7 +137,7 @@ def _load(name: str, value: str) -> Source:
 
 
 REGISTRY: Registry[Source] = Registry(GROUP, "module", fault_of_name=fault_of_name, load=_load, error=LabelError)
-"""The entries of installed packages. An entry of ``mixers.yaml`` with the same name replaces one (:func:`entries`)."""
+"""The entries of installed packages. An entry of ``mixers.yaml`` takes precedence over one with the same name."""
 
 
 def _dotted(value: str) -> str:
@@ -198,7 +204,7 @@ class Source:
                 module, self.make, count = _import(path)
         self.module = module.__name__
         self.name = path.split(".")[count]
-        """Name at the top level of the module that leads to the class or function."""
+        """The top-level name in the module that leads to the class or function."""
         self.file = Path(file).resolve() if (file := getattr(module, "__file__", None)) else None
         self.root = import_root(self.file, ".".join(path.split(".")[:count])) if self.file else Path.cwd()
         """Folder from which the module is imported."""
@@ -224,7 +230,10 @@ def _source(path: str) -> Source:
 
 @contextmanager
 def working_folder_on_path() -> Iterator[None]:
-    """Lets code in the block import modules of the working folder. It is searched last, so that it hides no module."""
+    """Lets code in the block import modules of the working folder.
+
+    The folder is searched last, so that it hides no other module.
+    """
     folder = os.getcwd()
     if folder in sys.path or "" in sys.path:
         yield
@@ -238,10 +247,10 @@ def working_folder_on_path() -> Iterator[None]:
 
 
 def _package_of(path: str) -> list[Path]:
-    """The folder of the package of a dotted path, or its file. Several folders for a namespace package.
+    """The files that count as the user's code: the folder of the path's package, or the file of its module.
 
-    For torch and madbench, only the file of the module counts as the user's code, because records have their versions.
-    Empty if it is not found.
+    A namespace package may have several folders. For torch and madbench, only the file of the module counts, because
+    records have their versions. Empty if nothing is found.
     """
     parts = path.split(".")
     is_library = parts[0] in ("torch", "madbench")
@@ -258,7 +267,10 @@ def _package_of(path: str) -> list[Path]:
 
 
 def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
-    """Imports a dotted path. Returns the module, its class or function, and how many parts name the module."""
+    """Imports a dotted path. Returns the module, its class or function, and how many parts of the path name the module.
+
+    Raises ``LabelError`` if there is no such class or function that makes a module.
+    """
     folder, where = os.getcwd(), f"my:{path}"
     parts = path.split(".")
     module, count = None, 0
@@ -293,7 +305,7 @@ def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
 
 
 def _modules_in(module: Any) -> list[str]:
-    """The names of the classes of modules that a Python module defines. Empty for any other value."""
+    """The names of the ``torch.nn.Module`` subclasses that a Python module defines. Empty for any other value."""
     values = getattr(module, "__dict__", {}).items()
     classes = [(name, value) for name, value in values if isinstance(value, type) and _is_of_modules(value)]
     return [name for name, value in classes if value.__module__ == getattr(module, "__name__", "")]

@@ -1,4 +1,7 @@
-"""Residuals of checks on the boundaries at which slots switch when only the token moves (Appendices C.5 and I)."""
+"""Residuals of checks on the boundaries at which slots switch when only the token moves (Appendices C.5 and I).
+
+A normal is the gradient of a slot's hidden score by the token. L(1) is the matrix of the QK side, W_q M(1) W_k^T.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,17 @@ REACH = 1e-4  # distance within which the slopes on both sides of a kink are mea
 
 
 def free_channels(mixer: DynamicMLP) -> int:
-    """Makes keys ignore the first half of the channels, in which a token can then move while X stays constant."""
+    """Makes keys ignore the first half of the channels. Returns the number of these channels.
+
+    A token can then move in them while the keys of the context X stay constant.
+    """
     free = mixer.allocation.size.d_model // 2
     mixer.k.weight[:, :free] = 0
     return free
 
 
 def freeze_gates(mixer: DynamicMLP) -> None:
-    """Makes L(1) and R(1) constant."""
+    """Makes L(1) and R(1) independent of the token, by setting the weights of their gates to zero."""
     for gate in (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate):
         if gate:
             gate.weight.zero_()
@@ -46,7 +52,7 @@ def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """B0(X): the normals for R(1) = I."""
+    """The matrix B0(X) (H_q, free, S): the result of :func:`normals` for R(1) = I."""
     tables = (mixer.mix1.A, mixer.mix1.B, mixer.mix1.p)
     values = [table.clone() for table in tables]
     for table in tables:
@@ -66,7 +72,7 @@ def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the normals with B0(X) R(1), which combines the normals for R(1) = I (eq. 42)."""
+    """Compares the normals for a constant R(1) with B0(X) R(1), where B0(X) has those for R(1) = I (eq. 42)."""
     freeze_gates(mixer)
     w, base, token = dict(mixer.named_parameters()), _unmixed(mixer, x[0]), x[0, -1]
     matrices = [mixing_matrix(w, "mix1", head, token, base.shape[-1]) for head in range(mixer.query_heads)]
@@ -74,16 +80,18 @@ def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of the angle between a normal and the nearest normal for R(1) = I."""
+    """The largest sine, over all normals, of the angle between a normal and the nearest normal for R(1) = I."""
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     return float(_sines(normals(mixer, x[0]), base).min(-1).values.max())
 
 
 def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of the angle between a normal for R(1) = I and the nearest one, if R(1) swaps two slots.
+    """Checks that an R(1) that swaps two slots swaps their normals, and leaves the other normals as they are.
 
-    This R(1) is I - v v^T with v = e_1 - e_2, where v v^T has rank one and is not diagonal.
+    Returns the larger of two numbers: the difference of the swapped normals, and the largest sine of the angle between
+    a normal for R(1) = I and the nearest normal for this R(1). This R(1) is I - v v^T with v = e_1 - e_2, where v v^T
+    has rank one and is not diagonal.
     """
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
@@ -97,7 +105,10 @@ def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The (r_s + 1)-th singular value of the change of R(1) by a token, relative to the first (Remark C.15)."""
+    """The (r_s + 1)-th singular value of the change of R(1) by a change of the token, relative to the first.
+
+    r_s is the rank of R(1) (Remark C.15).
+    """
     mix, eye = mixer.mix1, torch.eye(mixer.allocation.slots).to(x)
     here, there = (mix.right(eye, mix.strengths(side[:1, -1:])) for side in (x, -x))
     values = torch.linalg.svdvals((here - there)[0])
@@ -105,14 +116,17 @@ def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _sines(normals: Tensor, base: Tensor) -> Tensor:
-    """Sines of the angles between all normals (..., d, S) and all normals for R(1) = I: (..., S, S)."""
+    """Sines (..., S, S) of the angles between all ``normals`` (..., d, S) and all ``base`` (..., d, S)."""
     normals, base = (F.normalize(side, dim=-2).mT for side in (normals, base))
     along = (normals @ base.mT)[..., None] * base[..., None, :, :]
     return (normals[..., None, :] - along).norm(dim=-1)
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the slope of the hidden scores, for constant X, with the sum of the terms of eq. 43."""
+    """Compares the slope of the hidden scores with the sum of the three terms of eq. 43, for a constant context X.
+
+    The terms are the changes of the token, of L(1) and of R(1).
+    """
     x, change = x[0], _change(mixer, x)
     token = x[-1]
 
@@ -131,7 +145,10 @@ def differential(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the slope of the hidden scores with that for constant L(1) and R(1), fixed at the token."""
+    """The relative difference of two slopes of the hidden scores: of the mixer, and with constant L(1) and R(1).
+
+    The constants are L(1) and R(1) of the token.
+    """
     x, change = x[0], _change(mixer, x)
     slope = _slope(mixer, x, change)
     for gate in filter(None, (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate)):
@@ -141,7 +158,7 @@ def deformation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _change(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """A change dx (D,) of the token in channels that no key reads."""
+    """A change dx (D,) of the last token, only in channels that no key reads."""
     change = torch.zeros_like(x[0, 0])
     free = free_channels(mixer)
     change[:free] = x[1, 0, :free]
@@ -149,7 +166,9 @@ def _change(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
-    """The slope dh (H_q, S) of the last row of x (T, D), by a central difference."""
+    """The derivative dh (H_q, S) of the last row's hidden scores along ``change``, by a central difference. x is (T,
+    D).
+    """
     moved = torch.stack((x, x))
     moved[:, -1] += STEP * torch.stack((change, -change))
     ahead, behind = mixer.maps(moved).hidden[:, :, -1]
@@ -157,7 +176,7 @@ def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
 
 
 def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
-    """The mixer with the weights of Proposition I.2, and tokens (N, 2, D) on a grid of (x1, x2).
+    """Sets the weights of Proposition I.2. Returns the mixer, and tokens (N, 2, D) on a grid of points (x1, x2).
 
     Channels 0 and 1 hold x1 and x2, which only the query reads. Channel 2 marks the newest token, and channel 3 the
     older token, whose value goes to channel 1. Gates are one half, and W_q and W_o are doubled to compensate.
@@ -182,7 +201,10 @@ def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
 
 
 def construction(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the mixer's rows with ReLU(x2 + phi(c x1) x1) / rho in channel 1, and zero in the other channels."""
+    """Compares rows of :func:`warped` with the formula of Proposition I.2.
+
+    Channel 1 is ReLU(x2 + phi(c x1) x1) / rho, where rho is the norm of the hidden scores. Other channels are zero.
+    """
     mixer, tokens = warped(mixer, x)
     x1, x2 = tokens[:, 1, :2].T
     second = x2 + torch.sigmoid(SHARPNESS * x1) * x1
@@ -217,7 +239,10 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
-    """The smallest of the slope's jumps at three kinks and of the distance of these kinks from a straight line."""
+    """The smaller of two numbers, both positive if the rows of :func:`warped` have kinks on a curve.
+
+    They are the smallest jump of the slope at three kinks, and the distance of these kinks from a straight line.
+    """
     mixer, tokens = warped(mixer, x)
 
     def rows(x1: Tensor, x2: Tensor) -> Tensor:
@@ -237,9 +262,10 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def convolution(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the mixer with one that contracts keys and values by convolutions with A and B, by FFT (eq. 76).
+    """Compares the mixer with one that contracts keys and values with A and B by convolutions (eq. 76).
 
-    z_t A = q_t (A^T K_(t:1))^T, and (a_t B) Diag(s) A^T V_(t:1) is a sum of values filtered with the lag kernels A.
+    The convolutions are computed by FFT. z_t A = q_t (A^T K_(t:1))^T, and (a_t B) Diag(s) A^T V_(t:1) is a sum of
+    values filtered with the lag kernels A.
     """
     p, length = mixer.project(x, 0), x.shape[1]
     z = mixer.maps(x).scores
@@ -258,10 +284,11 @@ def convolution(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def uncovered_shift(slots: int, rank: int, offset: int = 1) -> float:
-    """A lower bound on the share of a shift's squared mass that R = I + Diag(p) + A Diag(s) B^T of this rank misses.
+    """A lower bound on the share of a shift's squared mass that R = I + Diag(p) + A Diag(s) B^T misses.
 
-    For any p, only the low-rank part of R acts between slots of different parity, where an odd shift has all of its
-    mass. These are two blocks. Each misses at least the squares of its singular values beyond the ``rank`` largest.
+    A and B have the rank ``rank``, and the shift moves ``slots`` slots by the odd number ``offset``. For any p, only
+    the low-rank part of R acts between slots of different parity, where an odd shift has all of its mass. These are two
+    blocks. Each misses at least the squares of its singular values beyond the ``rank`` largest.
     """
     shift = torch.eye(slots, dtype=torch.float64).roll(offset, 1).triu()
     blocks = (shift[parity::2, 1 - parity :: 2] for parity in (0, 1))
@@ -270,7 +297,10 @@ def uncovered_shift(slots: int, rank: int, offset: int = 1) -> float:
 
 
 def filter_by_fft(rows: Tensor, kernels: Tensor) -> Tensor:
-    """sum_l A[l, r] g[t - l] of rows g (B, H, T, C) and kernels A (H, T, R), for all t by FFT: (B, H, T, R, C)."""
+    """The causal convolutions sum_l A[l, r] g[t - l], (B, H, T, R, C), for all t, by FFT.
+
+    ``rows`` are g (B, H, T, C), and ``kernels`` are A (H, T, R).
+    """
     length = rows.shape[2]
     rows, kernels = (torch.fft.rfft(side, n=2 * length, dim=-2) for side in (rows, kernels))
     return torch.fft.irfft(rows[:, :, :, None] * kernels[None, :, :, :, None], n=2 * length, dim=2)[:, :, :length]

@@ -1,4 +1,7 @@
-"""Residuals of checks on rows within a cell: the token moves, but no slot switches (HyperMLP, Appendix C.5.1)."""
+"""Residuals of checks on rows within a cell (HyperMLP, Appendix C.5.1).
+
+A cell is a set of tokens for which, with a constant context, no hidden score changes its sign and so no slot switches.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ NEAR = 1e-6  # step of a finite difference
 
 
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Three tokens on a line within a cell, with constant gates: x (3, T, D), dx (D,), and W(2) (S, D) of one head.
+    """Three tokens on a line within a cell, with gates made constant.
 
-    In a cell each score keeps its sign. The middle token is the last one of x. The others are halfway from it to the
-    next point where a score is 0.
+    Returns sequences x (3, T, D) whose last tokens they are, their distance dx (D,), and W(2) (S, D) of one head. The
+    middle token is the last one of the given sequence. The others are halfway from it to the next point where a score
+    is 0.
     """
     freeze_gates(mixer)
     for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):
@@ -43,7 +47,10 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rho o of one head within a cell with x A_s = x B(X) D_s W(2): values and slopes (eq. 41)."""
+    """Compares a row times the norm of its hidden scores with x B(X) D_s W(2), which is linear in the token x (eq. 41).
+
+    Compares values and slopes within a cell, for one head. D_s is diagonal and selects the active slots.
+    """
     tokens, change, readout = _cell(mixer, x)
     hidden = mixer.maps(tokens).hidden[:, 0, -1]  # (3, S)
     rows = mixer(tokens)[:, -1] * (hidden.square().sum(-1, keepdim=True) + EPS).sqrt()
@@ -57,16 +64,17 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative change of the slope of the rows, including their norm, within a cell (Remark C.11)."""
+    """The relative change of the slope of a row within a cell, which is due to the norm of the scores (Remark C.11)."""
     tokens, *_ = _cell(mixer, x)
     rows = mixer(tokens)[:, -1]
     return difference(rows[2] - rows[1], rows[1] - rows[0])
 
 
 def smooth(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest jump of the slope of the last row, relative to the slope, at tokens on a line that lie within cells.
+    """The largest jump of the slope of the last row at tokens on a line, relative to the slope.
 
-    All gates depend on the token. Infinite if all tokens are in the same cell, because nothing is measured then.
+    The tokens lie within cells, and all gates depend on the token. Infinite if all tokens are in the same cell, because
+    nothing is measured then.
     """
     free = free_channels(mixer)
     change = torch.zeros_like(x[0, 0])

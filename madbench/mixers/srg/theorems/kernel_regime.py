@@ -1,6 +1,7 @@
 """Residuals of checks on training near its start: the tangent kernel and stable selection (Appendix D.2).
 
-f is the last row of every sequence, z one sequence, theta all parameters, and the loss is half the squared error.
+f is the last row of every sequence, and the loss is half the squared error of f. The tangent kernel of two rows is the
+product of their Jacobians by all parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SLOW, SLOWER = 1e4, 1e5  # factors of the output; the larger the factor, the les
 
 
 def _jacobian(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """J (B D, theta) of the last rows of x (B, T, D)."""
+    """The Jacobian (B D, number of parameters) of the last rows of x (B, T, D) by ``parameters``."""
     with torch.enable_grad():
         for parameter in parameters:
             parameter.requires_grad_()
@@ -38,7 +39,9 @@ def _targets(rows: Tensor) -> Tensor:
 
 
 def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the change of f(z) along the gradient flow on other sequences with the tangent kernel (Theorem D.9)."""
+    """Compares the change of last rows along the gradient flow on other sequences with the tangent kernel (Theorem
+    D.9).
+    """
     parameters = [*mixer.parameters()]
     train, other = x, x.flip(1)
     error = mixer(train)[:, -1].flatten()
@@ -54,7 +57,10 @@ def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], factor: float) -> tuple[Tensor, Tensor]:
-    """``factor`` times the change of f by gradient descent, and its prediction from the initial kernel."""
+    """Trains ``parameters`` by gradient descent. Returns ``factor`` times the change of f, and its prediction.
+
+    Both are (B D,). The prediction is descent with the kernel of the start.
+    """
     start = mixer(x)[:, -1].flatten().detach()
     jacobian, moved, targets = _jacobian(mixer, x, parameters), torch.zeros_like(start), _targets(start)
     kernel = jacobian @ jacobian.T
@@ -68,12 +74,15 @@ def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], f
 
 
 def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares gradient descent in W_o alone, whose kernel is constant, with kernel descent (Corollary D.10)."""
+    """Compares gradient descent in W_o alone with descent by its kernel (Corollary D.10).
+
+    The kernel is constant, because the mixer is linear in W_o.
+    """
     return difference(*_descend(mixer, x, [mixer.o.weight], 1.0))
 
 
 def laziness(mixer: DynamicMLP, x: Tensor) -> float:
-    """The ratio of two distances between gradient descent in all parameters and kernel descent.
+    """The ratio of two distances between gradient descent in all parameters and descent with the initial kernel.
 
     The first distance is measured with an output that is scaled up ten times more than for the second. A ratio of 0.1
     means that the kernel changes in proportion to the parameters.
@@ -89,8 +98,9 @@ def laziness(mixer: DynamicMLP, x: Tensor) -> float:
 def stability(mixer: DynamicMLP, x: Tensor) -> float:
     """The number of rows whose hidden scores move by less than their margin but whose selection changes (Lemma D.11).
 
-    All parameters move along random directions, in growing steps. If no row stays within its margin, or no selection
-    ever changes, nothing is measured: the result is then the number of all rows.
+    The margin of a row is its smallest absolute score. All parameters move along random directions, in growing steps.
+    If no row stays within its margin, or no selection ever changes, nothing is measured: the result is then the number
+    of all rows.
     """
     parameters, generator = [*mixer.parameters()], torch.Generator().manual_seed(0)
     start = _selecting_scores(mixer, x)

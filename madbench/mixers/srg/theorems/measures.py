@@ -1,4 +1,8 @@
-"""Residuals of the S/R/G checks. Each function takes a small mixer and an input, changes one of them, and compares."""
+"""Residuals of the S/R/G checks. Each function takes a small mixer and an input, changes one of them, and compares.
+
+Unless stated otherwise, a function returns a relative difference, which is zero up to rounding if the check holds.
+W(1), W(2), M(1), M(2), R(1) and R(2) are those of the HyperMLP paper, whose equations are cited.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,9 @@ LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens, more than fit into one t
 
 
 def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
-    """A mixer and an input as from :func:`sample`, with other ranks."""
+    """A mixer and an input as from :func:`sample`, but with ``ranks`` (``qk``, ``vo`` or ``mix``) instead of the solved
+    ones.
+    """
     settings = family.Settings()
 
     def build() -> DynamicMLP:
@@ -44,7 +50,10 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def budget(family: Any, label: Variant) -> float:
-    """The sum of parameters above the budget, the error of the count, and unused parameters (if a larger rank fits)."""
+    """The sum of three numbers of parameters. It is zero if the budget is met as closely as possible.
+
+    They are the parameters above the budget, the error of the count, and the unused parameters if a larger rank fits.
+    """
     settings = family.Settings()
     allocation = family.solve(label, STRICT, settings)
     counted = sum(parameter.numel() for parameter in family.build(allocation, settings).parameters())
@@ -62,7 +71,10 @@ def dynamic_mlp(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def row_of(mixer: DynamicMLP, token: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """sigma(x W(1)) W(2) (D,) of a token x (D,), summed over heads (eq. 5)."""
+    """The row sigma(x W(1)) W(2) (D,) of a token x (D,), summed over heads (eq. 5).
+
+    ``first`` is W(1) (H_q, D, S), and ``second`` is W(2) (H, S, D).
+    """
     hidden = token @ first
     if mixer.variant.has_softmax:
         a = torch.softmax(hidden / mixer.allocation.qk_width**0.5, dim=-1)
@@ -80,8 +92,8 @@ def dynamic_weights(
 ) -> tuple[Tensor, Tensor]:
     """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), computed from the parameters (eq. 9, 10).
 
-    M(1) and M(2) are those of the last token, or of ``gated_by``. R(1) and R(2) are those of the last token, or of
-    ``mixed_by``.
+    M(1) and M(2) are computed from the token ``gated_by`` (D,), and R(1) and R(2) from ``mixed_by`` (D,). None means
+    the last token of x.
     """
     w, label, length = dict(mixer.named_parameters()), mixer.variant, len(x)
     token, mixed_by = (x[-1] if own is None else own for own in (gated_by, mixed_by))
@@ -130,7 +142,7 @@ def extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
-    """Multiplies the scores whose sign selects slots by ``factor``: those of all heads, or of G's gate."""
+    """Multiplies by ``factor`` the scores whose sign selects slots: those of all heads, or of the gate of base G."""
     mixer.q.weight[: mixer.n_head * mixer.allocation.qk_width] *= factor
 
 
@@ -150,7 +162,7 @@ def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
-    """The number of slots that violate the rule of the scale branch.
+    """The number of slots that break the rule that scale scores of base G change weights but not the active set.
 
     The sign of all scale scores is changed. Active slots must stay active with another activation, and inactive slots
     must stay inactive.
@@ -163,9 +175,10 @@ def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
-    """The bend of the boundary at which a slot switches, the largest of 3 slots. Zero if boundaries are flat.
+    """The bend of the boundary in token space at which a slot switches, the largest of 3 slots. Zero if all are flat.
 
-    It is the deviation from a straight line of three points of the boundary, on three parallel lines in token space.
+    The bend is the deviation from a straight line of three points of the boundary, on three parallel lines. If
+    ``is_static`` is true, L(1) and R(1) are made independent of the token first.
     """
     free = x.shape[-1] // 2
     mixer.k.weight[:, :free] = 0  # the token moves but its key does not, so that X stays constant
@@ -226,9 +239,9 @@ def inactive(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Checks ReLU(h) - ReLU(-h) = h: activations minus those of negated selecting scores equal those without ReLU.
+    """Checks ReLU(h) - ReLU(-h) = h: activations minus those for negated selecting scores equal those without ReLU.
 
-    Adds the number of slots that are not read, and 1 if the negated scores give the same output.
+    Adds the number of slots whose activation without ReLU is zero, and 1 if the negated scores give the same output.
     """
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]
@@ -243,7 +256,7 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the rows of L with those of R minus those of R with negated scores: h = ReLU(h) - ReLU(-h)."""
+    """Compares the rows of base L with those of R minus those of R with negated scores: h = ReLU(h) - ReLU(-h)."""
     y, mixer.variant = mixer(x), replace(mixer.variant, base="R")
     selected = mixer(x)
     _scale_scores(mixer, -1.0)
@@ -265,9 +278,10 @@ def rope(
     positions: Sequence[int] = POSITIONS,
     is_mixed: bool = False,
 ) -> float:
-    """The largest difference between the scores of a sequence and of the same sequence at later positions.
+    """The largest difference between the scores of a sequence and those of the same sequence at later ``positions``.
 
-    With ``is_mixed`` the scores are computed under bfloat16 autocast. Positions from 257 on would then be rounded if
+    If ``has_even_gate`` is true, the QK gate is one half for every channel. ``order`` is the mixer's ``rope_order``. If
+    ``is_mixed`` is true, scores are computed under bfloat16 autocast. Positions from 257 on would then be rounded if
     they were computed in bfloat16.
     """
     mixer.rope_order = order
@@ -281,7 +295,7 @@ def rope(
 
 
 def norm(mixer: DynamicMLP, x: Tensor) -> float:
-    """The error of the norm of each row's hidden scores under bfloat16 autocast, relative to float64."""
+    """The relative error of the norm of each row's hidden scores under bfloat16 autocast, compared with float64."""
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
         p = block_attention.ordered(mixer, mixer.for_each_head(mixer.project(x, 0)))
@@ -297,7 +311,7 @@ def sliding(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def sequences(family: Any, label: Variant) -> Residual:
-    """Compares tiles of a large batch, in several groups of sequences and rows, with the dense path."""
+    """Compares path ``tiled`` with path ``dense``, outputs and gradients, for more sequences than fit into a tile."""
     outcomes = []
     for path in ("dense", "tiled"):
         mixer, x = sample(family, label, path, replace(SMALL, max_len=BATCHED))
@@ -310,7 +324,10 @@ def sequences(family: Any, label: Variant) -> Residual:
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares scores of registers with x_t W_q M(1)(x_t) . R W_k, and other scores with those without registers."""
+    """Compares the scores of registers R with x_t W_q M(1)(x_t) . R W_k.
+
+    The scores of tokens are compared with those of the mixer without registers.
+    """
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
     q = q * torch.sigmoid(mixer.qk_gate(x)) if mixer.variant.gates else q
     expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))

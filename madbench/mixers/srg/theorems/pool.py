@@ -1,8 +1,11 @@
 """Residuals of checks on the pool of a context, the measure that its slots define (Appendices D.1, E, H and I).
 
-A pool is the measure sum_j delta(u_j, v_j) of the atoms U = R(1)^T X and V = R(2)^T X. The output of a head is the
-integral of Psi(x; u, v) = ReLU(x L(1) u^T) v L(2)^T over the pool, divided by the norm of the hidden scores. This holds
-for base R without RoPE, which would rotate the address of every slot by another angle.
+A pool is the measure sum_j delta(u_j, v_j) of the atoms (u_j, v_j), the rows of U = R(1)^T X and V = R(2)^T X. The
+output of a head is the integral of Psi(x; u, v) = ReLU(alpha(x; u)) v L(2)^T over the pool, divided by the norm of the
+hidden scores, where alpha(x; u) = x L(1) u^T. This holds for base R without RoPE, which would rotate the address of
+every slot by another angle.
+
+Omega_t is the set of atoms within the bounds of Assumption D.1.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ DRAWN = 64  # number of random atoms, measures or gates
 
 @dataclass(frozen=True)
 class Pool:
-    """The pool of one head for the last row of a sequence, with S slots including registers."""
+    """The pool of one head for the last row of a sequence, and the matrices that define it. Has S slots."""
 
     token: Tensor  # x (D,)
     address: Tensor  # L(1) (D, D)
@@ -36,14 +39,14 @@ class Pool:
     v: Tensor  # (S, D)
     r1: Tensor  # R(1) (S, S), computed from its equation
     r2: Tensor  # R(2)
-    context: tuple[Tensor, Tensor]  # X (S, D) as read by keys and by values, each after its own convolution
+    context: tuple[Tensor, Tensor]  # X (S, D) as keys and as values read it, each after its own convolution
 
     def coefficients(self, u: Tensor) -> Tensor:
-        """alpha(x; u) of atoms (.., D)."""
+        """The coefficients alpha(x; u) (..,) of atoms u (.., D), whose signs select slots. x is the pool's token."""
         return u @ (self.token @ self.address)
 
     def features(self, u: Tensor, v: Tensor) -> Tensor:
-        """Psi(x; u, v) of atoms (.., D) each: (.., D)."""
+        """The features Psi(x; u, v) (.., D) of atoms u and v (.., D). x is the pool's token."""
         return F.relu(self.coefficients(u))[..., None] * (v @ self.readout)
 
     @property
@@ -56,26 +59,26 @@ class Reach:
     """The bounds of Assumption D.1 for a set of pools. They define the set Omega_t of Lemma D.2."""
 
     u: float  # C_R1 B_X
-    v: float
+    v: float  # C_R2 B_X
     token: float  # B_x
     address: float  # C_L1
     readout: float  # C_L2
 
     @property
     def features(self) -> float:
-        """The bound of Lemma D.3 on |Psi|."""
+        """The bound of Lemma D.3 on the norm of Psi over Omega_t."""
         return self.token * self.address * self.readout * self.u * self.v
 
 
 def pools(mixer: DynamicMLP, x: Tensor, head: int) -> Iterator[Pool]:
-    """The pools of a head for all rows of x (B, T, D) that have at least ``SHORTEST`` tokens."""
+    """The pools of one head for all rows of x (B, T, D) that have at least ``SHORTEST`` tokens."""
     for sequence in x:
         for length in range(SHORTEST, len(sequence) + 1):
             yield pool(mixer, sequence[:length], head)
 
 
 def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
-    """The pool of a head for the last row of x (T, D)."""
+    """The pool of one head for the last row of x (T, D)."""
     w, label, token = dict(mixer.named_parameters()), mixer.variant, x[-1]
     order = range(len(x) - 1, -1, -1) if mixer.by_lag else range(len(x))
     registers = w["registers"] if label.registers else x[:0]
@@ -101,7 +104,10 @@ def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
 
 
 def _mix_columns(mix: SequenceMixing | None, context: Tensor, token: Tensor, head: int) -> Tensor:
-    """R^T X (S, D). Each column of X is mixed like a row of scores."""
+    """Returns R^T X (S, D) for the context X (S, D), with R of one head and a token (D,), by the mixer's own mixing.
+
+    Each column of X is mixed like a row of scores. Without mixing, returns X.
+    """
     if mix is None:
         return context
     columns = context.T.expand(1, mix.heads, -1, -1)
@@ -125,7 +131,10 @@ def _of_heads(mixer: DynamicMLP, x: Tensor) -> Iterator[list[Pool]]:
 
 
 def reachable(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the atom (u, v) of a context of one token x with (x, x), and counts tokens that share an atom (C.9)."""
+    """Compares the atom (u, v) of a context of one token x with (x, x) (Proposition C.9).
+
+    Adds the number of tokens that share an atom with another token.
+    """
     away, tokens = [0.0], x.flatten(0, 1)
     for head in range(mixer.n_head):
         own = [pool(mixer, token[None], head) for token in tokens]
@@ -146,7 +155,7 @@ def integral(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def atoms(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |u_j| or |v_j|, relative to its bound (Lemma D.2)."""
+    """The largest norm of an atom u_j or v_j, relative to its bound (Lemma D.2)."""
     ratios = []
     for of_head in _of_heads(mixer, x):
         reach = _reach(of_head)
@@ -156,7 +165,7 @@ def atoms(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def features(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |Psi| on Omega_t, relative to its bound, at the maximizing atoms and at other atoms (Lemma D.3)."""
+    """The largest norm of Psi over atoms of Omega_t, the maximizer included, relative to its bound (Lemma D.3)."""
     ratios = []
     for of_head in _of_heads(mixer, x):
         reach = _reach(of_head)
@@ -167,7 +176,10 @@ def features(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
-    """Atoms of Omega_t: those of the pool, the maximizer of Psi for its token, and random atoms on the boundary."""
+    """Atoms u and v (N, D) of Omega_t.
+
+    They are the atoms of the pool, the maximizer of Psi for its token, and random atoms on the boundary.
+    """
     generator = torch.Generator().manual_seed(0)
     u, v = (torch.randn(DRAWN, len(each.token), generator=generator).to(each.token) for _ in range(2))
     u = torch.cat((u, (each.token @ each.address)[None]))
@@ -177,7 +189,10 @@ def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
 
 
 def readouts(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |T mu| relative to sup |Psi| |mu|_TV, for atoms and random signed measures on Omega_t (D.4)."""
+    """The largest ratio of an integral's norm |T mu| to its bound sup |Psi| |mu|_TV (Theorem D.4).
+
+    The measures mu are single atoms and random signed measures on Omega_t.
+    """
     ratios, generator = [], torch.Generator().manual_seed(1)
     for of_head in _of_heads(mixer, x):
         sets = [_atoms_of(_reach(of_head), each) for each in of_head]
@@ -190,17 +205,20 @@ def readouts(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def total_variation(atoms: Tensor, weights: Tensor) -> Tensor:
-    """|mu|_TV of measures sum_j weights_j delta(atoms_j), with weights (N, S). Equal atoms (S, C) count as one atom."""
+    """The total variations |mu|_TV (N,) of N measures sum_j weights_j delta(atoms_j).
+
+    ``weights`` are (N, S), and ``atoms`` (S, C). Equal atoms count as one atom.
+    """
     _, place = atoms.unique(dim=0, return_inverse=True)
     return torch.zeros_like(weights).index_add(1, place, weights).abs().sum(1)
 
 
 def restriction(mixer: DynamicMLP, x: Tensor) -> float:
-    """The total variation that is added to signed measures on a pool if the mixer's selection multiplies them.
+    """The total variation that signed measures on a pool gain if the mixer's selection multiplies them.
 
-    Two tokens of the context are equal, so that atoms coincide if slots are tokens. Returns the larger of the added
-    variation and the number of slots whose selection is not given by the sign of alpha. Both are zero if selection is a
-    restriction (Theorem D.6, E.6, E.7).
+    Two tokens of the context are equal, so that atoms coincide if slots are tokens. Returns the larger of this gain and
+    the number of slots whose selection is not given by the sign of alpha. Both are zero if selection is a restriction
+    (Theorem D.6, E.6, E.7).
     """
     x = x.clone()
     x[:, 2] = x[:, 1]
@@ -220,9 +238,9 @@ def restriction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def outputs(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |rho o| of a head, relative to sup |Psi| times the number of active slots (Proposition E.8).
+    """The largest norm of a head's row times the norm of its scores, relative to its bound (Proposition E.8).
 
-    The supremum is taken over the instantiated atoms.
+    The bound is sup |Psi|, over the atoms of the pools, times the number of active slots.
     """
     ratios, maps, w_o, width = [0.0], mixer.maps(x), mixer.o.weight.clone(), mixer.allocation.vo_width
     if mixer.o_up:
@@ -265,7 +283,10 @@ def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _least_variation(table: Tensor, f: Tensor) -> float:
-    """The least sum of |w| with sum_s w_s Psi(x_n; omega_s) = f(x_n)."""
+    """The smallest sum of |w_s| such that sum_s w_s table[:, s] = f, found by linear programming.
+
+    ``table`` (N, S, D) is Psi for N tokens and S atoms, and ``f`` is (N, D).
+    """
     from scipy.optimize import linprog
 
     matrix, target = table.movedim(1, -1).flatten(0, 1).numpy(), f.flatten().numpy()
@@ -281,8 +302,9 @@ def _least_variation(table: Tensor, f: Tensor) -> float:
 def prompt(mixer: DynamicMLP, x: Tensor) -> float:
     """Compares the change of the last row by an earlier document with the two terms of Proposition H.1.
 
-    Adds the number of slots whose activity is not as expected. The slots of the old context must not change. A slot of
-    the earlier document must be active if alpha is positive.
+    The terms are the atoms of the document and the change of the norm. Adds the number of slots whose activity is not
+    as expected. The slots of the old context must not change. A slot of the earlier document must be active if alpha is
+    positive.
     """
     first, second, token = x[0, :SHORTEST], x[1, : SHORTEST + 1], x[0, -1:]
     short, whole = torch.cat((first, token)), torch.cat((second, first, token))

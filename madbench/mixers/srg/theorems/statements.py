@@ -1,4 +1,4 @@
-"""Makes checks of theorems about a label. Each has the letters for which its theorem was worked out."""
+"""Makes the checks of theorems, each only for labels whose letters it was worked out for."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ not checked for labels with a new letter until it is added here, or to the ``let
 
 @dataclass(frozen=True)
 class Statements:
-    """Makes the checks of a label."""
+    """Makes the checks of theorems for one label."""
 
     family: Any
     label: Variant
     letters: Collection[str] | None = WORKED_OUT
-    """The letters for which a check was worked out, if the check names no others. None for a check of every letter."""
+    """Letters for which a check was worked out, unless it names its own. None if checks hold for every letter."""
 
     def check(
         self, name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING,
@@ -44,7 +44,7 @@ class Statements:
         return Check(name, what, source, run, tolerance, reason=unless)
 
     def differ(self, *arguments: Any, tolerance: float = NOTICEABLE, **options: Any) -> Check:
-        """A check that the measure is above ``tolerance``."""
+        """A check that ``measure`` is above ``tolerance``. Takes the arguments of :meth:`check`."""
         return replace(self.check(*arguments, tolerance, **options), is_difference=True)
 
     def _reason(self, letters: Collection[str] | None) -> str:
@@ -54,7 +54,7 @@ class Statements:
 
 
 def why_unselected(label: Variant) -> str:
-    """The reason why the sign of a score selects no slots. Empty if it does."""
+    """The reason why the sign of a score does not select slots for this label. Empty if it does."""
     if label.has_softmax:
         return "softmax weights every slot"
     return "" if label.has_selection else "without a gate every slot is read"

@@ -30,7 +30,7 @@ HEADS_DRAWN = 20  # number of random heads
 
 
 def checks(statements: Statements) -> Iterable[Check]:
-    """The checks of a label."""
+    """The checks of both constructions for a label."""
     label, check, differ = statements.label, statements.check, statements.differ
     no_selection = why_unselected(label)
     wide = functools.partial(measures.with_ranks, qk=8 * label.query_heads(2))
@@ -72,7 +72,10 @@ def noisy_tokens(like: Tensor) -> Tensor:
 
 
 def _recall(mixer: DynamicMLP) -> float:
-    """Sets weights so that a row reads the scores and kinds of :func:`noisy_tokens`. Returns as :func:`_clear`."""
+    """Sets weights so that a row reads the scores and kinds (signal or noise) of :func:`noisy_tokens`.
+
+    Returns 2 if gates halve the outputs, else 1.
+    """
     half = _clear(mixer)
     mixer.q.weight[0, ASKS], mixer.k.weight[0, ADDRESS] = half, 1
     for row, channel in enumerate((IS_SIGNAL, IS_NOISE)):
@@ -90,12 +93,15 @@ def _clear(mixer: DynamicMLP) -> float:
 
 
 def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:
-    """The slots of tokens in the last row, the oldest token first."""
+    """The slots of the last row's tokens, by position: that of the oldest token first."""
     return [tokens - 1 - token if mixer.by_lag else token for token in range(tokens)]
 
 
 def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, rank: int) -> None:
-    """Sets column ``into`` of R to ``weights`` in the rows ``slots``, with one unit of its rank. s is one half."""
+    """Sets column ``into`` of R to ``weights`` in the rows ``slots``, by component ``rank`` of the low-rank part.
+
+    Assumes that all strengths s are one half.
+    """
     mix.p[0, slots] = -1
     mix.A[0, slots, rank], mix.B[0, into, rank] = weights, 2.0
 
@@ -120,7 +126,7 @@ def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
-    """Sets R(1) so that one slot is the sum of the signal, one the average of the noise, and the others zero."""
+    """Sets R(1) so that one slot is the sum of the signal, one is the average of the noise, and the others are zero."""
     slots = _slots(mixer, tokens)
     signal, noise = slots[:SIGNAL], slots[SIGNAL:-1]
     _collect(mixer.mix1, signal, signal[0], mixer.q.weight.new_ones(SIGNAL), 0)
@@ -128,10 +134,7 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 
 
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
-    """The smallest increase by R(1) of the signal's share of a row's normalized weights.
-
-    The minimum is over all noise patterns.
-    """
+    """The smallest increase by R(1) of the signal's share of a row's normalized weights, over all noise patterns."""
     tokens = noisy_tokens(x)
     _recall(mixer)
     token_wise = mixer(tokens)[:, -1, IS_SIGNAL]
@@ -140,7 +143,10 @@ def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _context(like: Tensor, asked: int) -> Tensor:
-    """Sequences (asked, 6, D) with the same random context. Their last tokens ask for different summaries."""
+    """Sequences (``asked``, 6, D) with the same random context of five tokens.
+
+    The last token of sequence i asks for summary i.
+    """
     generator = torch.Generator().manual_seed(0)
     tokens = like.new_zeros(asked, CONTEXT + 1, like.shape[-1])
     tokens[:, :CONTEXT, VALUES] = torch.randn(CONTEXT, WIDTH, generator=generator).to(like)
@@ -150,7 +156,7 @@ def _context(like: Tensor, asked: int) -> Tensor:
 
 
 def _weights(like: Tensor, summaries: int) -> Tensor:
-    """A random C (5, k), with weights of both signs in every column."""
+    """The random weights C (5, ``summaries``) of summaries C^T X of five tokens. Every column has both signs."""
     generator = torch.Generator().manual_seed(1)
     c = torch.randn(CONTEXT, summaries, generator=generator).to(like)
     c[0], c[1] = c[0].abs(), -c[1].abs()
@@ -158,7 +164,10 @@ def _weights(like: Tensor, summaries: int) -> Tensor:
 
 
 def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
-    """Sets weights so that a row reads values, and the token at place j has score ``scores[j, i]`` for question i."""
+    """Sets weights so that a row reads values, and the token at place j has the score ``scores[j, i]`` for question i.
+
+    ``half`` is the result of :func:`_clear`.
+    """
     for j in range(CONTEXT):
         mixer.k.weight[j, PLACES.start + j] = 1
         mixer.q.weight[j, QUESTIONS.start : QUESTIONS.start + scores.shape[1]] = half * scores[j]
@@ -167,7 +176,10 @@ def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
 
 
 def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows with C^T X for a random C. R(2) makes one slot per summary, and each row selects one slot."""
+    """Compares rows with the summaries C^T X of a context X for a random C.
+
+    R(2) makes one slot per summary, and each row selects one slot.
+    """
     asked = min(SUMMARIES, mixer.mix2.A.shape[-1])
     tokens, c = _context(x, asked), _weights(x, asked)
     half, slots = _clear(mixer), _slots(mixer, CONTEXT + 1)
@@ -181,7 +193,10 @@ def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows of a token-wise head with C^T X, divided by the norm of each column of C. Its scores are C > 0."""
+    """Compares rows of a token-wise head with C^T X, divided by the norm of each column of C.
+
+    The scores of the head are C, which is positive.
+    """
     tokens, c = _context(x, SUMMARIES), _weights(x, SUMMARIES).abs()
     _reads(mixer, _clear(mixer), c)
     expected = torch.zeros_like(tokens[:, -1])
@@ -190,10 +205,10 @@ def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_sign(mixer: DynamicMLP, x: Tensor) -> float:
-    """1 minus the least cosine between two derivatives of a row by values, over random heads. 0 if all have one sign.
+    """1 minus the smallest cosine between derivatives of a row by two values, over random heads.
 
-    Scores do not read the values, so that a row is linear in them, as a summary is. The derivative of the row by each
-    value is the weight of that value times one matrix. Derivatives of zero are left out.
+    It is 0 if all weights of values have one sign: scores do not read the values, so the derivative of the row by each
+    value is the weight of that value times a common matrix. Derivatives of zero are left out.
     """
     tokens, generator, least = _context(x, 1), torch.Generator().manual_seed(2), 1.0
     moved = tokens.repeat(CONTEXT * WIDTH + 1, 1, 1)

@@ -1,7 +1,7 @@
 """Residuals of checks on mixing that is extended by zero from a window to more slots (Theorem 2.3, Appendix F.1).
 
-R_T = P R_t P^T keeps the first t slots: the newest tokens in the lag layout, the oldest in the position layout.
-R_T = Q R_t Q^T keeps the last t slots.
+R_t is R for the t slots of a window, and R_T that for T slots. R_T = P R_t P^T keeps the first t slots: the newest
+tokens in the lag layout, the oldest in the position layout. R_T = Q R_t Q^T keeps the last t slots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ def _mixings(mixer: DynamicMLP) -> Iterator[SequenceMixing]:
 
 
 def _extend_by_zero(mixer: DynamicMLP) -> int:
-    """Sets R to that of a window, extended by zero with p = -1 and A = B = 0 (Lemma C.6). Returns its slot count."""
+    """Sets R to that of a window, extended by zero with p = -1 and A = B = 0 (Lemma C.6).
+
+    Returns the number of slots of the window, registers included.
+    """
     first = WINDOW + mixer.register_slots
     for mix in _mixings(mixer):
         mix.A[:, first:], mix.B[:, first:], mix.p[:, first:] = 0, 0, -1
@@ -31,13 +34,13 @@ def _extend_by_zero(mixer: DynamicMLP) -> int:
 
 
 def _clear_before_window(mixer: DynamicMLP, x: Tensor) -> None:
-    """Sets the tokens before the window that a convolution reads to zero."""
+    """Sets to zero the tokens before the window that a convolution reads. Changes x only if the label has c."""
     if mixer.variant.conv:
         x[:, -WINDOW - 3 : -WINDOW] = 0
 
 
 def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares R of all slots, extended by zero, with P R_t P^T for every token (Lemma C.6)."""
+    """Compares R of all slots, extended by zero, with P R_t P^T for the strengths of every token (Lemma C.6)."""
     before = [(mix, mix.strengths(x).unbind(2)) for mix in _mixings(mixer)]
     count, slots = WINDOW + mixer.register_slots, mixer.allocation.slots
     blocks = [[mix.right(torch.eye(count).to(x), s[:, :, None]) for s in tokens] for mix, tokens in before]
@@ -53,16 +56,16 @@ def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def truncation(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last row of a window alone with the last row after older tokens (Theorem F.1 (i))."""
+    """Compares the last row of a window alone with that of the input, which has older tokens (Theorem F.1 (i))."""
     _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
     return difference(mixer(x[:, -WINDOW:])[:, -1], mixer(x)[:, -1])
 
 
 def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares slots of a window with the first slots after older tokens, and the other slots with zero (C.7).
+    """Compares the slots of a window with the first slots of a longer input, and the other slots with zero (C.7).
 
-    Includes the number of slots whose activity differs.
+    Adds the number of slots that are active in only one of the two inputs.
     """
     count = _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
@@ -78,7 +81,10 @@ def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last row with that of the oldest tokens as context, by position (Theorem F.1 (ii), eq. 51)."""
+    """Compares the last row with the row that has only the oldest tokens as its context (Theorem F.1 (ii), eq. 51).
+
+    For the position layout, in which R is extended by zero behind the oldest tokens.
+    """
     _extend_by_zero(mixer)
     rows = [
         row_of(mixer, sequence[-1], *dynamic_weights(mixer, sequence[:WINDOW], sequence[-1], sequence[-1]))
@@ -88,7 +94,10 @@ def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def suffix_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last rows of a window and of an input that ends in it, for R_T = Q R_t Q^T (Remark F.2)."""
+    """Compares the last rows of a window and of an input that ends in it, if R keeps the last slots (Remark F.2).
+
+    This is the extension R_T = Q R_t Q^T, in the position layout.
+    """
     _clear_before_window(mixer, x)
     alone, length = mixer(x[:, -WINDOW:])[:, -1], x.shape[1]
     for mix in _mixings(mixer):
