@@ -1,8 +1,9 @@
-"""The types of the experiments on the paper's design principles: labels, tasks, contrasts and decisions.
+"""Types of the experiments on the design principles of the paper: principles, studies, contrasts and decisions.
 
-*Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389. A principle is a claim, the labels
-and tasks that test it under a profile, and the contrasts of labels that decide it. Training, storing and testing are
-the same as for every other verb: :mod:`madbench.experiment` and :mod:`madbench.analysis.inference`.
+*Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389. A principle is one claim of the
+paper. Its study names the labels and tasks that test it under a profile, and the contrasts, which are pairs of labels
+to compare. Runs are trained and stored by :mod:`madbench.experiment` and compared by
+:mod:`madbench.analysis.inference`, as for every other verb.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from madbench.jobs import Job
 
 FULL, QUICK = "coefficients", "coefficients-quick"
-"""The profiles: the sizes of the paper, and sizes for a laptop."""
+"""The names of the two profiles: one with the sizes of the paper, and one with sizes for a laptop."""
 
 Judge = Literal["contrasts", "rank", "spread", "time", "count"]
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A pair of labels of which the paper expects one to do better than the other."""
+    """A pair of labels of which the paper expects ``better`` to have the larger value than ``worse``."""
 
     group: str  # the subject of the verdict, such as a readout
     better: str
@@ -50,12 +51,12 @@ class Study:
 
     @property
     def labels(self) -> list[str]:
-        """The canonical labels."""
+        """The canonical texts of the labels that ``patterns`` stand for."""
         return expand(self.patterns)
 
 
 def coefficient_label(text: str) -> Label:
-    """A label of the family cd, parsed."""
+    """Parse the text of a label of the family ``cd``."""
     label = parse(text)
     assert isinstance(label, Label)
     return label
@@ -63,7 +64,7 @@ def coefficient_label(text: str) -> Label:
 
 @dataclass(frozen=True)
 class Principle:
-    """One claim of the paper."""
+    """A design principle of the paper: its claim, and the studies that test it."""
 
     number: str
     title: str  # title of its figure
@@ -77,17 +78,17 @@ class Principle:
 
     @property
     def heading(self) -> str:
-        """The heading of its figure."""
+        """The heading of the principle's figure: its number and its title."""
         return f"Principle {self.number}: {self.title}"
 
     def study(self, profile: str) -> Study:
-        """The study of a profile. A profile other than :data:`FULL` and :data:`QUICK` has the quick study."""
+        """The study for a profile. If the principle has no study for it, the study for :data:`QUICK`."""
         return self.studies.get(profile, self.studies[QUICK])
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper."""
+    """A figure of the paper: panels of the figure of a principle."""
 
     principle: str  # number of the principle whose runs it shows
     shown: tuple[str, ...] = ()  # panels, as in Study
@@ -95,7 +96,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of a principle's runs: verdicts, a table and a figure."""
+    """The verdicts on a principle, with the table and the figure that show the results of its runs."""
 
     table: TextTable
     verdicts: Mapping[str, str]  # by their subject
@@ -106,10 +107,13 @@ class Decision:
 
     @property
     def figure(self) -> Page:
-        """The figure at its own width."""
+        """The figure in the default layout."""
         return self.draw()
 
 
 def key_width(job: Job) -> int:
-    """n, the key width of one head of the job's mixers, whose ranks do not depend on a budget."""
+    """The key width n of one head: ``qk_rank``, or d_model without it, divided by the number of heads.
+
+    The budget of the job must not choose ranks.
+    """
     return (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head

@@ -36,12 +36,12 @@ EXAMPLES = 64  # first test sequences
 SHARES = Quantity("coefficients", {"near_zero": NEAR_ZERO, "near_one": NEAR_ONE, "examples": EXAMPLES})
 """The shares of coefficients near zero and near one, measured for every run of principles 2 and 2.1."""
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
-"""The quantities that are correlated with accuracy, and their names."""
+"""The quantities whose correlation with accuracy is computed, and their names on the axes of the figure."""
 COLUMNS = {"accuracy": ("Accuracy", "{:.1f}"), "near_zero": ("Near zero", "{:.3f}"), "raw_near_zero": ("raw", "{:.3f}")}
 COLUMNS |= {"near_one": ("Near one", "{:.4f}"), "ratio": ("Ratio", "{:.3g}")}
-"""Headings and formats of the table, by quantity."""
+"""Heading and format of each column of numbers in the table, by quantity."""
 READOUT, READOUT_PANEL = "readout", "φ near zero"
-"""The panel with the near-zero sets of the readouts: its name in a study, and its title."""
+"""The panel that plots the readouts phi(s): its name in ``Study.shown``, and its title."""
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -67,9 +67,12 @@ def measure(results: Results) -> pd.DataFrame:
 def measured_runs(
     results: Results, quantity: Quantity, measure: Callable[[Path, Job], Values]
 ) -> Iterator[tuple[Any, Job, Measurement]]:
-    """The chosen runs, as rows of :func:`madbench.analysis.scores.collect`, with their jobs and measurements.
+    """Yields (row, job, measurement) for every finished run with the chosen learning rate, in the order of the jobs.
 
-    Raises ``StoreError`` for runs that have neither the measurement nor weights, and if no run has finished.
+    A row is one of :func:`madbench.analysis.scores.collect`. ``measure`` is called with the weights file and the job of
+    a run for which ``quantity`` is not stored yet.
+
+    Raises ``StoreError`` if no run has finished, or if a run has neither the measurement nor weights.
     """
     chosen = scoring_of(MAD).chosen_rows(results.collected(MAD)).sort_index()  # in the order of the jobs
     if chosen.empty:
@@ -86,7 +89,7 @@ def measured_runs(
 
 
 def shares(weights: Path, job: Job) -> dict[str, float]:
-    """The shares of one trained model, as described in :func:`measure`."""
+    """The shares of one trained model by name, as :func:`measure` defines them."""
     model, inputs = load_model(weights)[0], first_examples(job)
     rows = pd.DataFrame(inspect(model, inputs).tables["weights"])
     near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
@@ -99,12 +102,15 @@ def shares(weights: Path, job: Job) -> dict[str, float]:
 
 
 def first_examples(job: Job) -> Tensor:
-    """The inputs (B, T) of the first test sequences."""
+    """The inputs (B, T) of the first B = 64 test sequences of a job."""
     return suite_of(job).Trial.examples(job, EXAMPLES, {})
 
 
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
-    """The decision from Spearman's correlation of accuracy with the shares over labels, one per seed."""
+    """Decide a principle by Spearman's correlation of accuracy with the shares.
+
+    There is one correlation per seed, over labels.
+    """
     rows, shown = measure(results), study.shown or (*CORRELATED, READOUT)
     lines, of_correlations, verdicts, listed = [], [], {}, []
     for task, of_task in rows.groupby("task", sort=False):
@@ -147,7 +153,10 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
 
 
 def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
-    """Spearman's correlation over labels, for each seed that has all labels."""
+    """Spearman's correlation of a quantity with accuracy over labels, one value per seed that has all labels.
+
+    ``rows`` are those of :func:`measure` for one task.
+    """
     from scipy.stats import spearmanr
 
     values = rows.pivot(index="seed", columns="label", values=[quantity, "accuracy"]).dropna()
@@ -156,7 +165,11 @@ def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
 
 
 def correlation_verdict(sample: Sample) -> str:
-    """The verdict: supported if the correlations of all seeds are positive and the interval excludes 0."""
+    """The verdict on correlations, one per seed.
+
+    Supported if the correlations of all seeds are positive and the interval of their mean is above 0. Contradicted if
+    all are negative and the interval is below 0.
+    """
     if sample.n < LEAST_SEEDS:
         return "too few seeds"
     if np.isnan(sample.values).any():
@@ -182,7 +195,10 @@ def _points(rows: pd.DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """phi(s) around zero for every pointwise readout. Kernels are left out: they need more than the score."""
+    """Yields the points (s, phi(s)) of every label with a pointwise readout, for scores s from -12 to 3.
+
+    Kernels are left out, because their coefficients are not functions of the score.
+    """
     s = torch.linspace(-12, 3, 301, dtype=torch.float64)
     for label in labels:
         parsed = coefficient_label(label)

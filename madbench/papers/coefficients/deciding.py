@@ -11,9 +11,9 @@ from madbench.papers.coefficients.verdicts import decide_contrasts
 
 
 def decide(principle: Principle, study: Study, results: Results) -> Decision:
-    """The decision of the principle. Trained models are measured if the method needs measurements.
+    """Decide a principle from its runs. Trained models are measured first if the method needs measurements.
 
-    Raises ``StoreError`` if no seed is done, for example while another process trains all of them.
+    Raises ``StoreError`` if no seed of any label is complete, for example while another process trains all of them.
     """
     if whole_seeds(results.scores).empty:
         raise StoreError("no seed of any label is done, so there is nothing to decide; run this again when one is")

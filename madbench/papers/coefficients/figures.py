@@ -21,15 +21,21 @@ from madbench.papers.coefficients import Decision, Principle, coefficient_label
 
 BAR_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
 BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
-"""One mean or seed per row, accuracy in percent. ``state`` is ``diverged`` for a mean if every seed diverged."""
+"""Columns and types of the data of a bar figure: one mean or one seed per row, accuracy in percent.
+
+``state`` is ``diverged`` in the row of a mean if every seed diverged, and empty otherwise.
+"""
 POINT_COLUMNS: dict[str, type] = dict.fromkeys(("protocol", "panel", "series", "label"), str) | dict.fromkeys(
     ("x", "y"), float
 )
-"""One point per row."""
+"""Columns and types of the data of a point figure: one point (x, y) per row."""
 
 
 def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """The data of :func:`bar_figure`. Labels are grouped by readout, or by A if all have the same readout."""
+    """The data of :func:`bar_figure`, with the columns :data:`BAR_COLUMNS`.
+
+    Labels are grouped by readout. If all labels have the same readout, they are grouped by their gate and mirror.
+    """
     labels = {label: coefficient_label(label) for label in dict.fromkeys(scores.label)}
     is_by_readout = len({label.readout for label in labels.values()}) > 1
     rows: list[dict[str, Any]] = []
@@ -50,7 +56,10 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 @style()
 def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layout()) -> Page:
-    """Bars of accuracy, one panel per task. A bar is hatched if every seed diverged, which counts as chance."""
+    """Bars of accuracy in percent, one panel per task.
+
+    A bar is hatched if every seed diverged. Diverged seeds count as the accuracy of chance.
+    """
     tasks = in_order(frame.task)
     groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
     width = 0.8 / len(variants)
@@ -101,9 +110,9 @@ def point_decision(
     remarks: Mapping[str, str] | None = None,
     **look: Any,
 ) -> Decision:
-    """A decision with a :func:`point_figure` of ``points``, rows of :data:`POINT_COLUMNS`.
+    """A decision whose figure is the :func:`point_figure` of ``points``, which are rows of :data:`POINT_COLUMNS`.
 
-    ``look`` has further arguments of the figure.
+    ``look`` has further arguments of :func:`point_figure`.
     """
     frame = frame_of(points, POINT_COLUMNS, protocol)
     draw = functools.partial(point_figure, frame, principle, axes_of, **look)
@@ -122,8 +131,8 @@ def point_figure(
 ) -> Page:
     """Points or lines of each series, in panels. ``axes_of`` maps a panel to Matplotlib's settings of its axes.
 
-    A panel in ``bands`` has lines, and a shaded band up to that distance from y = 0. Its y axis is linear in the band
-    and logarithmic beyond.
+    ``bands`` maps panels to distances. Such a panel has lines, and a shaded band up to its distance from y = 0. Its y
+    axis is linear in the band and logarithmic beyond.
     """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 COUNT = Scale(resolution=1 / 64)
-"""The scale of counts, which are means over 64 sequences. It has no limits: with limits, the test would assume a larger
-spread over seeds."""
+"""The scale of counts of coefficients in significance tests. A count is a mean over 64 sequences.
+
+The scale has no limits, because with limits the test would assume a larger spread over seeds.
+"""
 
 
 def decide_lengths(request: Request, results: Results) -> Made:
-    """The suppressed coefficients of every run, and a verdict for each kernel."""
+    """The result of the item: the number of suppressed coefficients of every run, and a verdict for each kernel."""
     rows, points = [], []
     for _, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
         length = int(job.setting["seq_len"])
@@ -53,10 +55,10 @@ def decide_lengths(request: Request, results: Results) -> Made:
 
 
 def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdict on each label, and its numbers: does the longest task suppress more coefficients than the shortest?
+    """Test for each label whether more coefficients of a row are suppressed in the longest task than in the shortest.
 
-    ``rows`` has one row per label, length and seed, with the columns ``label``, ``length`` and ``suppressed``. p is
-    adjusted over labels.
+    ``rows`` has one row per label, length and seed, with the columns ``label``, ``length`` and ``suppressed``. Returns
+    the verdicts and the numbers behind them, both by statement. p-values are adjusted over labels by Holm's method.
     """
     shortest, longest = rows.length.min(), rows.length.max()
     gaps = {}

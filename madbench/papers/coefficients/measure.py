@@ -1,4 +1,4 @@
-"""The principles as items of the paper: the plan of each, and its decision from the runs."""
+"""Measures of the items about principles. A measure plans the runs of its item and decides the item from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from madbench.papers.quantities import Quantity
 
 LENGTHS = {QUICK: (32, 128), FULL: (128, 512)}
-"""The two task lengths of the item figure9_lengths, by profile. Their ratio is 4, as that of the tasks of Figure 9."""
+"""The two sequence lengths, in tokens, of the item figure9_lengths, by profile. Their ratio is 4, as in Figure 9."""
 
 
 class PrincipleMeasure:
@@ -129,13 +129,16 @@ class LengthsMeasure(PlainMeasure):
 
 
 def principle_of(request: Request) -> Principle:
-    """The principle of the requested item, which is the principle itself or one of its figures."""
+    """The principle of the requested item. The item is a principle or one of its figures."""
     figure = FIGURES.get(request.item.id)
     return principle(figure.principle if figure else request.item.id.removeprefix("principle"))
 
 
 def study_of(request: Request) -> Study:
-    """The study at the requested size, with the tasks of the request or item if any, and the panels of its figure."""
+    """The study of the item's principle for the requested profile.
+
+    Tasks of the request, or else of the item, replace the tasks of the study. For a figure, only its panels are shown.
+    """
     study, tasks = principle_of(request).study(request.profile_name), request.tasks or request.item.tasks
     if request.item.id in FIGURES:
         study = dataclasses.replace(study, shown=FIGURES[request.item.id].shown)
@@ -143,6 +146,6 @@ def study_of(request: Request) -> Study:
 
 
 def rows_of(study: Study) -> tuple[Row, ...]:
-    """Every label under every combination of the settings that vary."""
+    """One row per label of the study and combination of values in ``Study.vary``."""
     axes = [[f"{key}={value}" for value in values] for key, values in (study.vary or {}).items()]
     return tuple(Row(label, changes, changes) for label in study.labels for changes in itertools.product(*axes))

@@ -1,6 +1,6 @@
 """Verdicts on the two comparisons of Appendix D.2, which are about shares of coefficients near zero.
 
-Kernels should have smaller shares than exp. All kernels but krelu should have larger shares than id.
+The paper expects smaller shares of kernels than of exp, and larger shares of all kernels but krelu than of id.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ from madbench.papers.coefficients import Contrast
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 
 SHARE = Scale(resolution=1e-3)
-"""The scale of shares. It has no limits: with limits, the test would assume a spread over seeds in proportion to the
-range, as for an accuracy. Means over many pairs vary less."""
+"""The scale of shares in significance tests. It has no limits.
+
+With limits, the test would assume a spread over seeds in proportion to the range, as for an accuracy. Shares are means
+over many pairs of tokens and vary less.
+"""
 
 
 def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
-    """Verdicts on contrasts of the share near zero, by task and group, and the numbers behind them.
+    """Test contrasts of the share of coefficients near zero, by task and group.
 
     ``rows`` are those of :func:`madbench.papers.coefficients.coefficients.measure`. The better label of a contrast is
-    expected to have the larger share. A group is supported if all its contrasts are, and contradicted if one is. p is
-    adjusted by Holm's method.
+    expected to have the larger share. A group is supported if all its contrasts are, and contradicted if one is. A
+    group is left out if one of its labels has no finished run. p-values are adjusted by Holm's method within a task and
+    group.
+
+    Returns the verdicts and the numbers behind them, both by task and group.
     """
     verdicts, remarks = {}, {}
     for task, of_task in rows.groupby("task", sort=False):

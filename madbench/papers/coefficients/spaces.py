@@ -1,4 +1,4 @@
-"""Figure 4: the outputs of drawn mixers for two value vectors in a plane, by the class of their coefficients."""
+"""Figure 4: outputs of untrained mixers for two value vectors in a plane, by the class of their coefficients."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CLASSES: Mapping[str, tuple[str, bool, bool]] = {
     "affine": ("cd:id-sum", False, True),
     "linear": ("cd:deltanet", False, False),
 }
-"""For each class: a label, True if its coefficients are at least 0, True if they add up to 1 (Table 2)."""
+"""Classes of coefficients (Table 2): name to (label, True if coefficients are at least 0, True if they add up to 1)."""
 VALUES = np.array([[1.0, 0.2], [0.3, 1.0]])
-"""The two value vectors of a row."""
+"""The two value vectors of which every output is a combination, (2 tokens, 2 channels)."""
 SEQUENCES, EDGE, ROUNDING = 300, 2.0, 1e-9
 
 
 class SpacesMeasure(PlainMeasure):
-    """Draws outputs of each class of Table 2. Trains nothing."""
+    """Plots outputs of untrained mixers of each class of Table 2, and checks the restrictions on their coefficients."""
 
     operators = tuple(label for label, _, _ in CLASSES.values())
 
@@ -48,8 +48,10 @@ class SpacesMeasure(PlainMeasure):
 
 
 def coefficients(label: str) -> np.ndarray:
-    """Normalized coefficients (rows, 2) of second tokens of drawn sequences. Rows of zeros, which ReLU can give, are
-    left out."""
+    """Normalized coefficients (rows, 2) of the second token in random sequences, for an untrained mixer.
+
+    There are 300 sequences. There is one row per sequence and head. Rows of zeros, which ReLU can give, are left out.
+    """
     from madbench.mixers.cd.family import FAMILY
     from madbench.mixers.cd.sample_mixers import SampleMixers
 
@@ -59,7 +61,10 @@ def coefficients(label: str) -> np.ndarray:
 
 
 def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """One row per point: class, label and output. Outputs of classes without a fixed sum are scaled to the panel."""
+    """One row per point: class, label and output (x, y). ``of_class`` maps a class to coefficients (rows, 2).
+
+    Outputs of classes whose coefficients have no fixed sum are scaled to the panel.
+    """
     parts = []
     for name, a in of_class.items():
         label, _, is_one = CLASSES[name]

@@ -20,16 +20,17 @@ from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED,
 from madbench.suites.mad.suite import MAD
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
-"""For each scale, True if it has the factor 1/sqrt(n)."""
+"""For the letters of each scale b in a label: True if b has the factor 1/sqrt(n), where n is the key width."""
 SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz: gate"}
-"""The names of scales in figures."""
+"""The names of scales in figures, by their letters in a label."""
 
 
 def spreads(results: Results) -> pd.DataFrame:
-    """One row per label, ``init_std``, key width and task: accuracies of the seeds, the lowest and the highest.
+    """One row per label, ``init_std``, key width and task, with the accuracies of its seeds in percent.
 
-    ``scaling`` is the scale of the label, and ``group`` the label without it. ``init_std`` is the initial standard
-    deviation of q, k, v and o.
+    ``values`` has all accuracies, ``low`` and ``high`` the lowest and the highest. ``scaling`` is the scale of the
+    label, and ``group`` the label without its scale. ``init_std`` is the initial standard deviation of the weights of
+    q, k, v, o.
     """
     scores = whole_seeds(results.scores)
     rows = []
@@ -46,10 +47,11 @@ def spreads(results: Results) -> pd.DataFrame:
 
 
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
-    """Returns (difference, p) for the spread over seeds of scales without and with the factor 1/sqrt(n).
+    """Compare the spread over seeds of scales without the factor 1/sqrt(n) with the spread of scales with it.
 
-    The difference is between pooled standard deviations, without minus with the factor. p is from Brown and Forsythe's
-    test. Both use values minus the median of their label and width. NaN if there are no seeds with or without it.
+    ``rows`` are those of :func:`spreads`. Each accuracy enters as its difference from the median of its row. Returns
+    (difference, p): the pooled standard deviation without the factor minus that with the factor, and the p-value of
+    Brown and Forsythe's test. Both are NaN if ``rows`` has only one of the two kinds. p is NaN if no accuracy varies.
     """
     from scipy.stats import levene
 
@@ -65,10 +67,10 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def decide_spread(principle: Principle, results: Results) -> Decision:
-    """The decision from Brown and Forsythe's test.
+    """Decide principle 5 by Brown and Forsythe's test.
 
     There is one test for each task, each initial standard deviation, and each group of labels that differ only in their
-    scale. Groups on which the scale has no effect get a verdict that says so.
+    scale. A group on which the scale has no effect gets a verdict that says so.
     """
     rows = spreads(results)
     tests, verdicts, remarks = [], {}, {}
@@ -115,7 +117,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
 
 
 def _panel(label: str, start: float, task: str) -> str:
-    """The name of a verdict, of its panel, or of lines of the table."""
+    """The text that names a verdict, its panel in the figure, and its lines in the table."""
     return f"{label}, init_std {start:g}, {title(task)}"
 
 

@@ -164,7 +164,10 @@ FIGURES: Mapping[str, Figure] = {
     "figure10": Figure("5"),
     "figure11": Figure("6"),
 }
-"""The paper's figures with data, by item. An item names its tasks if they differ from those of the principle."""
+"""Figures of the paper that show data, by id of their item.
+
+An item names its tasks if its principle has other tasks.
+"""
 
 
 def principle(number: str) -> Principle:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from madbench.store.format import Measurement
 
 ZERO = 1e-6
-"""The largest normalized coefficient that counts as suppressed."""
+"""The largest absolute value of a normalized coefficient that counts as suppressed."""
 RANKED = 8
 """The number of sequences for which the rank of suppressed states is computed."""
 SUPPRESSED = Quantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})
@@ -35,10 +35,11 @@ SUPPRESSED = Quantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, 
 
 
 def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
-    """The number of suppressed coefficients of each row (layers, H, T), and the largest rank of their states.
+    """Returns the number of suppressed coefficients of each row, (layers, H, T), and the largest rank of their states.
 
-    The number is a mean over sequences. A coefficient with j <= i is suppressed if |a_ij| <= 1e-6. Without gates and
-    mirrors the states h_ij are the keys.
+    A coefficient a_ij with j <= i is suppressed if |a_ij| <= 1e-6. The number is a mean over 64 test sequences. The
+    states of a row's suppressed coefficients are the keys of their tokens j, because the labels have no gates and
+    mirrors. The rank is the largest over the rows of 8 sequences, all layers and all heads.
     """
     counts, largest = [], 0
     for mixer, x in mixer_inputs(load_model(weights)[0], first_examples(job)):
@@ -55,25 +56,35 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
 
 
 def measure_suppressed(weights: Path, job: Job) -> Values:
-    """The largest number of suppressed coefficients and the largest rank. Details: the largest number by row."""
+    """Measure a run: the largest number of suppressed coefficients of a row, and the largest rank of their states.
+
+    The details have, for each row, the largest number over layers and heads.
+    """
     counts, rank = suppressed(weights, job)
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
 
 
 def count_row(label: str, seed: int, job: Job, measured: Measurement, **place: Any) -> dict[str, Any]:
-    """The numbers of one run as a row of a table. ``place`` distinguishes the rows of one label and seed."""
+    """The numbers of one run as a row of a table, with the paper's bound n - 1.
+
+    ``place`` has further cells, which distinguish the rows of one label and seed.
+    """
     numbers = {"suppressed": measured.values["suppressed"], "rank": int(measured.values["rank"])}
     return {"label": label, **place, "seed": seed, **numbers, "bound": key_width(job) - 1}
 
 
 def count_points(label: str, seed: int, measured: Measurement, panel: str) -> list[dict[str, Any]]:
-    """The suppressed coefficients of each row i of one run as points of a figure."""
+    """The points of one run in a figure: x is the row i, y the number of its suppressed coefficients."""
     place = {"panel": panel, "series": f"seed {seed}", "label": label}
     return [place | {"x": float(i), "y": value} for i, value in enumerate(measured.details["of_rows"], start=1)]
 
 
 def count_table(rows: Sequence[dict[str, Any]], place: str, text_of: Callable[[Any], str], by: str = "") -> Listing:
-    """The table of rows of :func:`count_row`. ``by`` names further quantities over which the maximum is taken."""
+    """The table of ``rows``, which are those of :func:`count_row`.
+
+    ``place`` is the key of the second column, and ``text_of`` formats its values. ``by`` is text that the caption
+    appends to the list of what the maximum is taken over.
+    """
     caption = (
         f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
         f" heads{by}; largest rank of their states; the paper's bound on them."
@@ -92,7 +103,7 @@ def count_table(rows: Sequence[dict[str, Any]], place: str, text_of: Callable[[A
 
 
 def decide_count(principle: Principle, results: Results) -> Decision:
-    """The decision on whether the suppressed coefficients of a row stay below the key width n."""
+    """Decide principle 2.2: do the suppressed coefficients of a row stay below the key width n, for every seed?"""
     rows, points, verdicts, remarks = [], [], {}, {}
     for run, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
         rows.append(count_row(run.label, run.seed, job, measured, task=run.column))

@@ -1,4 +1,4 @@
-"""The accuracy of a sweep of rates by two choices: the rate that validation chooses, and the best test accuracy."""
+"""The test accuracy of a sweep of rates by two choices: the best validation accuracy, and the best test accuracy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from madbench.suites.mad.suite import MAD
 
 
 def both_choices(results: Results) -> Listing | None:
-    """Means over the reported seeds in percent, by label and task. None if every label has one rate and decay.
+    """A table of the mean test accuracy of sweeps in percent, by label and task.
 
-    Both choices use the same seeds. A seed that chooses the rate for others is in neither.
+    One column has the accuracy at the rate that validation chooses, the other the best accuracy of all rates. None if
+    no label has a sweep of rates or decays. Both columns use the same seeds. A seed that chooses the rate for other
+    seeds is in neither column.
     """
     scores = results.scores[results.scores.value.notna()]
     chosen = {key: by_seed.value for key, by_seed in scores.set_index("seed").groupby(["label", "column"], sort=False)}

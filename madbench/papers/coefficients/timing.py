@@ -24,19 +24,25 @@ FORMS = {
     "cd:id-sm-bd dense": ("cd:id-sm-bd", "dense", 2.0),
     "cd:exp-sum sdpa": ("cd:exp-sum", "sdpa", 2.0),
 }
-"""The label, the path, and the expected slope of log time on log T for long sequences, by form."""
+"""Timed forms of a layer: name to (label, path, expected slope of log time on log T for long sequences)."""
 LENGTHS = {"cpu": (256, 512, 1024, 2048, 4096), "cuda": tuple(2**i for i in range(9, 17))}
 WIDTH, HEADS = 64, 2
 FLASH, SSD = "FlashAttention-2 kernel", "SSD kernel"
-"""The attention kernels of Figure 5, without projections: PyTorch's, and on a GPU that of flash-linear-attention."""
+"""The names of the kernels of Figure 5, which are timed without projections.
+
+FlashAttention-2 is PyTorch's. SSD is that of flash-linear-attention and needs a GPU.
+"""
 KERNELS = {FLASH: 2.0, SSD: 1.0}
-"""The expected slopes of the kernels."""
+"""The expected slope of log time on log T, by kernel."""
 NEAR = 0.35
-"""The largest difference of a slope from the expected one."""
+"""The largest difference between a measured slope and the expected slope at which they count as equal."""
 
 
 def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None = None) -> Decision:
-    """The decision from times of a forward pass: of one layer (d 64, 2 heads, batch 1), and of available kernels."""
+    """Decide principle 1 from times of forward passes: of one layer (d 64, 2 heads, batch 1), and of available kernels.
+
+    ``lengths`` are numbers of tokens. If None, the default lengths of the device.
+    """
     lengths = lengths or LENGTHS[device.partition(":")[0]]
     verdicts, remarks, lines, cells, points = {}, {}, [], [], []
     for form, seconds, expected in _measured(lengths, device):
@@ -60,7 +66,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
 
 
 def _measured(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
-    """Yields each form and available kernel, with its seconds at each length and its expected slope."""
+    """Yields (name, seconds at each length, expected slope) for each form and available kernel."""
     for form, (label, path, expected) in FORMS.items():
         passes = {length: _layer_pass(label, path, length, device) for length in lengths}
         yield form, pass_seconds(f"{label} by path {path}", passes, device), expected
@@ -81,7 +87,10 @@ def has_ssd(device: str) -> bool:
 
 
 def kernel(name: str, length: int, device: str) -> Callable[[], Tensor]:
-    """The kernel on random q, k, v (B, H, T, d / H), in bfloat16 on a GPU. SSD has one decay per head and token."""
+    """A function that runs the named kernel on random q, k and v (1, H, T, d / H), with T = ``length``.
+
+    The inputs are bfloat16 on a GPU and float32 on a CPU. SSD has one random decay per head and token.
+    """
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     q, k, v = torch.randn(3, 1, HEADS, length, WIDTH // HEADS, device=device, dtype=dtype)
     if name == FLASH:

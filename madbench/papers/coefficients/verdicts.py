@@ -1,4 +1,4 @@
-"""Contrasts of labels from the runs of a principle, tested as everywhere else, and a verdict for each group."""
+"""Verdicts on contrasts of accuracy between two labels of a principle, one per group of contrasts."""
 
 from __future__ import annotations
 
@@ -23,19 +23,28 @@ from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import LARGEST_COEFFICIENT
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
-"""Verdicts of a contrast, and of a group of them."""
+"""Verdicts on a contrast, and on a group of contrasts."""
 Outcome = tuple[Contrast, Comparison]
-"""A contrast on one task. Its p is adjusted for all contrasts of its group."""
+"""A contrast, and the comparison of its labels on one task.
+
+Its ``p_holm`` is adjusted over all comparisons in the group of the contrast.
+"""
 
 
 def principle_table(caption: str, headings: list[str], lines: list[list[str]], cells: list[dict[str, Any]]) -> Listing:
-    """The table of a principle. ``lines`` are text, a line of one cell is a heading; ``cells`` are the numbers."""
+    """The table of a principle. ``lines`` has the texts of its lines. A line with a single text is a heading.
+
+    ``cells`` has the numbers of the table as mappings for JSON.
+    """
     padded = [line + [""] * (len(headings) - len(line)) for line in lines]
     return Listing(cells, headings, padded, [*map(without_nan, cells)], caption, "", "tab:principle")
 
 
 def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcome]:
-    """Every contrast on every task for which ``scores`` have both labels. p is adjusted within a group."""
+    """Compare the labels of every contrast on every task for which ``scores`` have both labels.
+
+    p-values are adjusted by Holm's method within a group of contrasts.
+    """
     samples = samples_of(scores)
     rows = [
         (contrast, Comparison(contrast.better, contrast.worse, task, *pair, difference(*pair)))
@@ -53,7 +62,7 @@ def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcom
 
 
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
-    """The decision of a principle that contrasts accuracies, with bars as its figure."""
+    """Decide a principle by contrasts of accuracy, with bars of accuracy as its figure."""
     scores = results.scores[results.scores.column.isin(study.tasks)]
     decided = outcomes(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
@@ -74,7 +83,7 @@ def _contrast_table(decided: Sequence[Outcome]) -> Listing:
 
 
 def _growth(results: Results) -> Listing | None:
-    """A table of each label's largest coefficient by seed. None if no run's curve has it."""
+    """A table of the largest |a_ij| of each label and seed. None if no run has recorded it in its curve."""
     seeds = sorted({job.seed for row in results.rows_of(MAD) for job in row.jobs})
     largest: dict[str, list[float]] = {}
     for row in results.rows_of(MAD):
@@ -99,7 +108,11 @@ def _growth(results: Results) -> Listing | None:
 
 
 def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
-    """The verdict of each group: supported if every contrast is, contradicted if one is, else the other verdicts."""
+    """The verdict on each group of contrasts.
+
+    Supported if every contrast of the group is, contradicted if one is. Otherwise the verdicts of all contrasts that
+    are not supported, joined by semicolons.
+    """
     verdict_of: dict[str, str] = {}
     for group in dict.fromkeys(contrast.group for contrast, _ in rows):
         of_group = [_verdict(row) for contrast, row in rows if contrast.group == group]
@@ -109,7 +122,10 @@ def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
 
 
 def _verdict(row: Comparison) -> str:
-    """The verdict on the label that the paper expects to be better, or the reason why nothing is tested."""
+    """Supported if the label expected to be better is higher, contradicted if it is lower.
+
+    Otherwise the verdict of the comparison, such as the reason why nothing is tested.
+    """
     return {"higher": SUPPORTED, "lower": CONTRADICTED}.get(row.verdict, row.verdict)
 
 

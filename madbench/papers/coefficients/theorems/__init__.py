@@ -14,7 +14,7 @@ from madbench.papers.coefficients.theorems import statements
 
 
 def checks(label: Label) -> Iterator[Check]:
-    """The checks of a label. Empty for a label of another family."""
+    """The checks of the paper's statements for a label. Empty for a label of another family."""
     if not isinstance(label, grammar.Label):
         return
     for check in statements.checks(SampleMixers(family_of(label), label)):

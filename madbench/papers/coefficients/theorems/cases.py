@@ -20,7 +20,7 @@ BIASED = (0.001, 0.1)  # range of the initial Delta of Mamba-2 (Example 2)
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The checks of a label, in the order of their numbers."""
+    """The checks of these cases for a label, in the order of their numbers, V5 and V8 to V12."""
     yield _rank(samples.label)
     yield from _positions(samples)
     yield from _mirrors(samples)
@@ -30,7 +30,7 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _rank(label: Label) -> Check:
-    """The check V5, Lemma 1: the size of the smallest linear state from which every query can read its output."""
+    """The check V5 (Lemma 1): the size of the smallest linear state from which every query can read its output."""
 
     def excess() -> float:
         generator = torch.Generator().manual_seed(0)
@@ -48,7 +48,7 @@ def _rank(label: Label) -> Check:
 
 
 def _positions(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V8, Lemma 3 and Remark 3."""
+    """The checks V8 (Lemma 3, Remark 3): equal tokens that have equal coefficients although they differ in position."""
     label = samples.label
 
     def mirrored_back(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -74,11 +74,11 @@ def _positions(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _mirrors(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V9, Lemma 4 c and Remark 4."""
+    """The checks V9 (Lemma 4 c, Remark 4): two mirrors can rotate keys, and one with a long vector w stretches them."""
     kind = samples.label.mirror[-1:]
 
     def turns(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        """The largest imaginary part of an eigenvalue of the product of two consecutive A, per head and position."""
+        """The largest imaginary part of the eigenvalues of A_(t+1) A_t, by pair of positions and head."""
         a = mixer.evolution(x)[0]
         return torch.linalg.eigvals(a[1::2] @ a[::2]).imag.abs().amax(-1)
 
@@ -101,7 +101,7 @@ def _mirrors(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _start(samples: SampleMixers) -> Iterator[Check]:
-    """Check V10: the range of the initial Delta (Example 2)."""
+    """The check V10 (Example 2): the step size Delta of Mamba-2 starts within [0.001, 0.1]."""
 
     def outside(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         assert mixer.decay is not None  # of a label with the gate sm
@@ -114,7 +114,10 @@ def _start(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _limit(samples: SampleMixers) -> Iterator[Check]:
-    """The check V11, Lemma 6 with g(s) = s, for which L = lim phi(s) / s is 1 and m = lim lambda^i / s_i is lambda."""
+    """The check V11 (Lemma 6): the coefficient of the first token tends to the bound L / m.
+
+    With g(s) = s, the limit L = lim phi(s) / s is 1, and m = lim lambda^i / s_i is the gate lambda.
+    """
     label = samples.label
 
     def distance() -> float:
@@ -132,7 +135,7 @@ def _limit(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _beyond(samples: SampleMixers) -> Iterator[Check]:
-    """The check V12, Corollary 6.1."""
+    """The check V12 (Corollary 6.1): coefficients of both signs that are divided by their sum leave [0, 1]."""
 
     def excess(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         a = mixer.coefficients(x).a

@@ -23,7 +23,7 @@ GRID = 200_000  # number of quantiles of a normal score; even, so that 0 is not 
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V5 to V13, with V16 after V6."""
+    """The checks V5 to V13 of a label, with V16 after V6."""
     yield from _linearity(samples)
     yield from _zeros(samples)
     yield from zero_sets.checks(samples.label)
@@ -37,7 +37,7 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _linearity(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V5, Lemma 1."""
+    """The checks V5 (Lemma 1): a linear readout and a kernel have a state of fixed size, other readouts do not."""
     label, source = samples.label, "Lemma 1"
     if label.is_kernel:
 
@@ -67,7 +67,7 @@ def _linearity(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _zeros(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V6, Lemma 2 and Corollary 2.1."""
+    """The checks V6 (Lemma 2, Corollary 2.1): the share of random scores whose coefficient is 0 or near 0."""
     label = samples.label
     source = "Principle 2.1, Corollary 2.1" if label.is_kernel else "Lemma 2"
     if label.is_kernel:
@@ -108,7 +108,10 @@ def _zeros(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _example(edge: float) -> Iterator[Check]:
-    """The checks V6, Example 1: exp(q.h) is within 0.001 of zero for scores up to ``edge``, not for all below 0."""
+    """The checks V6 against Example 1: exp(q.h) is not near zero for all negative scores, and an angle is wrong.
+
+    ``edge`` is the largest score whose coefficient is at most 0.001.
+    """
     source = "against Example 1"
     scores = torch.linspace(edge, 0, 102, dtype=torch.float64)[1:-1]
     angles = math.pi * torch.linspace(1.5, 2.5, 102, dtype=torch.float64)[1:-1]
@@ -128,11 +131,11 @@ def _example(edge: float) -> Iterator[Check]:
 
 
 def _suppression(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V7, Corollary 2.2."""
+    """The checks V7 (Corollary 2.2): one query can give coefficient 0 to n - 1 tokens but not to n, the key width."""
     label, source = samples.label, "Principle 2.2, Corollary 2.2"
 
     def states(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        """h_Tj, scaled to length 1, (H, T, n)."""
+        """The states h_Tj of all tokens j as the last row sees them, (H, T, n), scaled to length 1."""
         state, evolutions = mixer.ingredients(x)[0].k[0], mixer.evolution(x)[0]
         for t in range(1, LENGTH):
             state = torch.cat((state[:, :t] @ evolutions[t].mT, state[:, t:]), dim=1)

@@ -34,13 +34,17 @@ The list is not derived from the grammar. A lemma may not hold for a value that 
 such a value have no applicable statements until it is checked and added here.
 """
 FIRST_LEMMA = 7
-"""The number of the lemma on the first preset. The lemmas on the other presets follow in the order of Table 1."""
+"""The number of the paper's lemma on the first preset.
+
+The lemmas on the other presets follow in the order of Table 1.
+"""
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
     """The checks of Table 1, of the lemmas, and of cases that the lemmas leave open.
 
-    For a label with a value outside :data:`WORKED_OUT` they are the checks of softmax, all marked as not applicable.
+    If the label has a value outside :data:`WORKED_OUT`, the checks are those of softmax attention, all marked as not
+    applicable.
     """
     if not (reason := why_not_worked_out(samples.label)):
         yield from itertools.chain(_table1(samples), lemmas.checks(samples), cases.checks(samples))

@@ -1,8 +1,10 @@
-"""Lemma 2 as the checks V16: the size of the set of transformations that suppress a token, |T| = c |Z|.
+"""Lemma 2 as the checks V16: the size |T| = c |Z| of the set T of transformations that suppress a token.
 
-The paper measures T by volume. The volume is infinite for every Z of positive length, because T_q may grow while T_h
-shrinks. Here pairs (T_q, T_h) have normally distributed entries, and tokens x_i and x_j have length 1. The size of T is
-then a share of the pairs, and a score z has the density g(z) with g(0) = Gamma((n - 1)/2) / (2 sqrt(pi) Gamma(n/2)).
+Z is the set of scores whose coefficient is 0. T is the set of pairs of matrices (T_q, T_h) that map two tokens x_i and
+x_j to a score in Z. The paper measures T by volume. The volume is infinite for every Z of positive length, because T_q
+may grow while T_h shrinks. Here the entries of T_q and T_h are normally distributed, and x_i and x_j have length 1. The
+size of T is then the share of random pairs that are in T. A score z has the density g(z) with g(0) = Gamma((n - 1)/2) /
+(2 sqrt(pi) Gamma(n/2)), where n is the key width.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ NARROW, WIDE = 0.004, 0.4  # widths of intervals around 0 in the scalar case
 
 @functools.cache
 def scores() -> Tensor:
-    """z = (T_q x_i) . (T_h x_j) of random pairs."""
+    """The scores z = (T_q x_i) . (T_h x_j) of 200,000 random pairs (T_q, T_h)."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.nn.functional.normalize(torch.randn(2, WIDTH, generator=generator, dtype=torch.float64), dim=-1)
     sides = (torch.randn(PAIRS, KEY_WIDTH, WIDTH, generator=generator, dtype=torch.float64) @ x for x in tokens)
@@ -40,14 +42,14 @@ def share(low: float, high: float) -> float:
 
 
 def narrowing() -> float:
-    """The relative decrease of |T| / |Z| from a narrow to a wide Z, for scalars a and b (Remark 2)."""
+    """The relative decrease of |T| / |Z| from a narrow to a wide interval Z, for scalars a and b (Remark 2)."""
     a, b = torch.randn(2, PAIRS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     wide, narrow = (float(((a * b).abs() <= width / 2).double().mean()) / width for width in (WIDE, NARROW))
     return 1 - wide / narrow
 
 
 def checks(label: Label) -> Iterator[Check]:
-    """The checks V16."""
+    """The checks V16 of a label. They do not apply to kernels."""
     reason = "a kernel's coefficient is not a function of one score" if label.is_kernel else ""
     expected = 0.5 if label.readout == "relu" else 0.0
 
