@@ -1,9 +1,9 @@
-"""Proposition 2.6 (ii) with LoRA: adapters of a frozen model learn a changed task, on Q and K or on V and O.
+"""Proposition 2.6 (ii) with LoRA: adapters of a frozen model, on Q and K or on V and O, learn a changed task.
 
-Base models are runs of an image task. Then every image is rotated by a quarter turn, or every class is renamed. The
-first change requires other attention weights, the second another readout. Adapters of a side are added to two matrices
-of every mixer. Each is a product of two thin matrices, zero at the start. If no rank of a label is reduced, both sides
-have the same number of parameters.
+The frozen models are runs of the image task ``digits``. The task is changed in one of two ways: every image is rotated
+by a quarter turn, or every class is renamed. The first change requires other attention weights, the second another
+readout. Low-rank adapters, which are zero at the start, are added to the two matrices of one side (Q and K, or V and O)
+of every mixer. If no rank of a label is reduced, the adapters of both sides have the same number of parameters.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TASK = "digits"
 SIDES = {"V and O": ("v", "o"), "Q and K": ("q", "k")}
-"""The maps with adapters by side. The paper expects the first side to be better."""
+"""The linear maps with adapters, by side. The paper expects adapters of the first side to be more accurate."""
 CHANGES = ("turned images", "renamed classes")
 RANKS = (2,)
 STEPS, BATCH, RATE = 250, 32, 3e-3
@@ -47,11 +47,14 @@ LEVEL = 0.05
 ADAPTED = Quantity(
     "adaptations", {"ranks": list(RANKS), "steps": STEPS, "batch": BATCH, "rate": RATE, "changes": list(CHANGES)}
 )
-"""The stored quantity: accuracies with adapters of both sides on both changes, for every run."""
+"""The stored quantity of a run: accuracies with adapters of both sides on both changes."""
 
 
 class LowRank(nn.Module):
-    """W + B A of a weight W (out, in), with A (r, in) from N(0, 1 / in) and B (out, r) zero at the start."""
+    """A low-rank adapter: W + B A for a frozen weight W (out, in).
+
+    A (r, in) starts from N(0, 1 / in), and B (out, r) from zero.
+    """
 
     def __init__(self, weight: Tensor, rank: int):
         super().__init__()
@@ -60,13 +63,13 @@ class LowRank(nn.Module):
         self.up = nn.Parameter(torch.zeros(outputs, rank))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """(out, in) -> (out, in)."""
+        """Map the frozen weight (out, in) to the adapted weight (out, in)."""
         return weight + self.up @ self.down
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """The accuracy on a changed task with adapters of one side and rank."""
+    """The accuracy on a changed task, before and after training adapters of one side and rank."""
 
     label: str
     change: str
@@ -79,7 +82,10 @@ class Adapted:
 
 
 def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[nn.Parameter]:
-    """Freeze the model and add adapters to these maps of every mixer. Returns the parameters of the adapters."""
+    """Freeze the model and add adapters to the linear maps ``names`` of every mixer.
+
+    Returns the parameters of the adapters.
+    """
     model.requires_grad_(False)
     for _, mixer, _ in mixers_in(model):
         for name in names:
@@ -90,7 +96,11 @@ def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[n
 
 
 def changed(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """Patches (N, T, C) of images rotated by a quarter turn, or classes (N,) renamed to the next class."""
+    """Returns patches (N, T, C) and classes (N,) after a change, which is one of :data:`CHANGES`.
+
+    Images are rotated by a quarter turn, or classes are renamed to the next class. ``patch`` is the width of a patch in
+    pixels.
+    """
     if change == "renamed classes":
         return x, (classes + 1) % 10
     across = math.isqrt(x.shape[1])
@@ -100,7 +110,10 @@ def changed(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor
 
 
 def adapt(model: nn.Module, parameters: Sequence[nn.Parameter], x: Tensor, classes: Tensor, seed: int) -> None:
-    """Train only the parameters, with AdamW, batches drawn with replacement, and a cosine schedule to zero."""
+    """Train only ``parameters``, with AdamW and a cosine schedule to zero.
+
+    ``seed`` draws the batches, with replacement.
+    """
     generator = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
     for step in range(STEPS):
@@ -113,18 +126,21 @@ def adapt(model: nn.Module, parameters: Sequence[nn.Parameter], x: Tensor, class
 
 @torch.inference_mode()
 def accuracy(model: nn.Module, x: Tensor, classes: Tensor) -> float:
-    """The accuracy in percent."""
+    """The accuracy of the model in percent, for inputs ``x`` and their true classes."""
     return 100 * float((model(x).argmax(-1) == classes).double().mean())
 
 
 def changed_data(setting: Digits, split: Literal["train", "test"], seed: int, change: str) -> tuple[Tensor, Tensor]:
-    """The inputs and classes of a split after a change."""
+    """The inputs and classes of a split of the task after a change."""
     x, classes = map(torch.from_numpy, setting.data(split, seed))
     return changed(change, x, classes, setting.patch)
 
 
 def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
-    """Yields the accuracies with adapters for one run. Each change, side and rank starts from the same frozen model."""
+    """Yields the accuracies with adapters of one run, whose weights are at ``path``.
+
+    Each change, side and rank starts from the same frozen model.
+    """
     for change in CHANGES:
         for side, names in SIDES.items():
             for rank in ranks:
@@ -176,7 +192,7 @@ class AdaptationMeasure(PlainMeasure):
 
 
 def judged(rows: Sequence[Adapted]) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdicts and remarks on whether adapters of V and O are better than those of Q and K."""
+    """Verdicts and remarks by label, change and rank: are adapters of V and O more accurate than those of Q and K?"""
     better, worse = SIDES
     verdicts, remarks = {}, {}
     for label, change, rank in dict.fromkeys((row.label, row.change, row.rank) for row in rows):

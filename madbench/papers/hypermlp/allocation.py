@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 LABELS = {"R-cg-q-12o": "HyperMLP", "G-cg-q-12o": "HyperGLU"}
 HEADS, RANK = 2, 16
 SIZES = {"GPT-2": (768, 1024), "MAD": (128, 128)}
-"""The width d and the length T of the experiments."""
+"""The width d and the length T (in tokens) of the experiments, by name."""
 SHARES = (8, 4)
-"""The values of ``share`` in d_qk = d / (share n_head): in section 2.6 and Appendix L, and in eq. 57."""
+"""Two values of ``share`` in d_qk = d / (share n_head): 8 in section 2.6 and Appendix L, 4 in eq. 57."""
 
 
 def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]:
-    """The number of weights by part according to the text, which does not count biases and the convolution.
+    """The number of weights of a label's mixer by part, according to the text of the paper.
 
-    The gates of QK and VO are maps of x to the widths that they gate. Each R has p (t) and A and B (t, r_s) per head,
-    and a map of x to s. HyperGLU has one R(1) for each of its two branches, which share the width of Q and K.
+    The text does not count biases and the convolution. The gates of QK and VO are linear maps of x to the widths that
+    they gate. For t = ``length`` tokens, each mixing matrix R has p (t) and A and B (t, r_s) per head, and a linear map
+    of x to s. HyperGLU has one R(1) for each of its two branches, which share the width of Q and K.
     """
     variant = parse(label)
     assert isinstance(variant, Variant)
@@ -38,7 +39,7 @@ def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]
 
 
 def built_count(mixer: nn.Module) -> dict[str, int]:
-    """The number of weights of a built mixer, by the parts of :func:`printed_count`."""
+    """The number of weights of a built mixer by part, as in :func:`printed_count`, without biases and convolution."""
     weights = {name: p for name, p in mixer.named_parameters() if not name.endswith("bias")}
     sizes = {name: weight.numel() for name, weight in weights.items() if "conv" not in name}
     parts = {"first layer": ("q.", "k.", "qk_gate."), "maps to s": ("mix1.gate.", "mix2.gate.")}
@@ -48,12 +49,12 @@ def built_count(mixer: nn.Module) -> dict[str, int]:
 
 
 def first_share(counts: Mapping[str, int], d: int) -> float:
-    """The number of weights of the first layer and of sequence mixing, divided by d^2."""
+    """The number of weights of the first layer and of sequence mixing, in units of d^2."""
     return (counts["first layer"] + counts["maps to s"] + counts["tables"]) / d**2
 
 
 class AllocationMeasure(PlainMeasure):
-    """Counts the weights of both mixers at the sizes of the experiments. Trains nothing."""
+    """Counts the weights of HyperMLP and HyperGLU at the sizes of the experiments. Trains nothing."""
 
     operators = tuple(LABELS)
 

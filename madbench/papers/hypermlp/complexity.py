@@ -1,4 +1,7 @@
-"""Table 3 of the HyperMLP paper: exponents of the length with and without mixing, and of the rank in the overhead."""
+"""Table 3 of the HyperMLP paper: the exponent of the length in the cost of a pass, with and without sequence mixing.
+
+Also the exponents of the rank and of the length in the cost that mixing adds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ MIXED, PLAIN = "R-12o!", "R"
 
 
 class Table3Measure(ComplexityMeasure):
-    """Measures softmax attention, ReLU attention and HyperMLP, and counts the overhead of mixing by rank and length."""
+    """Measures how the time of softmax attention, ReLU attention and HyperMLP grows with the length.
+
+    Also counts the FLOPs that sequence mixing adds, by rank and by length.
+    """
 
     cases = (
         Case("Softmax attention, training", "S", "chunked", 2, PAIRS),
@@ -29,7 +35,7 @@ class Table3Measure(ComplexityMeasure):
             return solve(label, WIDTH, HEADS, length, "paper", **settings)
 
         def overhead(rank: int, length: int) -> float:
-            """The FLOPs that mixing adds per row, with (T + 1) / 2 slots on average."""
+            """The FLOPs that mixing of this rank adds per row, with (T + 1) / 2 visible tokens on average."""
             mixed, plain = allocated(MIXED, length, mix_rank=rank), allocated(PLAIN, length)
             return mixed.flops_per_token(length) - plain.flops_per_token(length)
 

@@ -1,4 +1,7 @@
-"""The shares of shifts and averages in learned R(1) and R(2), which Appendix I.3 predicts."""
+"""The shares of shifts and of averages in the learned kernels of HyperMLP, which Appendix I.3 predicts.
+
+A kernel is the part A Diag(s) B^T of a mixing matrix R(1) or R(2), for one head of a layer.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,23 @@ STRUCTURE = {
     "compression": ("best_window", "an average over a window", "I.3.2"),
     "noisy_in_context_recall": ("best_window", "an average over a window", "I.3.1"),
 }
-"""The structure that the paper predicts for kernels, by task: name of its share, description and section."""
+"""The structure that the paper predicts for kernels, by task: (name of its share, description, section)."""
 KERNELS = Quantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
-"""The stored quantity: the shares of each structure in every learned kernel, for every run."""
+"""The stored quantity of a run: the shares of each structure in every learned kernel."""
 LEAST_SEEDS = 3
 MOST, BY_CHANCE = 0.5, 0.05
-"""Bounds on the share of kernels with the structure, for every seed: above ``MOST`` the prediction is reproduced, up to
-``BY_CHANCE`` it is contradicted."""
+"""Bounds on the share of a seed's kernels that have the structure.
+
+The prediction is reproduced if the share is above ``MOST`` for every seed, and contradicted if it is at most
+``BY_CHANCE`` for every seed.
+"""
 
 
 class LearnedMixing(TableMeasure):
-    """Inspects the run with the chosen rate of every label, task and seed, and draws the kernels of the first seed."""
+    """Inspects the kernels of the run with the chosen learning rate, for every label, task and seed.
+
+    Plots the kernels of the first seed.
+    """
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -94,9 +103,9 @@ def _measured(weights: Path, job: Job) -> Values:
 
 
 def judge(shares: list[float]) -> str:
-    """The verdict on a predicted structure, from the share of each seed's kernels that show it more than random tables.
+    """The verdict on a predicted structure, from the share of each seed's kernels that exceed random tables in it.
 
-    It is open with fewer than three seeds, or if only some seeds show the structure.
+    Open with fewer than three seeds, or if only some kernels have the structure; see :data:`MOST`.
     """
     if len(shares) < LEAST_SEEDS:
         return OPEN
@@ -104,7 +113,7 @@ def judge(shares: list[float]) -> str:
 
 
 def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
-    """The table with one row per label and task: mean shares, and by seed how many kernels exceed random tables."""
+    """The table with one row per label and task: mean shares, and by seed the share of kernels above random tables."""
     from madbench.analysis.rendering import Listing
 
     cells, lines = [], []

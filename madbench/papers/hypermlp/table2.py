@@ -46,7 +46,7 @@ class Benchmark:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of the measurements of this column."""
+        """The settings under which measurements of this column are stored."""
         return {"task": self.task, "shots": self.shots}
 
 
@@ -77,17 +77,17 @@ class PublishedRow:
 
     scale: str
     profile: str
-    """The profile that trains the model."""
+    """The profile of madbench that trains the model."""
     model: str
     label: str
     values: dict[str, float]
-    """The values by heading."""
+    """The printed values of the benchmarks, by heading of their column."""
     average_rank: float
     top1: int
 
 
 def published_rows(request: Request) -> list[PublishedRow]:
-    """All rows of the printed table."""
+    """All rows of the printed table, from the item's file of published numbers."""
     with open(request.paper.file(request.item.published), newline="", encoding="utf-8") as file:
         return [
             PublishedRow(
@@ -116,7 +116,7 @@ def differences(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
-    """One text per model whose Avg Rank is halfway between two printed numbers, and is rounded down."""
+    """One text per model whose Avg Rank is halfway between two numbers of two digits and is printed rounded down."""
     exact = standings({row.model: [*row.values.values()] for row in rows})
     return [
         f"{row.model} {exact[row.model].average_rank:.3f} is printed {row.average_rank:.2f}"
@@ -126,7 +126,7 @@ def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 class Table2:
-    """Trains small models, asks them, and compares printed and stored benchmarks."""
+    """Trains small models, measures their answers to questions, and compares printed with stored benchmarks."""
 
     def keeps_weights(self, request: Request) -> bool:
         return False  # language models always keep their weights
@@ -164,7 +164,10 @@ class Table2:
 
 
 def _labels(request: Request) -> list[str]:
-    """The requested labels. By default the table's labels for a profile of the table, else the item's labels."""
+    """The requested labels.
+
+    If there are none: the table's labels for a profile of the table, else the item's labels.
+    """
     if request.labels:
         return expand(request.labels)
     own = [row.label for row in published_rows(request) if row.profile == request.profile_name]
@@ -184,11 +187,11 @@ def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
 
 
 def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]:
-    """The shares of right answers by label and task, with one number per finished run.
+    """The shares of right answers, from 0 to 1, by label and task, with one number per finished run.
 
-    Our own tasks are measured and stored if they are not stored yet. Tasks of the paper are included if ``madbench lm
-    evaluate`` has stored them. On a CPU one thread is used: a task takes seconds, and on busy cores threads wait for
-    each other.
+    Our own tasks are measured and stored if they are not stored yet. Tasks of the paper are included, by heading, if
+    ``madbench lm evaluate`` has stored them. On a CPU one thread is used: a task takes seconds, and on busy cores
+    threads wait for each other.
     """
     import torch
 
@@ -226,7 +229,7 @@ def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]
 
 
 def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
-    """The values of a run in the columns of the table, by heading."""
+    """The paper's benchmarks among the measurements of a run: heading of the column to value."""
     from madbench.store.benchmarks import value_of
 
     values = {column.heading: value_of(measured, column.settings, column.metric) for column in COLUMNS}
@@ -234,10 +237,11 @@ def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
 
 
 def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str, float]]]:
-    """The benchmarks by heading of each stored run of an unchanged profile, by label. Runs without any are left out.
+    """The stored benchmarks of language models that an unchanged profile has trained, by label: one mapping per run.
 
-    The runs have the budget of the item for this profile, a vocabulary of the profile's size, and the same text. If
-    there are runs on several texts, those on the most frequent text are used.
+    A mapping has values by heading. Runs without benchmarks are left out. All runs have the budget of the item for this
+    profile, a vocabulary of the profile's size, and the same text. If there are runs on several texts, those on the
+    text with the most runs are used.
     """
     from madbench.text.corpus import imagined_corpus
 
@@ -268,7 +272,7 @@ def _whole(ours: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, list[
 
 
 def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[str, str]:
-    """The verdict on whether :data:`BEST` has the best Avg Rank of our models at this scale, and a remark.
+    """The verdict and remark on whether :data:`BEST` has the best Avg Rank of our models at the scale of ``group``.
 
     Not decided if a model has too few seeds or lacks a benchmark.
     """
@@ -288,14 +292,17 @@ def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[
 
 
 def _command(ours: Mapping[str, Sequence[Mapping[str, float]]], labels: Iterable[str]) -> str:
-    """The command that measures the missing columns of stored runs, or all columns without stored runs."""
+    """The command that measures the columns that stored runs lack. If no runs are stored, it measures all columns."""
     runs = [run for label in labels for run in ours.get(label, ())] or [{}]
     tasks = dict.fromkeys(column.task for column in COLUMNS if any(column.heading not in run for run in runs))
     return f"madbench lm evaluate RUN... --tasks {','.join(tasks)}" if tasks else "train the others"
 
 
 def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[float]]], results: Results) -> Listing:
-    """The table with one row per label: our own tasks, the paper's tasks that all runs have, and standings."""
+    """The table of our runs: shares of right answers by task, Avg Rank and #Top1, one row per label.
+
+    The tasks are our own, and those of the paper that are stored for all runs.
+    """
     from madbench.analysis.rendering import Listing, without_nan
 
     first = next(iter(answers.values()), {})
@@ -328,7 +335,10 @@ def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[flo
 def _published_table(
     item: Item, group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> Listing:
-    """The table of printed rows of one scale, with recomputed standings. Each has our row of its label above it."""
+    """The table of the printed rows of one scale, with recomputed Avg Rank and #Top1.
+
+    If there are stored runs, a row with our numbers for the same label is above each printed row.
+    """
     from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
 
     printed = standings({row.model: [*row.values.values()] for row in group})

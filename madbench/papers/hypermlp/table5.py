@@ -15,9 +15,12 @@ PRINTED = "table5_l40s.csv"
 WIDTH = 768
 ROWS = {"SM(Flash)": ("S flash", "S", 12, 0), "SM(Naive)": ("S naive", "S", 12, 0)}
 ROWS |= {"HyperGLU": ("G-cg-q-12o", "G-cg-q-12o", 2, WIDTH // 4)}
-"""By printed row: name and label in our count, number of heads, and r_qk of eq. 57 (0: the r_qk of the budget)."""
+"""By printed row: name and label in our count, number of heads, and r_qk of eq. 57.
+
+If r_qk is 0, the budget chooses it.
+"""
 NEAR = 0.002
-"""The largest relative difference between a count and the printed number."""
+"""The largest relative difference between our count and the printed number at which they count as equal."""
 ORDER = 10.0
 """The largest ratio of two latencies of the same order of magnitude."""
 

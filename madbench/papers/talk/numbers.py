@@ -22,7 +22,7 @@ SMALL, LARGE = "340M", "1.3B"
 
 
 class SlideNumbers(PlainMeasure):
-    """The measure of the item. It reads the published tables and trains nothing."""
+    """Compares the numbers on the slides with the published tables. Trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         of_labels, of_models = (
@@ -41,7 +41,10 @@ def _rows(name: str, *keys: str) -> Rows:
 
 
 def _printed(of_labels: Rows, of_models: Rows) -> Iterator[tuple[str, str, str]]:
-    """Yields statement, verdict and remark for every number on a slide: of labels in Table 1, of models in Table 2."""
+    """Yields (statement, verdict, remark) for every number on a slide.
+
+    ``of_labels`` has the rows of Table 1, and ``of_models`` those of Table 2.
+    """
     for (scale, name), row in _rows("talk/slides.csv", "scale", "name").items():
         printed, table = (of_models[scale, name], "Table 2") if scale else (of_labels[(name,)], "Table 1")
         for column, number in row.items():
@@ -59,7 +62,10 @@ def _gains(of_models: Rows) -> Iterator[tuple[str, str, str]]:
 
 
 def _at_scale(of_models: Rows) -> tuple[str, str, str]:
-    """Statement, verdict and remark on the lead of HyperGLU at the two sizes. Not decided if two measures disagree."""
+    """The statement that the lead of HyperGLU is larger at 1.3B than at 340M, its verdict, and a remark.
+
+    Not decided if the lead in Avg Rank and the mean lead over the columns disagree.
+    """
     distances = []
     for scale in (SMALL, LARGE):
         ours, softmax = (of_models[scale, model] for model in ("HyperGLU", "SoftmaxAttn"))

@@ -162,7 +162,7 @@ def _suppression(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _positions(samples: SampleMixers) -> Check:
-    """The check V8, Lemma 3."""
+    """The check V8 (Lemma 3): equal tokens have equal coefficients unless A, RoPE or a convolution separates them."""
     label = samples.label
 
     def difference(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def _positions(samples: SampleMixers) -> Check:
 
 
 def _evolution(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V9, Lemma 4."""
+    """The checks V9 (Lemma 4): the structure of A, and its largest singular value."""
     label, source = samples.label, "Lemma 4"
 
     def structure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ def _evolution(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _variance(samples: SampleMixers) -> Iterator[Check]:
-    """The checks V10, Lemma 5."""
+    """The checks V10 (Lemma 5): the variance of a score of random tokens, and its growth with the key width n."""
     label, source = samples.label, "Principle 5, Lemma 5"
     exponent = 1 if label.scaling == "b1" else 0
     formula = "The variance of a score of tokens from N(0, Sigma) is b^2 tr(W_q Sigma W_q^T W_k Sigma W_k^T)."
@@ -226,7 +226,7 @@ def _variance(samples: SampleMixers) -> Iterator[Check]:
 
     @functools.cache
     def variances(n: int, seed: int) -> tuple[Tensor, Tensor]:
-        """The measured and the predicted variance of each head."""
+        """The measured and the predicted variance of the scores of each head, (H,) each, for key width ``n``."""
         mixer, x = samples.sample(seed, batch=500, length=20, qk_rank=HEADS * n)
         root = 1 + torch.randn(len(x.mT[0]), generator=torch.Generator().manual_seed(seed), dtype=x.dtype) / 4
         x = x * root
@@ -253,7 +253,7 @@ def _variance(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _has_other_variance(label: Label) -> str:
-    """The reason why the lemma does not apply to a label. Empty if it applies."""
+    """The reason why Lemma 5 does not apply to a label. Empty if it applies."""
     if label.is_kernel:
         return "features are not linear in the tokens"
     if label.gate or label.mirror:
@@ -266,7 +266,7 @@ def _has_other_variance(label: Label) -> str:
 
 
 def _boundedness(samples: SampleMixers) -> Check:
-    """The check V11, Lemma 6 and Remark 5."""
+    """The check V11 (Lemma 6, Remark 5): does the coefficient of the first token stay bounded as the sequence grows?"""
     label, name, source = samples.label, "V11 bounded", "Principle 6, Lemma 6, Remark 5"
     log_lambda = math.log(1.05) if label.gate == "se" else math.log(float(label.gate)) if label.is_constant else 0.0
     # growth is slow for a constant gate close to 1
@@ -280,7 +280,7 @@ def _boundedness(samples: SampleMixers) -> Check:
         reason = "mirrors shrink or rotate the key, regardless of eta"
 
     def first() -> Tensor:
-        """a_i1, the coefficients of the first token, (3 seeds, H, T)."""
+        """The coefficients a_i1 of the first token in all rows i, (3 seeds, H, T)."""
         coefficients = []
         for seed in CHECK_SEEDS:
             mixer, x = samples.sample(seed, length=LONGER)
@@ -288,7 +288,7 @@ def _boundedness(samples: SampleMixers) -> Check:
         return torch.stack(coefficients)
 
     def slope() -> float:
-        """The slope of log a_i1 over i, in the second half."""
+        """The largest slope of log |a_i1| over i, in the second half of the rows."""
         logs = first().abs().clamp(min=1e-12).log()[..., LONGER // 2 :]
         return float((logs[..., -1] - logs[..., 0]).max()) / (LONGER // 2 - 1)
 
@@ -307,7 +307,11 @@ def _boundedness(samples: SampleMixers) -> Check:
 
 
 def equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
-    """Makes every token of ``x`` the first unit vector, so that gates have their initial values and q . k is 1."""
+    """Changes ``x`` and the weights in place so that all keys are equal and q . k is 1. Returns the mixer.
+
+    Every token becomes the first unit vector, on which gates have their initial values. The gate ``se`` gets the value
+    1.05.
+    """
     x.zero_()[..., 0] = 1
     for layer in (mixer.decay, mixer.decay_down, mixer.strength, mixer.scale, mixer.eta):
         if layer:
@@ -324,7 +328,7 @@ def equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
 
 
 def _geometry(samples: SampleMixers) -> Check:
-    """The check V12, Corollary 6.1 and Table 2."""
+    """The check V12 (Corollary 6.1, Table 2): outputs are convex, conical, affine or linear combinations of values."""
     label, name, source = samples.label, "V12 geometry", "Corollary 6.1, Table 2"
 
     def below_zero(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -352,7 +356,7 @@ def _geometry(samples: SampleMixers) -> Check:
 
 
 def _invisible_scale(samples: SampleMixers) -> Check:
-    """The check V13: labels for which a constant factor of b has no effect."""
+    """The check V13 (eq. 2): a constant factor of the scale b has no effect on labels that divide by it."""
     label, name, source = samples.label, "V13 invisible b", "eq. 2"
     other = rescaled(label)
     statement = f"The factor between b and {other.scaling or '1/sqrt(n)'} has no effect."
