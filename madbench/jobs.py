@@ -1,4 +1,4 @@
-"""Job: all settings that affect the result of one training run. Record: the result of a job.
+"""A job is all settings that affect the result of one training run. A record is the result of a job.
 
 A job's ``id`` is a hash of its content, so two different jobs never share an id. The device, the computation path of
 the operator and the time of day are not part of a job. They are stored with its result.

@@ -52,7 +52,7 @@ class Experiment(TableRows):
 
     @property
     def title(self) -> str:
-        """The experiment in one line: protocols, number of rows, and whether to compare with published numbers."""
+        """The experiment in one line: its protocols, its rows, and profiles without comparable published numbers."""
         protocols = [self.for_suite(suite).protocol for suite in self.suites]
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):

@@ -73,7 +73,7 @@ def main_suite() -> Suite:
 
 
 def default_suites() -> list[Suite]:
-    """The suites that are trained by default: the main suite, and the suites ``beside`` its default profile."""
+    """The suites trained by default: the main suite, and suites that its default profile names under ``beside``."""
     main = main_suite()
     beside = main.Profile.load(main.default).beside
     return [main, *(suite for suite in suites().values() if suite.address in beside)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
 AnyProfile: TypeAlias = Profile
-"""The base class of profiles. In the class body of :class:`Suite`, ``Profile`` is an attribute instead."""
+"""The base class of profiles, for annotations inside :class:`Suite`, whose attribute ``Profile`` hides its name."""
 MICRO_BATCH_TOKENS = 12_288
 """Default number of text tokens that go through a model at once: 12 windows of 1,024, as in nanoGPT."""
 MOST_CHANGES = 6
@@ -129,7 +129,7 @@ class Suite(abc.ABC):
     def plan(self, labels: Iterable[str], profile: AnyProfile, **options: Any) -> Plan:
         """Plan the jobs of labels without duplicates.
 
-        ``options``: seeds, tasks, fidelity, budget, precision and corpus.
+        The names of ``options`` are seeds, tasks, fidelity, budget, precision and corpus.
         """
 
     @abc.abstractmethod
@@ -162,7 +162,7 @@ class Suite(abc.ABC):
             )
 
     def weighs_unequally(self, job: Job, details: Mapping[str, Any]) -> bool:
-        """True if the examples of a batch had unequal weights in a stored run with these details.
+        """True if the examples of a batch had unequal weights in a stored run. ``details`` are those of its record.
 
         Earlier versions averaged the mean losses of processes, even if these had unequal numbers of examples.
         """
@@ -243,7 +243,7 @@ class Suite(abc.ABC):
         return Column.accuracy(task, task.replace("_", " "))
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        """The columns of the tasks. An average comes after the last of its tasks, if all of its tasks are given."""
+        """The columns of the tasks, and of each average whose tasks are all given, after the last of these tasks."""
         names = list(tasks)
         for name, average in self.averages.items():
             if set(average.tasks) <= set(names):

@@ -17,8 +17,8 @@ _SETTING_CHANGES: dict[str, str] = {}
 def setting_change(job: Job) -> str:
     """The setting of a job as text: the nearest named setting, the fields that differ from it, and other changes.
 
-    For a language model: the nearest profile and the changes from it. If the label or the task is broken or not
-    installed: all fields of the setting.
+    For a language model: the nearest profile and the changes from it. All fields of the setting if the label or the
+    task is broken or not installed.
     """
     key = repr((family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))
     if key not in _SETTING_CHANGES:

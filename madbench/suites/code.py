@@ -87,13 +87,16 @@ class RunCode:
 
     @property
     def text(self) -> str:
-        """The state in a few words; empty if the code is equal, or if nothing is known."""
+        """The state in a few words. Empty if the code is equal, or if the record has no digests to compare."""
         texts = {"changed": f"{self.what} changed", "absent": f"{self.what} is not here", "unknown": "not recorded"}
         return texts.get(self.state, f"madbench's {self.what} changed" if self.state == "other" else "")
 
 
 def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
-    """Compare the code of a record with the installed code. Users' files are read as text; nothing is imported."""
+    """Compare the code of a record with the installed code.
+
+    The files of users' modules are read as text. Nothing is imported.
+    """
     outside, package = details.get("code"), details.get("package_code")
     recorded = package if isinstance(package, dict) else None
     is_recorded = recorded is not None

@@ -1,4 +1,4 @@
-"""Marks for table rows whose stored runs used code that differs from the installed code, and sentences for captions."""
+"""Marks for table rows whose stored runs used other code than the installed code, and sentences for captions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CodeMarks:
 
     @classmethod
     def from_runs(cls, runs: Sequence[tuple[str, Job, Mapping[str, Any]]]) -> CodeMarks:
-        """The marks of finished runs. Each run is given by its row's name, its job and its record's details."""
+        """The marks of finished runs. A run is given by its row's name, its job and the details of its record."""
         by_code: dict[RunCode, list[str]] = {}
         for row, job, details in runs:
             by_code.setdefault(run_code(job, details), []).append(row)
@@ -65,7 +65,7 @@ class CodeMarks:
 
     @property
     def unrecorded(self) -> str:
-        """A sentence on the runs whose records have no digests of this package's code; empty if all have."""
+        """A sentence on the runs whose records have no digests of this package's code. Empty if there are none."""
         count = sum(len(rows) for code, rows in self.by_code.items() if not code.is_recorded)
         runs = "1 run was" if count == 1 else f"{count:,} runs were"
         return f"{runs} stored without digests of madbench's code, which may have changed since." if count else ""

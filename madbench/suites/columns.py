@@ -12,7 +12,7 @@ LAST_EVALUATIONS = 5
 
 
 def loss_l5(train_losses: Sequence[float]) -> float:
-    """L5: the mean training loss of the last five evaluations, or of all if there are fewer. NaN if there are none."""
+    """L5: the mean of the last five training losses, or of all if there are fewer. NaN if there are none."""
     last = train_losses[-LAST_EVALUATIONS:]
     return sum(last) / len(last) if last else math.nan
 

@@ -24,9 +24,9 @@ NEAR = 2
 
 
 def with_steps(jobs: Iterable[Job], size: Callable[[Job], Size]) -> list[Job]:
-    """The jobs, with the number of steps set if their budget chooses it.
+    """The jobs, with ``steps`` set for each job whose budget chooses the number of steps.
 
-    ``size`` is :meth:`madbench.suites.base.Suite.size` of their suite.
+    ``size`` is :meth:`madbench.suites.base.Suite.size` of the jobs' suite.
     """
     found: dict[str, int] = {}
     matched = []

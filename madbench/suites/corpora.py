@@ -1,4 +1,4 @@
-"""Corpora of suites that read text: the source of a plan's corpus, and the corpus that a record describes."""
+"""Corpora of suites that read text: an interface that opens a plan's corpus, and the corpus that a record describes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NoCorpusError(ConfigError):
 
 
 class CorpusSource(Protocol):
-    """The source of the corpus of a plan."""
+    """An object that opens the corpus for a plan of jobs."""
 
     @property
     def is_named(self) -> bool:
@@ -31,7 +31,10 @@ class CorpusSource(Protocol):
         """The corpus that the user named, or else the default one."""
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
-        """A corpus without text, for counting the jobs and costs of a profile. None if the jobs are to be trained."""
+        """A corpus of ``vocab_size`` ids without text, to count the jobs and costs of the profile named ``profile``.
+
+        None if the jobs are to be trained.
+        """
 
 
 @dataclass(frozen=True)

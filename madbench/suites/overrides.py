@@ -28,7 +28,7 @@ class Plan:
     jobs: list[Job]
     # reasons why an override has no effect on any job of a label: by override, then by label
     without_effect: Mapping[str, Mapping[str, str]]
-    canonical: Mapping[str, str]  # overrides whose value is not canonical, to the equal override that is
+    canonical: Mapping[str, str]  # the equal canonical override, by an override that is not canonical
 
     def checked(self) -> list[Job]:
         """Return the jobs.

@@ -177,7 +177,7 @@ class Profile:
         return []
 
     def job_words(self, job: Job) -> list[str]:
-        """The overrides that restrict this profile to this one job, among the jobs of its label, task and seed."""
+        """The overrides with which this profile trains only this job, among the jobs of its label, task and seed."""
         return []
 
     def trains_job(self, job: Job) -> bool:
@@ -306,7 +306,9 @@ class Profile:
 
     @classmethod
     def _model_kinds(cls) -> list[type]:
-        """The classes whose settings ``model`` has: the model, and every loadable family that this suite trains."""
+        """The classes whose fields ``model`` may have: the model's, and the settings of families that this suite
+        trains.
+        """
         return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.can_train(family))]
 
     @staticmethod
@@ -336,7 +338,7 @@ def is_rate_change(override: str) -> bool:
 
 @functools.cache
 def has_settings(label: str) -> bool:
-    """True if the label's family is installed and parses it, so that the settings of its mixers are known."""
+    """True if the label's family is installed and can parse the label, so that its mixer settings are known."""
     return not reading_problem(label)
 
 
@@ -359,7 +361,7 @@ def _apply_override(mapping: Mapping[str, Any], override: str) -> dict[str, Any]
 
 
 def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for an override of a task that is not in ``tasks``."""
+    """Raise ``ConfigError`` for an override ``tasks.TASK...`` whose task is not in ``tasks``."""
     for override in overrides:
         section, *names = key_of(override).split(".")
         if section == "tasks" and names and names[0] not in tasks:

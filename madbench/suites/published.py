@@ -47,7 +47,7 @@ class Published:
     margin_share: float = 0.0
     """The default margin of claims of no difference, as a share of the published gain between ``margin_labels``."""
     margin_labels: tuple[str, ...] = ()
-    """The two labels whose published difference is this gain, the better label first."""
+    """The two labels whose published difference is the gain of ``margin_share``, the better label first."""
     heuristics: dict[str, float] = field(default_factory=dict)
     """The score of each task's heuristic at the task sizes of the paper, in the units of the task's column."""
 

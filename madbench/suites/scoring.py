@@ -4,9 +4,10 @@ A frame of scores has one row per label, seed and column:
 
 - ``suite``, ``label`` (or the name of a grid's row), ``seed``, ``column``: a task, an average or another quantity;
 - ``value``: accuracy in percent, loss in nats per token, steps, ...; NaN if there is none;
-- ``done`` and ``expected`` jobs, and how many of them ``diverged``;
-- ``budget_ratio``: mean over the jobs;
-- ``chance``, ``ceiling``, and the value from which on a task is ``solved``; NaN if there is no such value;
+- ``expected``, ``done``, ``diverged``: the number of jobs, of jobs with a result, and of diverged jobs;
+- ``budget_ratio``: a mixer's budget over that of softmax attention, averaged over the jobs;
+- ``chance``, ``ceiling``: the value of a guess, and the best possible value; NaN if there is no such value;
+- ``solved``: the value from which on the task counts as solved; NaN if there is no such value;
 - ``is_diverged``: True if every run of a setting diverged. Such a setting has the value of chance. For steps to an
   event: True if the run did not reach it; the value is its last step.
 """

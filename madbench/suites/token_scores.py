@@ -30,7 +30,7 @@ def heuristic_of(task: str, setting: str) -> float:
 
 
 class TokenScoring(Scoring):
-    """Accuracy in percent, with chance level and the share that counts as solved."""
+    """Accuracy in percent, with the chance level and the accuracy from which on a task counts as solved."""
 
     selection = "selection_accuracy"
     shows_chance = True

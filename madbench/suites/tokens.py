@@ -212,7 +212,7 @@ def canonical(job: Job) -> Job:
     setting, model = setting_of(job), job.model
     is_published = job.fidelity == "published"
     training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
-    batched: list[Split] = ["train", "test"] if is_published else ["train"]  # batches of tests change published numbers
+    batched: list[Split] = ["train", "test"] if is_published else ["train"]  # the test batch affects published scores
     batch_size = min(training.batch_size, max(map(setting.count, batched)))
     stop_accuracy = training.stop_accuracy if training.stop_accuracy <= 1 else NEVER
     return canonical_job(

@@ -107,10 +107,10 @@ class Training:
         return self.beta1, self.beta2
 
     def schedule(self, steps: int, divides_last: bool = False, matched: int = 0) -> Schedule:
-        """The schedule of a run of ``steps`` steps, or of ``matched`` steps if that is not 0.
+        """The schedule of a run of ``steps`` steps, or of ``matched`` steps if ``matched`` is not 0.
 
-        With ``matched``, a cosine that ends at ``lr_decay_steps`` ends after the same share of the run as without, and
-        the warm-up keeps its number of steps.
+        With ``matched``, the warm-up keeps its number of steps. The cosine ends after the same fraction of the run as
+        it does without ``matched``.
         """
         rates, decay_end = (self.learning_rate, self.min_learning_rate), self.lr_decay_steps or steps
         if matched:
@@ -118,7 +118,10 @@ class Training:
         return Schedule(steps, *rates, self.warmup_steps, decay_end, divides_last)
 
     def canonical(self, schedule_of: Callable[[Self], Schedule]) -> Self:
-        """The settings in canonical form: a schedule setting has its default if that gives the same schedule."""
+        """The settings in canonical form: a schedule setting has its default if that gives the same schedule.
+
+        ``schedule_of`` returns the schedule for training settings.
+        """
         decay_end = self.lr_decay_steps and max(self.lr_decay_steps, self.warmup_steps)
         training = dataclasses.replace(self, lr_decay_steps=decay_end)
         for each in dataclasses.fields(self):

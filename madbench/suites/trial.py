@@ -113,7 +113,7 @@ class Trial:
         Args:
             examples: indices (N,) of the examples of the step, over all processes.
             at_once: the largest number of examples of a micro-batch.
-            weight: terms in the mean loss of a micro-batch of these examples.
+            weight: function from indices (M,) to the number of terms in the mean loss of these examples; by default M.
         """
         mine = self.world.share(examples)
         parts = np.array_split(mine, math.ceil(len(mine) / at_once))
@@ -137,7 +137,7 @@ class Trial:
         raise NotImplementedError
 
     def is_done(self, row: Mapping[str, float]) -> bool:
-        """True if the run ends early, after this row."""
+        """True if the run ends early, after this row of the curve."""
         return False
 
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:

@@ -97,12 +97,12 @@ _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_los
 
 
 def evaluations(run: RecordedRun) -> list[dict[str, float]]:
-    """The rows of the run's curve that are evaluations: the rows that have every number of an evaluation."""
+    """The rows of the run's curve that belong to an evaluation: those with all numbers of an evaluation."""
     return [row for row in _record(run).curve if row.keys() >= _OF_EVALUATION]
 
 
 def common_seconds(runs: Iterable[RecordedRun]) -> float:
-    """The training time in seconds at the last evaluation, minimized over all finished runs.
+    """The training time in seconds that all finished runs reached: the earliest of their last evaluations.
 
     NaN if no finished run has an evaluation.
     """

@@ -87,7 +87,10 @@ class LanguageScoring(Scoring):
     def columns(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """The columns of a table. Bits per byte, perplexities and times are left out if the runs do not have them."""
+        """The columns of a table. Bits per byte, perplexities and times are left out if the runs do not have them.
+
+        Raises ``ConfigError`` for a threshold that is not a finite loss above 0.
+        """
         for threshold in thresholds:
             if not 0 < threshold < math.inf:
                 raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
@@ -128,7 +131,10 @@ class LanguageScoring(Scoring):
 
     def sentences(self, protocol: Protocol) -> list[str]:
         profile = _profile_of(protocol)
-        model, training = profile.model_config(), profile.training_config("float32")  # its lengths are those of any
+        model, training = (
+            profile.model_config(),
+            profile.training_config("float32"),
+        )  # the precision does not affect lengths
         changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
         positions = "learned" if model.positions == "learned" else "no"
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name

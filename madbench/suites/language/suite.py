@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 NAME = "language"
 LOSS = "loss_l5"
-"""The column of the language model's L5 (:func:`madbench.suites.columns.loss_l5`)."""
+"""The name of the column with the language model's L5 (:func:`madbench.suites.columns.loss_l5`)."""
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
 """The columns of losses. A diverged run has no values in them."""
 STEPS = "steps_to_"
-"""The prefix of the columns of steps to a loss."""
+"""The prefix of the names of columns with the steps to a loss."""
 PERPLEXITIES = ("perplexity", "perplexity_l5")
-"""The perplexity columns: exponentials of the last validation loss, and of the mean of the last five."""
+"""The names of the perplexity columns: exp of the last validation loss, and of the mean of the last five."""
 SPEED = "tokens_per_second"
 PUBLISHED_VOCABULARY = 50304
 """The size of GPT-2's vocabulary, padded as in the paper's runs."""

@@ -201,16 +201,16 @@ class Evaluation:
             self.validation_bytes = int(bytes_of_token[targets].sum(dtype=np.int64))
 
     def losses(self, model: nn.Module, number: int) -> dict[str, float]:
-        """The losses of the ``number``-th evaluation, counted from 1; equal in every process.
+        """The losses of the ``number``-th evaluation, counted from 1. They are equal in every process.
 
         ``train_loss`` and ``validation_loss`` are nats per token. ``validation_bits_per_byte`` is the nats of the whole
-        evaluated text divided by ln 2 and its bytes.
+        evaluated validation text, divided by ln 2 and by the number of its UTF-8 bytes.
         """
         train_loss = self._mean_loss(model, "train", self._starts("train", number))
         return {"evaluation": number, "train_loss": train_loss} | self.validation(model)
 
     def validation(self, model: nn.Module) -> dict[str, float]:
-        """The losses of the validation windows only."""
+        """The losses on the validation windows: ``validation_loss`` and, if known, ``validation_bits_per_byte``."""
         losses = {"validation_loss": self._mean_loss(model, "val", self.validation_starts)}
         if self.validation_bytes is not None:
             nats = losses["validation_loss"] * self.validation_starts.size * self.batches.seq_len

@@ -1,4 +1,4 @@
-"""The signals suite: digits as patches and a multivariate series, read by mixers whose rows see all tokens."""
+"""The signals suite: images of digits cut into patches, and a multivariate series. Mixers may see all tokens."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class SignalSuite(Suite):
     trial = "madbench.suites.signals.trial:SignalTrial"
     scoring = "madbench.suites.signals.scores:SignalScoring"
     sort_order = 3
-    budgets = (*COUNTINGS, "compute")  # rows may see all tokens, and FLOPs are matched for causal pairs
+    budgets = (*COUNTINGS, "compute")  # "flops" and "state" assume causal mixers, and rows here may see all tokens
     not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is explained, in percent"
     had_unequal_shares = True
