@@ -1,4 +1,4 @@
-"""The label and the cost of a hybrid."""
+"""Classes for the label of a hybrid, and for the ranks and costs of its layers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The code on which a user's module depends: the definitions that its class uses, and the files that it opens.
 
-The module is imported, built and run once on a few tokens. A process cannot know the dependencies for certain if it
+To find them, the module is imported, built and run once on a few tokens. A process cannot know all of them if it
 imported the module before madbench, for example. A new process then determines them.
 """
 

@@ -57,12 +57,12 @@ class ModuleAllocation:
 
     @property
     def total(self) -> int:
-        """All parameters of the module."""
+        """The number of parameters of the module."""
         return sum(self.terms.values())
 
     @property
     def ratio(self) -> float:
-        """``total / target``."""
+        """The number of parameters divided by the budget: ``total / target``."""
         return self.total / self.target
 
     def flops_per_token(self, seq_len: int) -> float:

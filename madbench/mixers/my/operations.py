@@ -42,7 +42,7 @@ def count_flops(module: nn.Module, x: Tensor) -> float:
 
 
 class _OtherOperations(TorchDispatchMode):
-    """FLOPs of the operations that the counter of products does not count."""
+    """Counts the FLOPs of all operations that torch's counter of products does not count."""
 
     def __init__(self, products: FlopCounterMode):
         super().__init__()

@@ -32,8 +32,7 @@ LAYER_SPELLINGS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of required arguments for the place in the model: the block's index, from 0, and the number of blocks."""
 WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "null"}
-"""Words for the values that an argument with this annotation accepts. Other annotations are not compared with values.
-"""
+"""Words for the values that an argument with this annotation accepts. Other annotations accept any value."""
 
 
 class ModuleMixer(nn.Module):

@@ -173,7 +173,10 @@ def path_of(value: Any) -> str:
 
 
 def _name_of_main(name: str) -> str:
-    """The module name of the running script: its path below the working folder, or else the file's name."""
+    """The module name by which other processes can import the running script, which defines ``name``.
+
+    It is the script's path below the working folder, or else the file's name. Raises ``LabelError`` if there is none.
+    """
     main = sys.modules["__main__"]
     if spec := getattr(main, "__spec__", None):
         return spec.name

@@ -38,8 +38,9 @@ def ordered(mixer: nn.Module, p: Projected) -> Projected:
 
 
 def _last_token(mixer: nn.Module, first_row: int, p: Projected) -> int:
-    """The position of the last token that the first row of a block sees. If the mixer is not causal, that of the last
-    token.
+    """The position of the last token that the first row of a block sees.
+
+    This is the row's own token in a causal mixer, and otherwise the last token of the input.
     """
     return first_row if mixer.causal else p.k.shape[2] - 1
 
@@ -66,10 +67,10 @@ def seen_slots(mixer: nn.Module, first_row: int, p: Projected, is_step: bool = F
 
 
 def scores(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
-    """The scores by slot, (B, H_q, M, W + registers), of M rows with W keys. For softmax they are divided by
-    sqrt(d_qk).
+    """The scores by slot, (B, H_q, M, W + registers), of M rows with W keys.
 
-    Scores in slots that a row cannot see are undefined. With the letters w and o, W is at most the window.
+    For softmax they are divided by sqrt(d_qk). Scores in slots that a row cannot see are undefined. With the letters w
+    and o, W is at most the window.
     """
     q = p.q * mixer.scale if mixer.variant.has_softmax else p.q
     if mixer.by_lag and mixer.causal and not step:
@@ -169,8 +170,9 @@ def attend_in_chunks(mixer: nn.Module, p: Projected) -> Tensor:
 
 
 def _keys_of_rows(mixer: nn.Module, start: int, end: int, length: int) -> slice:
-    """The positions of the keys passed to a block of rows ``start`` to ``end``. They include all keys that the rows
-    see.
+    """The positions of the keys passed to the block of rows ``start`` to ``end`` of ``length`` rows.
+
+    They include all keys that the rows see.
     """
     first, last = 0, end if mixer.causal and not mixer.is_from_end else length
     if skips_hidden_keys(mixer):

@@ -43,7 +43,9 @@ GROUPS = {
     "q_norm": "norms",
     "k_norm": "norms",
 }
-"""Groups of parameters, by parameter name. See :attr:`madbench.mixers.Traits.groups`."""
+"""The group under which a parameter is counted for display, by parameter name. See
+:attr:`madbench.mixers.Traits.groups`.
+"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class MlpAllocation:
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
-        """Parameters by term, for the terms that the label has."""
+        """The number of parameters of each term of the parameter count that the label has."""
         names = ("qk", "vo", *(term for row in self.label.letters for term in row.terms))
         absent = {
             term for (name, value), terms in ABSENT_TERMS.items() if getattr(self, name) == value for term in terms
@@ -155,7 +157,7 @@ class MlpAllocation:
 
     @property
     def shares_heads(self) -> bool:
-        """True if heads share keys or values."""
+        """True if several heads share one head of keys or of values."""
         return self.kv_heads > 0 or self.differential == "v2"
 
     @property
@@ -170,14 +172,14 @@ class MlpAllocation:
 
     @property
     def total(self) -> int:
-        """All parameters of the mixer."""
+        """The number of parameters of the mixer."""
         return sum(self.terms.values())
 
     slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
 
     @property
     def ratio(self) -> float:
-        """``total / target``."""
+        """The number of parameters divided by the budget: ``total / target``."""
         return self.total / self.target
 
     query_heads = property(
@@ -309,8 +311,9 @@ def solve(
 
 @dataclass(frozen=True)
 class _Solver:
-    """Finds the ranks of a variant at a size: ``qk`` and ``vo``, summed over heads, and ``mix``, the rank of R(1) and
-    R(2).
+    """Finds the ranks of a variant at a size.
+
+    The ranks are ``qk`` and ``vo``, summed over heads, and ``mix``, the rank of R(1) and R(2).
     """
 
     variant: Variant
@@ -394,7 +397,7 @@ class _Solver:
         return {pays: self.sides[pays].floor(self.d // divisor), keeps: self.sides[keeps].floor(self.d), mix: mix_rank}
 
     def smallest(self) -> dict[str, int]:
-        """The ranks of the smallest mixer, after all reductions."""
+        """The ranks of the smallest mixer that :meth:`match_budget` may choose."""
         pays, keeps, mix = self.sides
         half = self.sides[keeps].ceil(-(-self.d // 2))
         return {pays: self.sides[pays].smallest, keeps: half, mix: int(self.variant.has_mixing)}

@@ -29,7 +29,7 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
 
 
 def _operator_checks(of_label: Statements) -> Iterable[Check]:
-    """The checks that compare the operator with other ways to compute it. They apply to every letter."""
+    """The checks of the operator that are no theorems of the paper. They hold for every letter."""
     family, label, check = of_label.family, of_label.label, of_label.check
     is_softmax = label.has_softmax
     no_gates = "" if label.gates else "the label has no gates"

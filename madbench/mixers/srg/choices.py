@@ -29,10 +29,10 @@ OPEN = 40.0  # bias of a gate whose sigmoid is one
 
 
 def one_gate(family: Any, label: Variant) -> Residual:
-    """Checks ``gates=qk`` and ``gates=vo``, for each of which one of the two gates is absent.
+    """Checks mixers that have only one of the two gates: ``gates=qk`` and ``gates=vo``.
 
-    The output must equal the reference, and that of a mixer with both gates of which the other is open. The number of
-    parameters must be that of the allocation.
+    The output must equal the reference, and the output of a mixer that also has the other gate, always open. The number
+    of parameters must be that of the allocation.
     """
     residuals = []
     for side, other in (("qk", "vo"), ("vo", "qk")):
@@ -188,7 +188,8 @@ def equal_heads(family: Any, label: Variant) -> Residual:
 def of_all_tokens(family: Any, label: Variant) -> Residual:
     """Compares a mixer that is not causal with the reference, and its last row with that of the causal mixer.
 
-    In the lag layout without p and c, every row is compared with the last row of the causal mixer for a rotated input.
+    In the lag layout without p and c, each row is also compared with the last row of the causal mixer for an input that
+    is rotated so that it ends with this row's token.
     """
     settings = family.Settings()
     allocation = family.solve(label, LONGER, settings)

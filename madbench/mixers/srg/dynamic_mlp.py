@@ -1,4 +1,4 @@
-"""The module of every S/R/G label: project, score, mix, activate, mix, read out."""
+"""The module of all S/R/G labels, from projections to output. Its paths are in other modules of this folder."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ QK_NORM_EPS = 1e-6  # as in Qwen3
 
 
 class DynamicMLP(nn.Module):
-    """One mixer (paper eq. 7-11, appendices G, J, L). Each head is a two-layer MLP whose weights come from the prefix.
+    """The mixer of an S/R/G label. Each head is a two-layer MLP whose weights come from the prefix.
 
-    For row t, with ``l`` running over the slots of its prefix::
+    The equations are those of the HyperMLP paper (eq. 7-11, appendices G, J and L). For row t, with ``l`` running over
+    the slots of its prefix::
 
         h_t = (x_t W_q M1(x_t)) K(X)^T R1(x_t)      scores, mixed over slots
         a_t = softmax(h_t) | ReLU(L2Norm(h_t)) | Softplus(h_t^scale) * ReLU(L2Norm(h_t^gate))
@@ -262,7 +263,7 @@ class DynamicMLP(nn.Module):
         return block_attention.attend(self, p, first_row, step)
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
-        """The scores, activations and weights of x (B, T, D), whose first row is at ``position``."""
+        """The scores, activations and weights by slot for x (B, T, D), whose first row is at ``position``."""
         return maps(self, x, position)
 
     def probe(self, x: Tensor) -> Probe:
@@ -339,7 +340,10 @@ class DynamicMLP(nn.Module):
         return replace(p, k=self._keys_of_heads(p.k), v=_repeat_heads(p.v, self.n_head))
 
     def _keys_of_heads(self, k: Tensor) -> Tensor:
-        """Repeats keys for all query heads, (B, key heads, S, K) -> (B, H_q, S, K). In DIFF V2 both sets share keys."""
+        """Repeats keys for all query heads, (B, key heads, S, K) -> (B, H_q, S, K).
+
+        In DIFF V2 both sets of query heads get the same keys.
+        """
         if self.allocation.differential == "v2":
             k = torch.cat((k, k), dim=1)
         return _repeat_heads(k, self.query_heads)
@@ -357,8 +361,9 @@ class DynamicMLP(nn.Module):
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
-        """With the letter e, removes from o (B, H, T, V) the component along each token's own value. Otherwise returns
-        o.
+        """Removes from o (B, H, T, V) the component along each token's own value, if the label has the letter e.
+
+        Otherwise returns o.
         """
         return exclude(o, p.v) if self.variant.exclusive else o
 

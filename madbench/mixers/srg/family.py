@@ -95,7 +95,7 @@ class SRGFamily:
     factor_names, factor_order, level_order = FACTOR_NAMES, FACTORS, LEVELS
 
     def parse(self, text: str) -> Variant:
-        """Parses a label or an alias."""
+        """Parses a label or an alias. Raises ``InvalidLabel``, whose message points at the mistake, for other texts."""
         text = next((label for name, label in ALIASES.items() if name.lower() == text.lower()), text)
         with suppress(LabelError):
             if str(variant := from_letters(text)) == text:
@@ -114,7 +114,7 @@ class SRGFamily:
         return {name: value for name, value in letters.items() if name not in absent}
 
     def neighbours(self, label: Variant) -> tuple[Variant, ...]:
-        """All labels that differ in exactly one factor, ordered by factor and then as in the list of labels."""
+        """All labels that differ from ``label`` in one factor, ordered by factor and then as in :meth:`labels`."""
         others = ((other, self.factors(other)) for other in neighbours(label))
         return one_factor_apart(self.factors(label), others)
 

@@ -42,7 +42,7 @@ SEGMENTS = ("base", "features", "rank", "mixing", "budget")
 
 @dataclass(frozen=True)
 class Letter(Explanation):
-    """A row of the table of letters: meaning, position in the label, field that it sets, requirements and costs."""
+    """A row of the table of letters: meaning, place in a label, the field that the letter sets, needs and costs."""
 
     segment: str  # one of SEGMENTS
     field: str  # field of Variant that the letter sets
@@ -294,7 +294,7 @@ class Variant:
 
 
 FIELDS = {row.field: [getattr(Variant, row.field)] if hasattr(Variant, row.field) else [] for row in LETTERS}
-"""Values of each field of a variant. The value without a letter comes first; ``base`` has no such value."""
+"""The values of each field of a variant. The value of labels without the letter comes first; ``base`` has none."""
 for _row in LETTERS:
     FIELDS[_row.field].append(_row.value)
 FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))

@@ -34,7 +34,7 @@ ROPE_BASE = 10000.0
 
 @dataclass(frozen=True)
 class Projected:
-    """Projections for a block of rows. ``k`` and ``v`` have one row per key, the others one per query."""
+    """Projections for the rows of a block. ``k`` and ``v`` have one row per key, the other tensors one per query."""
 
     q: Tensor  # (B, H_q, T, K), rotated and gated
     k: Tensor  # (B, H_q, S, K), rotated
@@ -61,16 +61,21 @@ Seen = int | Tensor | None
 def activate(
     base: str, h: Tensor, seen: Seen, contrast: Tensor | None = None, sink: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Applies the base's activation to hidden scores h (B, heads, M, W).
+    """Applies the activation of a base to hidden scores h (B, heads, M, W). Slots that a row cannot see become zero.
 
     Returns activations (B, H, M, W), and the norm (B, H, M, 1) by which they must still be divided, or None.
 
-    S is softmax, R is ReLU of L2Norm, L is L2Norm, and G is Softplus times ReLU of L2Norm (paper, eq. 11). G has 2H
-    heads: the first H are the gate and the last H the scale. D has 2H heads too: the first softmax minus ``contrast``
-    times the second. ``sink`` (heads,) adds a logit to the denominator of each softmax. Slots that a row cannot see
-    become zero. L2Norm divides a row by one positive number, and everything after it is linear. R, L and G therefore
-    return the row without division, together with its norm. The caller divides the output row, which is much shorter
-    (paper, Lemma B.2).
+    - S: softmax.
+    - R: ReLU of L2Norm. L: L2Norm.
+    - G: Softplus times ReLU of L2Norm (paper, eq. 11). h has 2 H heads: the first H are the gate, which L2Norm and ReLU
+      read, and the last H the scale.
+    - D: the first softmax minus ``contrast`` times the second. h has 2 H heads, H per softmax.
+
+    ``sink`` (heads,) adds a logit to the denominator of each softmax.
+
+    L2Norm divides a row by one positive number, and everything after it is linear. R, L and G therefore return the row
+    without division, together with its norm. The caller divides the output row, which is much shorter (paper, Lemma
+    B.2).
     """
     if base in ("S", "D"):
         if isinstance(seen, Tensor) or (seen is not None and seen < h.shape[-1] - 1):
@@ -284,8 +289,10 @@ class SequenceMixing(nn.Module):
     """R = I + Diag(p) + A Diag(s_t) B^T: R(1) or R(2) (paper, section 2.4, Lemma G.1). The matrix is never formed.
 
     ``A``, ``B`` (heads, L, r) and ``p`` (heads, L) are stored for the maximum length and sliced to the current slots.
-    Slot 0 uses the same table row at every length. With ``is_from_end`` the last slot does instead.
-    ``s_t = sigmoid(gate(x_t))``. Parameters: heads L (2r + 1) in the tables, d heads r + heads r in the gate.
+    Slot 0 uses the same table row at every length. If ``is_from_end`` is true, the last slot does so instead. The
+    strengths of token t are ``s_t = sigmoid(gate(x_t))``.
+
+    Parameters: heads L (2r + 1) in the tables, d heads r + heads r in the gate.
     """
 
     def __init__(self, d_model: int, heads: int, max_len: int, rank: int, is_from_end: bool = False):

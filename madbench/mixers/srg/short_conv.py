@@ -1,4 +1,7 @@
-"""The short convolution on a CPU, in blocks of sequences whose four products and sum fit in the cache."""
+"""The short depthwise convolution of inputs of keys and values.
+
+On a CPU it is computed in blocks of sequences whose four products and sum fit in the cache.
+"""
 
 from __future__ import annotations
 

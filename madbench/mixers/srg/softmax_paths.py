@@ -21,8 +21,8 @@ def attend(
 ) -> Tensor:  # fmt: skip
     """Softmax attention (B, heads, T, V) on the path ``sdpa`` or ``tiled``.
 
-    Takes q and k (B, heads, T, K), v (B, heads, T, V), and sink (heads,) or None.
-    A row sees the tokens at a distance below ``window``, or all tokens if ``window`` is 0. ``by_head`` is
+    Takes q and k (B, heads, T, K), v (B, heads, T, V), and sink (heads,) or None. A row sees the tokens at a distance
+    below ``window``, or all tokens if ``window`` is 0. If ``causal`` is true, it sees no later tokens. ``by_head`` is
     :meth:`DynamicMLP._by_head`, which calls an operator with rows of the heads.
     """
     if path == "tiled":

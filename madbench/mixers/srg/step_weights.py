@@ -21,9 +21,7 @@ GATES = ("qk_gate", "vo_gate", "head_gate", "contrast_gate", "mix1.gate", "mix2.
 
 @dataclass(frozen=True)
 class StepMixing:
-    """R(1), or the transpose of R(2), in the form that decoding steps apply to one row: Diag(gain) + into Diag(s_t)
-    out_of.
-    """
+    """R(1), or the transpose of R(2), in the form of decoding steps: Diag(gain) + into Diag(s_t) out_of."""
 
     into: Tensor  # (heads, L, R)
     out_of: Tensor  # (heads, R, L)
@@ -56,12 +54,12 @@ class StepMixing:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Values of one token that a step computes before it projects the token."""
+    """Values of one token that a decoding step computes before :meth:`DynamicMLP.project`, which reads them."""
 
     rows: Tensor  # (B, 1, D), the token, or (B, 4, D) with the inputs before it, if the mixer has convolutions
     inputs: tuple[Tensor, Tensor] | None  # the inputs (B, 1, D) of keys and values, if the mixer has convolutions
     outputs: Mapping[str, Tensor]  # (B, 1, C), by layer: the query, and sigmoids of gates
-    angles: tuple[Tensor, Tensor] | None  # of RoPE
+    angles: tuple[Tensor, Tensor] | None  # cosines and sines of RoPE at the token's position
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,9 @@ class StepWeights:
     is_reversed: bool  # True if the mixings of the lag layout apply to tokens in order of position
 
     def of_token(self, x: Tensor, before: Tensor | None, angles: tuple[Tensor, Tensor] | None) -> Ahead:
-        """Computes from a token x (B, 1, D) what :class:`Ahead` holds.
+        """Computes the :class:`Ahead` of a token x (B, 1, D).
 
-        ``before`` (B, 3, D) are the inputs before the token, if the mixer has convolutions. ``angles`` are those of
+        ``before`` (B, 3, D) are the inputs before the token, for a mixer with convolutions. ``angles`` are those of
         RoPE.
         """
         rows, inputs, outputs = x, None, {}

@@ -22,8 +22,9 @@ from madbench.mixers.tracing import has_data
 
 TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
-"""Maximum number of rows of a tile. Fewer rows make more tiles and slower products; more rows compute more masked
-slots.
+"""Maximum number of rows of a tile.
+
+Fewer rows make more tiles and slower products; more rows compute more masked slots.
 """
 TILE_NUMBERS = 2**19
 """Maximum number of elements of a sheet (see :mod:`madbench.mixers.srg.tiles`), 2 MiB in float32.
@@ -202,7 +203,10 @@ class _Pass:
         return lambda entries, rows: tile(entries.stop - entries.start, rows.stop - rows.start, rows.stop)
 
     def _of_rows(self, like: Tensor, dtype: torch.dtype) -> Tensor:
-        """Uninitialized memory (B, heads, T, C) in which the heads of a token are contiguous, as in projections."""
+        """Uninitialized memory of the shape of ``like``, (B, heads, T, C).
+
+        The heads of a token are contiguous, as in projections.
+        """
         batch, heads, length, width = like.shape
         return like.new_empty(batch, length, heads, width, dtype=dtype).transpose(1, 2)
 
@@ -233,7 +237,7 @@ class _Pass:
         return Operands(q[:, rows], k[:, seen], v[:, seen], s1, s2, mix1, mix2)
 
     def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
-        """Copies the gradients of a group of sequences, the slice ``entries``, into those of the inputs, ``grads``."""
+        """Copies the gradients of a group, the sequences ``entries``, into ``grads``, the gradients of the inputs."""
         q, k, v, s1, s2 = grads
         for grad, of_group in ((q, group.q), (k, group.k), (v, group.v)):
             of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)

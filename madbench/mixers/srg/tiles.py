@@ -172,9 +172,9 @@ class Tile:
         return [query_heads] * 4 + [heads] if backward else [query_heads]
 
     def forward(self, x: Operands) -> tuple[Tensor, Tensor | None]:
-        """Outputs of the rows (H N, M, V), and for R and G the norm (H, N, M) that they must be divided by.
+        """Returns the outputs of the rows (H N, M, V), and for R and G the norm (H, N, M) to divide them by.
 
-        With sheets for a backward pass, the values that :meth:`backward` reads stay in the sheets.
+        If the tile has sheets for a backward pass, they keep the values that :meth:`backward` reads.
         """
         weights, norm = self._fill(x)
         return torch.bmm(weights.keys, x.v), norm
@@ -238,7 +238,7 @@ class Tile:
         return (weights if x.mix2 else a).mask(), norm
 
     def _halves(self, sheet: Sheet) -> tuple[Sheet, Sheet]:
-        """The sheets of gate and scale for G. For S and R the sheet itself, twice."""
+        """The sheets of the gate and the scale for base G. For S and R, the given sheet twice."""
         return self.halves[id(sheet)]
 
     def _softmax(self, h: Sheet, a: Sheet) -> None:

@@ -24,7 +24,7 @@ MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK = 128, 512, 32
 
 
 def refusal(allocation: MlpAllocation) -> str:
-    """The reason why a mixer has no kernel. Empty if it has one."""
+    """The reason why the kernels cannot compute a mixer with this allocation. Empty if they can."""
     variant = allocation.label
     if variant.base in ("D", "L") or variant.registers or variant.window or variant.sink:
         return "labels with D, L, registers, w or s have no kernel"
@@ -50,7 +50,7 @@ def has_triton() -> bool:
 
 
 def arithmetic(x: Tensor) -> torch.dtype:
-    """The dtype of matrix products with ``x``: that of autocast if it is on."""
+    """The dtype in which matrix products with ``x`` are computed: that of autocast if it is on, else that of ``x``."""
     kind = x.device.type
     if kind != "meta" and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)

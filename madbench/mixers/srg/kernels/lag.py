@@ -58,8 +58,9 @@ LARGE = 128  # columns of K and V beyond which a float32 tile has 16 rows, so th
 
 
 class Launch:
-    """Launches kernels of the lag layout on tensors of given shapes: padded widths, blocks of V, rows, warps and the
-    grid.
+    """Launches kernels of the lag layout on tensors of given shapes.
+
+    Computes padded widths, blocks of V, rows per tile, warps and the grid.
     """
 
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):

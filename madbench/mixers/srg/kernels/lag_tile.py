@@ -91,10 +91,11 @@ def hidden_of_lags(
     q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """Scores z and hidden scores h of the P rows from ``start`` at the P lags from ``first``.
+    """Computes scores z and hidden scores h of the P rows from ``start`` at the P lags from ``first``.
 
-    ``newer`` has the scores of the newer of the two tiles of keys at these lags. Returns z, h and the scores of the
-    older tile, which is the newer tile of the next P lags. Each is a tuple of tiles (P, P), one per branch.
+    At these lags the rows read keys of two tiles. ``newer`` has the scores with the newer tile. Returns z, h and the
+    scores with the older tile, which is the newer tile of the next P lags. Each is a tuple of tiles (P, P), one per
+    branch.
     """
     P: tl.constexpr = q[0].shape[0]
     lag, z, h, olders = first + tl.arange(0, P), (), (), ()

@@ -34,10 +34,11 @@ class Program(NamedTuple):
 
     @classmethod
     def from_allocation(cls, allocation: MlpAllocation, dtype: torch.dtype, length: int) -> Program:
-        """The program of a mixer, with the smallest equivalent number of heads and length.
+        """The program that a mixer of this allocation runs for inputs of ``length`` tokens.
 
-        For numbers of heads and lengths, Triton distinguishes 1, multiples of 16 and others. Tiles have 16 to 64 rows.
-        One token is checked as several, because the scores of a single token have no gradient but rounding errors.
+        Its number of heads and its length are the smallest that Triton compiles in the same way: Triton distinguishes
+        1, multiples of 16 and others. Tiles have 16 to 64 rows. One token is checked as several, because the scores of
+        a single token have no gradient but rounding errors.
         """
         variant, heads = allocation.label, allocation.size.n_head
         mixings = (variant.mix1, variant.mix2)
@@ -61,7 +62,10 @@ def problem(program: Program, device: torch.device) -> str:
 
 
 def largest_error(program: Program, device: torch.device) -> float:
-    """The largest relative error of the output and the gradients, as norms, against plain operators in float64."""
+    """The largest relative error, as a norm, of the kernels' output and gradients on random inputs.
+
+    They are compared with plain operators in float64.
+    """
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
         inputs = [x if x is None else x.requires_grad_() for x in _draw(program, device)]
         exact_inputs = [x if x is None else x.detach().double().requires_grad_() for x in inputs]

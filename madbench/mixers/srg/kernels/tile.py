@@ -21,8 +21,7 @@ FLOOR = tl.constexpr(EPS)
 HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the interpreter has no libdevice
 
 Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Type of the tensors of R(1) or R(2), in float32: s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T).
-"""
+"""Type of the float32 tensors of R(1) or R(2): s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T)."""
 
 
 def tile_width(width: int) -> int:
@@ -83,7 +82,9 @@ def sigmoid(x):
 
 @triton.jit
 def read(pointer, row, column, rows, width):
-    """A tile of a (rows, width) matrix, zero outside of it. ``row`` and ``column`` are index vectors that broadcast."""
+    """Reads a tile of a (rows, width) matrix, zero outside of it. ``row`` and ``column`` are index vectors that
+    broadcast.
+    """
     return tl.load(pointer + row * width + column, mask=(row >= 0) & (row < rows) & (column < width), other=0.0)
 
 

@@ -166,8 +166,9 @@ def _change(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
-    """The derivative dh (H_q, S) of the last row's hidden scores along ``change``, by a central difference. x is (T,
-    D).
+    """The derivative dh (H_q, S) of the last row's hidden scores along ``change`` (D,), by a central difference.
+
+    x is one sequence (T, D).
     """
     moved = torch.stack((x, x))
     moved[:, -1] += STEP * torch.stack((change, -change))

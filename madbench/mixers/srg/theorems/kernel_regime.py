@@ -39,8 +39,9 @@ def _targets(rows: Tensor) -> Tensor:
 
 
 def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the change of last rows along the gradient flow on other sequences with the tangent kernel (Theorem
-    D.9).
+    """Compares the change of last rows along the gradient flow on other sequences with the tangent kernel.
+
+    This is Theorem D.9.
     """
     parameters = [*mixer.parameters()]
     train, other = x, x.flip(1)

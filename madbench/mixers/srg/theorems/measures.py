@@ -33,9 +33,7 @@ LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens, more than fit into one t
 
 
 def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
-    """A mixer and an input as from :func:`sample`, but with ``ranks`` (``qk``, ``vo`` or ``mix``) instead of the solved
-    ones.
-    """
+    """A mixer and an input as from :func:`sample`, with the given ``ranks`` (``qk``, ``vo`` or ``mix``)."""
     settings = family.Settings()
 
     def build() -> DynamicMLP:
@@ -154,7 +152,7 @@ def routing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows whose tables give R(1) = R(2) = I with those of the mixer without mixing."""
+    """Compares a mixer whose tables make R(1) = R(2) = I with the mixer without mixing."""
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
         mix.A.zero_(), mix.p.zero_()
     y, mixer.mix1, mixer.mix2 = mixer(x), None, None

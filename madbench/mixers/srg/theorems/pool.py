@@ -30,7 +30,7 @@ DRAWN = 64  # number of random atoms, measures or gates
 
 @dataclass(frozen=True)
 class Pool:
-    """The pool of one head for the last row of a sequence, and the matrices that define it. Has S slots."""
+    """The pool of one head for the last row of a sequence with S slots, and the matrices that define it."""
 
     token: Tensor  # x (D,)
     address: Tensor  # L(1) (D, D)

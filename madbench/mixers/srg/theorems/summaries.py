@@ -93,7 +93,7 @@ def _clear(mixer: DynamicMLP) -> float:
 
 
 def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:
-    """The slots of the last row's tokens, by position: that of the oldest token first."""
+    """The slots of the last row's ``tokens`` tokens: the slot of the oldest token first."""
     return [tokens - 1 - token if mixer.by_lag else token for token in range(tokens)]
 
 

@@ -63,9 +63,9 @@ def truncation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the slots of a window with the first slots of a longer input, and the other slots with zero (C.7).
+    """Compares the slots of a window with the first slots of a longer input, and its other slots with zero.
 
-    Adds the number of slots that are active in only one of the two inputs.
+    Adds the number of slots that are active in only one of the two inputs (Corollary C.7).
     """
     count = _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
