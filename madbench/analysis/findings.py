@@ -1,8 +1,9 @@
 """Verdicts on claims from stored runs: supported, contradicted, not testable, or not enough data.
 
-A claim on a quantity is tested against its threshold (:mod:`madbench.analysis.claim_tests`), with Holm's correction
-over all findings that are tested together. If p is at most 0.05, the claim is supported if its gain is on the claimed
-side of the threshold, and contradicted otherwise. So the probability of any false verdict among these findings is at
+A finding is the verdict on a claim in one column of results, which is called its quantity. The claim is tested against
+its threshold (:mod:`madbench.analysis.claim_tests`), with Holm's correction over all findings that are tested together.
+If p is at most 0.05, the claim is supported if its gain is on the claimed side of the threshold, and contradicted
+otherwise. So the probability of any false verdict among these findings is at
 most 5%. A claim is not testable if neither label has learned the task, or if a gain is claimed and both labels solve
 the task. In all other cases the verdict is "not enough data".
 
@@ -45,7 +46,7 @@ Verdict = Literal["supported", "contradicted", "not testable", "not enough data"
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
 Lines = Mapping[str, Mapping[str, float]]
-"""The thresholds of claims, by name of the claim and by quantity."""
+"""The thresholds of claims, by the name of the claim and then by quantity."""
 PROVISIONAL = "provisional"
 """The mark of a registered verdict that can still change: runs are missing, or registered values have changed."""
 ASKED_SEEDS = 5
@@ -54,27 +55,27 @@ ASKED_SEEDS = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim on one quantity: the published gain, the measured gain, and the verdict."""
+    """The verdict on a claim in one column (its quantity), with the published and the measured gain."""
 
     claim: Claim
     quantity: str  # a MAD task, mad_average, loss_l5 or steps_to_x
     options: str  # options of the command that select the protocol
     line: float  # the gain has to be above it, or below it for a claim of "no gain"
-    published: float  # published gain of the tested pairs, or of all pairs if none is tested; NaN if there is none
-    ours: Difference | None  # the smallest of the gains that have to be beyond the line; None without a stored pair
-    gain_name: str  # the rival or the pair of ``ours``; empty if there is only one gain
-    p: float  # two-sided p-value of all gains together; NaN without a test
+    published: float  # smallest published gain of the tested pairs, or of all pairs if none is tested; NaN if unknown
+    ours: Difference | None  # the measured gain, or the smallest if several are needed; None without a stored pair
+    gain_name: str  # the rival or the pair to which ``ours`` belongs; empty if there is only one gain
+    p: float  # two-sided p-value of the verdict, from all gains; NaN without a test
     p_holm: float  # ``p`` after Holm's correction over all findings that are tested
     tested: int  # number of findings that are tested together
     verdict: Verdict
     detail: str  # the reason why there is no test, or the kind of a supported claim of no difference
     labels: tuple[str, ...]  # labels of the tested pairs, or else of the pair with the fewest missing labels
-    missing: tuple[str, ...]  # labels without finished runs; empty if a pair is stored
+    missing: tuple[str, ...]  # those of ``labels`` that have no complete seed; empty if a pair is stored
     pairs: dict[Pair, float]  # the tested pairs, each with its mean gain
     published_line: float = math.nan  # the line in the paper's points, if it is scaled to the profile; else NaN
-    marks: tuple[str, ...] = ()  # reasons why a registered verdict is weaker than a confirmed one
+    marks: tuple[str, ...] = ()  # reservations about a registered verdict, such as "provisional"
     chosen_on: str = ""  # the set of labels whose published order was used to choose the settings, if any
-    paper: str = ""  # the paper of the claim; empty if the claims of one source were judged
+    paper: str = ""  # the paper of the claim; empty if all claims have one source
 
     @property
     def n(self) -> int:
@@ -88,18 +89,18 @@ class Finding:
 
     @property
     def choice_note(self) -> str:
-        """A note for the verdict if settings were chosen by published numbers. Empty if no settings were."""
+        """A note on the verdict if the settings of the runs were chosen by published numbers. Otherwise empty."""
         return choice_note([self.chosen_on])
 
     @property
     def published_agrees(self) -> bool:
-        """True if the published gain is on the claim's side of the threshold."""
+        """True if the published gain is on the claim's side of the threshold. False if it is unknown."""
         line = self.line if math.isnan(self.published_line) else self.published_line
         return (self.published - line) * self.claim.sign(self.quantity) > 0
 
     @property
     def is_at_line(self) -> bool:
-        """True if a test gave no verdict, and the printed digits of the gain and of the threshold are equal."""
+        """True if the claim was tested without a verdict, and the gain equals the threshold in the printed digits."""
         if self.ours is None or self.verdict != "not enough data" or math.isnan(self.p):
             return False
         return round(self.ours.estimate - self.line, column(self.quantity).digits) == 0
@@ -111,7 +112,7 @@ class Finding:
 
     @property
     def task_words(self) -> list[str]:
-        """The option for ``madbench run`` that names the tasks of the quantity. Empty if they are the default."""
+        """The words of the option of ``madbench run`` for the tasks of the quantity. Empty for the default tasks."""
         suite = suite_of_known(self.quantity)
         if self.quantity in suite.tasks():
             return ["-t", self.quantity]
@@ -119,7 +120,7 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The command that trains :data:`ASKED_SEEDS` seeds of the labels. Empty if that many seeds are stored."""
+        """The command that trains the labels with :data:`ASKED_SEEDS` seeds. Empty if so many seeds are stored."""
         if self.n >= ASKED_SEEDS:
             return ""
         words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ASKED_SEEDS)), *self.task_words]
@@ -162,20 +163,21 @@ def findings(
     lines: Lines = MappingProxyType({}),
     chosen_on: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
-    """The finding on each quantity of each claim, in the order of ``claims``.
+    """One finding per claim and quantity, in the order of ``claims``.
 
-    Claims on steps to a loss are judged if the scores have such steps. Only language models of the paper's size do.
+    A claim on the steps to a loss is judged only if ``scores`` has these steps. Only language models of the size in the
+    paper have them.
 
     Args:
-        scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if its jobs are
-            finished.
-        quantities: the columns to judge. Default: the columns of ``scores``, or all columns if no claim has one of
-            these.
+        scores: the scores of one protocol per suite (:mod:`madbench.analysis.scores`). A seed counts if all its jobs
+            are done. None without stored runs.
+        quantities: the columns to judge. Default: the columns of ``scores``, or all columns of the claims if no claim
+            is about a column of ``scores``.
         options: the options of ``madbench run`` that select the protocol of a suite, by the suite's name.
         claims: the claims to judge. Holm's correction is over all of them.
         scales: True if thresholds that are shares of published accuracies are scaled to the profile.
         lines: registered thresholds, which replace the thresholds of the claims.
-        chosen_on: the set of labels whose published order was used to choose settings, by the suite's name.
+        chosen_on: the name of the set of labels whose published order was used to choose settings, by the suite's name.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and scores is not None and samples:
@@ -223,7 +225,10 @@ def findings_by_paper(
 
 
 def choice_note(sets: Iterable[str]) -> str:
-    """A note that settings were chosen by the published order of these sets of labels. Empty without a set."""
+    """The note that settings were chosen by the published order of labels. ``sets`` are names of sets of labels.
+
+    Empty if all names are empty.
+    """
     chosen = ", ".join(f"@{name}" for name in dict.fromkeys(sets) if name)
     return f"settings chosen by the published order of {chosen}" if chosen else ""
 
@@ -238,15 +243,15 @@ def _finding(
     tested: int,
     fixed_line: float | None,
 ) -> Finding:
-    """The finding on one quantity of a claim.
+    """The finding for ``claim`` on ``quantity``, from the result ``test`` of its test.
 
     The verdict is ``supported`` or ``contradicted`` if ``p_holm`` is at most ``LEVEL``. It is ``not testable`` if both
-    labels of a pair solve the task, or if neither learns it. Otherwise it is ``not enough data``. The finding names the
-    labels whose samples are missing.
+    labels of a pair solve the task, or if neither learns it. Otherwise it is ``not enough data``.
 
     Args:
         options: the options of ``madbench run`` that select the protocol.
-        samples: the seeds of each label.
+        samples: the seeds of each label in the column ``quantity``.
+        p_holm: the p-value of ``test`` after Holm's correction.
         tested: the number of tests in Holm's correction.
         fixed_line: the registered threshold. None if the claim's own threshold applies.
     """

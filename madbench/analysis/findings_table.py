@@ -1,4 +1,4 @@
-"""The table of findings, and the explanation of one claim."""
+"""The table of findings on claims (:mod:`madbench.analysis.findings`), and the explanation of one claim."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ class FindingsTable(Listing):
     """A table with one row per :class:`madbench.analysis.findings.Finding`, below headings for papers and groups."""
 
     def to_rich(self, width: int, has_styles: bool = True) -> Table:
-        """The table with one line per finding. The column of reasons is left out if the terminal is too narrow."""
+        """The table for a terminal of ``width`` columns, with one line per finding.
+
+        The column of reasons is left out if the terminal is too narrow. On a very narrow terminal a finding has several
+        lines.
+        """
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -59,9 +63,10 @@ class FindingsTable(Listing):
 
 
 def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
-    """The table of ``rows``. Its notes begin with ``protocol``, sentences about the protocols of the runs.
+    """The table of the findings ``rows``.
 
-    ``left_out`` is the number of results that are left out; the notes state it.
+    Its notes begin with ``protocol``, which has sentences about the protocols of the runs. They also give
+    ``left_out``, the number of unfinished results that are left out.
     """
     papers = dict.fromkeys(row.paper for row in rows)
     headings, lines = ["Claim", "Published", "Ours", "n", "Verdict", "Why"], []
@@ -88,7 +93,10 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
 
 
 def _is_by_task(row: Finding, rows: Sequence[Finding]) -> bool:
-    """True if each claim of the row's group is about one column, and not all are about the same column."""
+    """True if each claim in the group of ``row`` is about one column, and these columns differ.
+
+    Then the heading of the group names no column.
+    """
     group = row.paper, row.claim.group
     columns = {other.claim.quantities for other in rows if (other.paper, other.claim.group) == group}
     return len(columns) > 1 and all(len(names) == 1 for names in columns)
@@ -103,7 +111,10 @@ def _published_caption(rows: Sequence[Finding]) -> str:
 
 
 def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
-    """The explanation of the claim of ``rows``: pairs of a heading and a text."""
+    """The explanation of one claim, as pairs (heading, text). ``rows`` has its findings, one per quantity.
+
+    It has the sentence of the claim, its test, and for each quantity the verdict and the gain of each pair.
+    """
     claim = rows[0].claim
     sides = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}
     sides["equal"] = "and a loss, both below the margin"
@@ -140,13 +151,13 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
 
 
 def _verdict(row: Finding) -> str:
-    """The verdict in a cell: with :data:`CHOSEN` if the row has ``chosen_on``, and with its marks in brackets."""
+    """The verdict of a finding as text in a cell, with the sign :data:`CHOSEN` if it applies, and marks in brackets."""
     sign = f" {CHOSEN}" if row.chosen_on else ""
     return row.verdict_text.replace(row.verdict, f"{row.verdict}{sign}", 1)
 
 
 def _bare(cell: str) -> str:
-    """The verdict in a cell, without the sign and the marks that :func:`_verdict` adds."""
+    """The plain verdict in a text of :func:`_verdict`, without sign and marks."""
     return cell.partition(" (")[0].removesuffix(f" {CHOSEN}")
 
 
@@ -155,7 +166,7 @@ def _with_choice(row: Finding) -> str:
 
 
 def _why(row: Finding) -> str:
-    """The reason in a few words."""
+    """The reason of a verdict in a few words, such as ``p 0.031`` or ``needs S-p``."""
     if row.missing:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
     if math.isnan(row.p):
@@ -187,7 +198,7 @@ def _interval(row: Finding) -> str:
 
 
 def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
-    """Sentences on how to read the rows, and the commands that train missing runs."""
+    """The notes of the table: sentences on how to read it, and commands that train missing runs."""
     texts = []
     if scaled := next((row for row in rows if not math.isnan(row.published_line)), None):
         texts.append(
@@ -213,7 +224,7 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
 
 
 def _tests(rows: Sequence[Finding]) -> str:
-    """The number of tests: ``33 tests``, or for several papers ``33 tests (PAPER) and 9 tests (OTHER)``."""
+    """The number of tests in each Holm correction, such as ``33 tests`` or ``33 tests (PAPER) and 9 tests (OTHER)``."""
     counts = {row.paper: row.tested for row in rows} or {"": 0}
     texts = {paper: f"{count} test{'s' if count != 1 else ''}" for paper, count in counts.items()}
     return " and ".join(f"{text} ({paper})" if len(texts) > 1 else text for paper, text in texts.items())
@@ -238,13 +249,19 @@ def _margins(rows: Sequence[Finding]) -> list[str]:
 
 
 def _margin(reference: Reference, quantity: str) -> str:
-    """The margin as text: ``3.6 points``. For a loss the text adds that the margin scales with the stored loss."""
+    """The margin of a claim of no difference as text, such as ``3.6 points``.
+
+    For a loss the text adds that the margin is scaled by the stored loss.
+    """
     text = f"{reference.margin(quantity):.{column(quantity).digits}f} {unit(quantity).replace('_', ' ')}"
     return text if orientation(quantity) > 0 else f"{text} (in proportion to the stored loss)"
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
-    """The commands that train the missing seeds of ``rows``: one per suite, or a single one that trains all suites."""
+    """The commands that train the seeds without which findings have no verdict, one per suite.
+
+    Equal commands are listed once. Empty if every finding has at least ``LEAST_SEEDS`` seeds.
+    """
     commands: dict[str, str] = {}
     for suite in dict.fromkeys(row.suite for row in rows):
         if small := [row for row in rows if row.n < LEAST_SEEDS and row.suite == suite]:

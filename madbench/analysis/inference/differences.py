@@ -1,4 +1,4 @@
-"""Differences of samples with intervals, and tests against zero, against a threshold, and against a margin."""
+"""Differences between means of labels, with intervals, and tests against zero, a threshold or a margin."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from madbench.analysis.inference.sample import LEAST_SEEDS, Sample
 from madbench.analysis.inference.variance import Terms
 
 NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
-"""Reasons why labels with enough seeds are not tested."""
+"""The two reasons why labels with enough seeds are not tested."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A weighted sum of means with its interval and its test. NaN without an interval or test."""
+    """A difference between means of labels, or another weighted sum of them, with its interval and test.
+
+    ``low``, ``high`` and ``p`` are NaN if there is no interval or no test.
+    """
 
     estimate: float
     low: float
@@ -26,7 +29,7 @@ class Difference:
     n: int
     """The number of seeds of the label with the fewest seeds."""
     test: str = ""
-    """``t``. Empty if nothing is tested."""
+    """The kind of the test: ``t`` (Student's t). Empty if nothing is tested."""
     reason: str = ""
     """The reason why nothing is tested. Empty for a test."""
 
@@ -39,16 +42,16 @@ class Difference:
 
 
 def difference(first: Sample, second: Sample, line: float = 0.0) -> Difference:
-    """The mean of ``first`` minus the mean of ``second``, tested against the threshold ``line``."""
+    """The mean of ``first`` minus that of ``second``, with a two-sided test of the hypothesis that it is ``line``."""
     return combination([(1.0, first), (-1.0, second)], line)
 
 
 def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_solved: bool = False) -> Difference:
-    """The sum of weight * mean over ``terms``, tested against the threshold ``line``. The samples are labels in one
-    column.
+    """A weighted sum of means, with a two-sided test of the hypothesis that it is ``line``.
 
-    With ``tests_solved`` labels are also tested if all of their seeds solve the task. Then the test can show equality,
-    but no gain.
+    ``terms`` has pairs (weight, sample); the samples are those of different labels in one column. If all seeds of all
+    labels solve the task, nothing is tested, unless ``tests_solved`` is True. Such a test can show equality, but no
+    gain.
     """
     samples = [sample for _, sample in terms]
     n = min(sample.n for sample in samples)
@@ -68,7 +71,10 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Two one-sided tests that a difference is above minus the margin and below the margin. NaN if not tested."""
+    """Two one-sided tests: that a difference is above minus the margin, and that it is below the margin.
+
+    The p-values are NaN if nothing is tested.
+    """
 
     margin: float
     p_above: float
@@ -80,19 +86,19 @@ class Equivalence:
 
     @property
     def p(self) -> float:
-        """The p-value of the hypothesis that the difference is at least the margin in either direction."""
+        """The p-value of the hypothesis that the absolute difference is at least the margin: the larger of both."""
         return max(self.p_above, self.p_below)
 
 
 def equivalence(first: Sample, second: Sample, margin: float) -> Equivalence:
-    """Two one-sided tests (Schuirmann) of the mean of ``first`` minus the mean of ``second`` against ``margin``."""
+    """Test whether the means of two labels differ by less than ``margin``, by two one-sided tests (Schuirmann 1987)."""
     terms = [(1.0, first), (-1.0, second)]
     above, below = (combination(terms, line, tests_solved=True) for line in (-margin, margin))
     return Equivalence(margin, above.p_above(-margin), 1 - below.p_above(margin), above.reason)
 
 
 def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
-    """The reason why samples are not tested; empty if they are."""
+    """The reason why a difference of ``samples`` is not tested. Empty if it is tested."""
     n = min(sample.n for sample in samples)
     if n < LEAST_SEEDS:
         return {0: "no seed", 1: "single seed", 2: "two seeds"}.get(n, f"{n} seeds")

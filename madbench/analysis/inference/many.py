@@ -18,10 +18,14 @@ def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashabl
     """Holm's adjustment of the p-values of one family (Holm 1979). NaN stays NaN and does not count.
 
     The i-th smallest of m p-values, with i from 0, is multiplied by m - i. Adjusted p-values keep the order of the
-    p-values and are at most 1. ``share`` is the share of a table's error rate that this family gets; p-values are
-    divided by it. ``groups`` has the group of each hypothesis, if at most one hypothesis per group can be true. Then a
-    p-value is multiplied by the number of groups that still have an unrejected hypothesis (Shaffer 1986, "Modified
-    sequentially rejective multiple test procedures").
+    p-values and are at most 1.
+
+    Args:
+        p_values: the p-values of the family.
+        share: the share of the error rate of a table that this family gets. p-values are divided by it.
+        groups: the group of each hypothesis, if at most one hypothesis per group can be true. Then a p-value is
+            multiplied by the number of groups that still have an unrejected hypothesis (Shaffer 1986, "Modified
+            sequentially rejective multiple test procedures").
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -33,9 +37,9 @@ def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashabl
 
 
 def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | None = None) -> np.ndarray:
-    """:func:`holm` of each family along the last axis of an array.
+    """:func:`holm` for an array whose last axis has the p-values of one family. Returns an array of the same shape.
 
-    ``factors`` are those of the p-values in ascending order, by default Holm's m, m - 1, and so on down to 1.
+    ``factors`` multiply the p-values in ascending order, by default Holm's m, m - 1, and so on down to 1.
     """
     order = np.argsort(p_values, axis=-1)  # NaN sorts last
     if factors is None:
@@ -48,7 +52,11 @@ def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | No
 
 
 def _groups_left(p_values: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
-    """The number of groups with an unrejected hypothesis, before each p-value in ascending order is rejected."""
+    """The factors of :func:`step_down` for groups of hypotheses of which at most one is true.
+
+    For each p-value in ascending order: the number of groups with an unrejected hypothesis if all smaller p-values are
+    rejected. 0 for NaN.
+    """
     order = np.argsort(p_values)
     tested = [groups[i] for i in order if not np.isnan(p_values[i])]
     left = Counter(tested)
@@ -61,7 +69,7 @@ def _groups_left(p_values: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray
 
 @dataclass(frozen=True)
 class Rank:
-    """The rank of a label in a column, 1 for the best mean, and the 95% interval of the rank from low to high."""
+    """The rank ``place`` of a label in a column (1 is the best), with its 95% interval from ``low`` to ``high``."""
 
     place: int
     low: int
@@ -74,12 +82,13 @@ class Rank:
 
 
 def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Rank]:
-    """The rank of every key, such as a label, with its 95% interval. The intervals hold for all keys at once.
+    """The rank of each key of ``samples``, such as a label, with its 95% interval.
 
-    All pairs are tested with Holm's method. If b of N keys are significantly better than a key and w keys are
-    significantly worse, its interval is b + 1 to N - w (Al Mohamad, Goeman and van Zwet 2022, "Simultaneous confidence
-    intervals for ranks", Biometrics 78). Keys whose true means are equal may have any of the ranks that they share.
-    Means that are equal at the resolution of the column get the same rank.
+    The intervals contain the true ranks of all keys at once with a probability of 95%. All pairs are tested with Holm's
+    method. If b of N keys are significantly better than a key and w keys are significantly worse, its interval is b + 1
+    to N - w (Al Mohamad, Goeman and van Zwet 2022, "Simultaneous confidence intervals for ranks", Biometrics 78). Keys
+    whose true means are equal may have any of the ranks that they share. Means that are equal at the resolution of the
+    column get the same rank.
     """
     keys = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
     pairs = [*itertools.combinations(keys, 2)]
@@ -96,11 +105,11 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
 
 
 def not_best(columns: Mapping[str, tuple[Mapping[str, Sample], bool]]) -> dict[str, set[str]]:
-    """The keys, such as labels, whose mean is significantly worse than the best mean, by column.
+    """The keys, such as labels, whose mean is significantly worse than the best mean of the column, by column.
 
-    ``columns`` has for each column of a table the samples by key, and True if higher is better. A key is compared with
-    the best by the two-sided test of :func:`difference`. All comparisons of the table are adjusted by Holm's method. So
-    the marks in a table of two labels agree with the verdicts of ``madbench compare``.
+    ``columns`` has a pair for each column of a table: the samples by key, and True if higher is better. A key is
+    compared with the best by the two-sided test of :func:`difference`. All comparisons of the table are adjusted by
+    Holm's method. So the marks in a table of two labels agree with the verdicts of ``madbench compare``.
     """
     pairs, p_values = [], []
     for name, (samples, is_higher_better) in columns.items():

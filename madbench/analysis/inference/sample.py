@@ -12,15 +12,18 @@ from madbench.analysis.inference.variance import VISIBLE_SHARE, Terms, terms_of_
 from madbench.suites.planning import LEAST_SEEDS
 
 UNLEARNED_SHARE = 0.05
-"""A label has learned a task if its mean is more than this share of the way from heuristic (or chance) to ceiling."""
+"""A label has learned a task if its mean exceeds the heuristic by more than this share of the way to the ceiling.
+
+If the heuristic is unknown, chance replaces it."""
 SETTLING_SEEDS = 5
-"""The number of seeds with which false verdicts are rare even for labels that split: that solve a task in some seeds
-only (``studies/calibration.py``)."""
+"""The number of seeds with which false verdicts are rare even for labels that split.
+
+A label splits if it solves a task in some seeds and not in others. ``studies/calibration.py`` measures the rates."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The scale of the values of a column for one label. NaN if a column has no such value."""
+    """The reference values of a column for one label, in the units of the column. NaN if there is no such value."""
 
     chance: float = math.nan
     """The value of a model that has learned nothing, and of a diverged run."""
@@ -39,7 +42,10 @@ class Scale:
 
     @property
     def width(self) -> float:
-        """The range of values. It begins at chance if only the upper limit is finite. NaN for a loss or a count."""
+        """The range of possible values, from chance if the lower limit is infinite. NaN if the upper limit is infinite.
+
+        The latter is the case for losses and counts.
+        """
         low, high = self.limits
         if math.isfinite(high):
             return high - (low if math.isfinite(low) else self.chance)
@@ -51,10 +57,10 @@ class Sample:
     """The values of the seeds of one label in one column."""
 
     values: np.ndarray
-    """One value per seed (n,), in the column's units."""
+    """One value per seed, as an array (n,), in the units of the column."""
     scale: Scale = Scale()
     diverged: np.ndarray | None = None
-    """True for each seed (n,) with a diverged run; None if there are none."""
+    """True for each seed with a diverged run, as an array (n,). None if no run diverged."""
     parts: tuple[Sample, ...] = field(default=(), repr=False)
     """The samples of the tasks of an average. Empty for other columns."""
 
@@ -70,7 +76,7 @@ class Sample:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation over seeds (n - 1). NaN for a single seed."""
+        """The standard deviation over seeds, with denominator n - 1. NaN for a single seed."""
         return float(self.values.std(ddof=1)) if self.n > 1 else math.nan
 
     @property
@@ -90,7 +96,7 @@ class Sample:
 
     @property
     def has_threshold(self) -> bool:
-        """True if it is known from which value on a seed has solved the task. False for an average."""
+        """True if the value from which on a seed has solved the task is known. False for an average."""
         return not self.parts and not math.isnan(self.scale.solved)
 
     @functools.cached_property
@@ -105,22 +111,29 @@ class Sample:
 
     @property
     def way(self) -> float:
-        """The distance from the heuristic to a perfect score. NaN if the heuristic is unknown."""
+        """The distance from the score of the heuristic to the upper limit of the column.
+
+        For an average: the mean of this distance over its tasks. NaN if the heuristic is unknown.
+        """
         if self.parts:
             return float(np.mean([part.way for part in self.parts]))
         return self.scale.limits[1] - self.scale.heuristic
 
     @functools.cached_property
     def splits(self) -> bool:
-        """True if the range of the seeds is so large that they may form two groups. Always False for an average."""
+        """True if seeds differ so much (by :data:`VISIBLE_SHARE` of the range) that maybe only some solve the task.
+
+        Always False for an average.
+        """
         is_apart = self.n > 1 and np.ptp(self.values) > VISIBLE_SHARE * self.scale.width
         return bool(is_apart) and not self.parts
 
     @functools.cached_property
     def has_learned(self) -> bool:
-        """True if the mean is above the heuristic, or differs from chance if the heuristic is unknown.
+        """True if the label has learned the task: its mean exceeds the heuristic by :data:`UNLEARNED_SHARE`.
 
-        Also True if both are unknown. For an average: True if it is true for any part.
+        If the heuristic is unknown, the mean has to differ from chance by this share. True if both are unknown. For an
+        average: True if the label has learned any of its tasks.
         """
         if self.parts:
             return any(part.has_learned for part in self.parts)
@@ -132,10 +145,10 @@ class Sample:
 
     @functools.cached_property
     def terms(self) -> Terms:
-        """The terms of the variance of the mean of two or more seeds.
+        """The terms of the variance of :attr:`mean`. It needs two or more seeds.
 
-        For an average these are the terms of its parts, divided by the squared number of parts. That assumes
-        independent tasks. If the averages of the seeds vary more than that, their own variance is used.
+        For an average they are the terms of its tasks, divided by the squared number of tasks, as if tasks were
+        independent. If the averages of the seeds have a larger variance than this, that variance is used.
         """
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)
@@ -145,7 +158,7 @@ class Sample:
 
     @functools.cached_property
     def half_width(self) -> float:
-        """The half-width of the 95% interval of the mean, at most the range of the column. NaN for a single seed."""
+        """The half-width of the 95% interval of the mean, at most :attr:`Scale.width`. NaN for a single seed."""
         return float(np.fmin(self.terms.half_width, self.scale.width)) if self.n > 1 else math.nan
 
     @functools.cached_property

@@ -2,16 +2,17 @@
 
 Two facts about seeds are used in every variance. They are the same for every profile, suite and column.
 
-1. The spread of a label over seeds is a little larger than its few seeds show. The variance is the larger of the sample
-   variance v and the moderated one, (d0 s0^2 + (n - 1) v) / (d0 + n - 1), of Smyth (2004), "Linear models and empirical
+1. Few seeds often show less than the true spread. So the variance is the larger of the sample variance v and the
+   moderated variance (d0 s0^2 + (n - 1) v) / (d0 + n - 1) of Smyth (2004), "Linear models and empirical
    Bayes methods for assessing differential expression in microarray experiments", Statistical Applications in Genetics
-   and Molecular Biology 3. In contrast to Smyth, a variance is never decreased. Its degrees of freedom are n - 1 + d0
-   min(1, s0^2 / v): the prior adds almost none if the spread of the seeds is far larger than s0.
-2. A label may split: it solves a task in some seeds and not in others. If the seeds of a sample are close together,
-   they may be on one side of such a label. With a uniform share of solving seeds, n seeds show only one side with
-   probability 2 / (n + 1). The expected squared distance between their mean and the true mean is then 2 gap^2 / ((n +
-   2) (n + 3)). This square times the posterior probability of a label that splits is added, with :data:`SPLIT_FREEDOM`
-   degrees of freedom.
+   and Molecular Biology 3. In contrast to Smyth, a variance is never decreased. It has n - 1 + d0 min(1, s0^2 / v)
+   degrees of freedom: the prior adds almost none if the spread of the seeds is far larger than s0.
+2. A label may split: it solves a task in some seeds and not in others, so its seeds have one of two values, which
+   differ by a gap. If the seeds of a sample are close together, all may happen to have the same one of these values. If
+   the share of solving seeds is uniformly distributed, n seeds show only one value with probability 2 / (n + 1). Then
+   the expected squared distance between their mean and the true mean is 2 gap^2 / ((n + 2) (n + 3)). This square, times
+   the posterior probability that the label splits, is added to the variance with :data:`SPLIT_FREEDOM` degrees of
+   freedom.
 
 The constants were rounded from the 33 labels of ``results/measured/evening.tar.xz``, three seeds each.
 ``studies/calibration.py`` measures the test on other seeds.
@@ -27,63 +28,69 @@ from scipy.special import betaincinv, stdtr, stdtrit
 TEST, VERSION = "moderated t", 1
 """Name and version of the test. A registration contains both."""
 LEVEL = 0.05
-"""The largest adjusted p-value of a significant difference. Intervals have the confidence 1 - LEVEL."""
+"""A difference is significant if its adjusted p-value is at most this. Intervals have the confidence 1 - LEVEL."""
 PRIOR_FREEDOM = 2.0
 """d0: the degrees of freedom of the prior variance."""
 SPREAD_SHARE, LOSS_SPREAD_SHARE = 0.02, 0.01
-"""s0: a share of the range of a column, such as 2 points of accuracy; without a range, a share of the mean."""
+"""s0, the prior standard deviation: ``SPREAD_SHARE`` times the range of a column, such as 2 points of accuracy.
+
+In a column without a finite range, such as a loss: ``LOSS_SPREAD_SHARE`` times the mean."""
 SPLIT_SHARE = 0.15
-"""The share of the labels in a column that split."""
+"""The prior probability that a label splits in a column."""
 GAP_SHARE = 0.35
-"""The distance between the two levels of a label that splits, as a share of the range of the column."""
+"""The gap between the two values of a label that splits, as a share of the range of the column."""
 VISIBLE_SHARE = 0.25
-"""If the seeds of a sample are further apart than this share of the range, they may be on both levels of a label that
-splits. Then their variance shows the split, and nothing is added for it."""
+"""If seeds of a label differ by more than this share of the range of the column, they may have both values of a split.
+
+Then their variance shows the split, and nothing is added for it."""
 SPLIT_FREEDOM = 4.0
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The independent terms of a variance and their degrees of freedom, as arrays (..., terms)."""
+    """The variance of a mean or a sum of means, as a sum of independent terms with degrees of freedom.
+
+    ``variances`` and ``freedoms`` are arrays (..., terms).
+    """
 
     variances: np.ndarray
     freedoms: np.ndarray
 
     def scaled(self, weight: float) -> Terms:
-        """The terms of ``weight`` times the mean."""
+        """The terms of the variance of ``weight`` times the mean."""
         return Terms(self.variances * weight**2, self.freedoms)
 
     @classmethod
     def joined(cls, terms: list[Terms]) -> Terms:
-        """The terms of a sum of independent means."""
+        """The terms of the variance of a sum of independent means, whose variances have the given ``terms``."""
         variances = np.concatenate([each.variances for each in terms], axis=-1)
         return cls(variances, np.concatenate([each.freedoms for each in terms], axis=-1))
 
     @property
     def variance(self) -> np.ndarray:
-        """The sum of the terms."""
+        """The variance: the sum of the terms, (...)."""
         return self.variances.sum(axis=-1)
 
     @property
     def freedom(self) -> np.ndarray:
-        """Satterthwaite's degrees of freedom of the sum."""
+        """Satterthwaite's approximate degrees of freedom of the variance, (...)."""
         return self.variance**2 / (self.variances**2 / self.freedoms).sum(axis=-1)
 
     def p(self, distance: np.ndarray | float) -> np.ndarray:
-        """The two-sided p-value of a sum at this ``distance`` from the tested value."""
+        """The two-sided p-value of an estimate with this variance, at ``distance`` from the tested value, (...)."""
         return 2 * stdtr(self.freedom, -np.abs(distance) / np.sqrt(self.variance))
 
     @property
     def half_width(self) -> np.ndarray:
-        """The half-width of the 95% interval of the sum."""
+        """The half-width of the 95% interval of an estimate with this variance, (...)."""
         return stdtrit(self.freedom, 1 - LEVEL / 2) * np.sqrt(self.variance)
 
 
 def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) -> Terms:
-    """The terms of the variance of the mean of two or more seeds.
+    """The terms of the variance of the mean of n seeds, for n of 2 or more.
 
     Args:
-        values: the values of the seeds, along the last axis.
+        values: the values of the seeds, an array (..., n).
         width: the range of the column, such as 100 points of accuracy. NaN for a loss or a count.
         resolution: the step between possible values. The variance is at least that of the rounding error.
     """
@@ -95,9 +102,10 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
 
 
 def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> Terms:
-    """The terms of the variance of a mean of ``n`` future seeds, whose values have this ``variance`` and ``mean``.
+    """The terms of the variance of a mean of ``n`` future seeds, if their sample variance and mean are as given.
 
-    ``splits`` is True if the seeds are known to lie on two levels. ``width`` is that of :func:`terms_of_mean`.
+    ``width`` is that of :func:`terms_of_mean`. With ``splits`` nothing is added for labels that may split, because the
+    variance already includes the split.
     """
     has_width = not np.isnan(width)
     prior = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * abs(mean)
@@ -118,7 +126,7 @@ def _terms(own: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: 
 
 
 def binomial_interval(solved: int, n: int) -> tuple[float, float]:
-    """Clopper and Pearson's 95% interval of a probability, for ``solved`` successes in ``n`` seeds.
+    """The 95% interval (Clopper and Pearson 1934) of a probability, if ``solved`` of ``n`` seeds are successes.
 
     >>> [round(end, 3) for end in binomial_interval(3, 3)]
     [0.292, 1.0]
