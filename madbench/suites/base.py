@@ -143,7 +143,7 @@ class Suite(abc.ABC):
 
     @abc.abstractmethod
     def size(self, job: Job) -> Size:
-        """The size of a job."""
+        """The size of a job: its parameters, steps, tokens and FLOPs."""
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
         """The numbers of examples per optimizer step, summed over processes, without duplicates.

@@ -79,7 +79,8 @@ class RunCode:
 
     state: Literal["same", "changed", "absent", "unknown", "other"] = "same"
     """``other`` if code of this package differs. ``changed``, ``absent`` and ``unknown`` describe code outside of this
-    package (:class:`CodeState`)."""
+    package (:class:`madbench.identity.listing.CodeState`).
+    """
     what: str = ""
     """The changed file, the absent file or package, or the parts of this package that differ."""
     is_recorded: bool = True

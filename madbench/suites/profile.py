@@ -306,9 +306,7 @@ class Profile:
 
     @classmethod
     def _model_kinds(cls) -> list[type]:
-        """The classes whose fields ``model`` may have: the model's, and the settings of families that this suite
-        trains.
-        """
+        """The classes whose fields ``model`` may have: the model's class, and those of families the suite trains."""
         return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.can_train(family))]
 
     @staticmethod

@@ -55,7 +55,7 @@ _SUMS = {name: (name, "sum") for name in COUNTS}
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """A job of a row of a table, and its stored record."""
+    """A job in a row of a table, with its stored record."""
 
     row: str  # name of the row: a label, or a row of a grid
     job: Job

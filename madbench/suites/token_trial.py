@@ -124,7 +124,10 @@ class TokenTrial(EpochTrial):
         return {"accuracy": self.accuracy(row)}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return ``accuracy``, the number of the table, and ``selection_accuracy``, which chooses rate and decay."""
+        """Return the final metrics. ``accuracy`` is the number of the table.
+
+        Learning rate and weight decay are chosen by ``selection_accuracy``.
+        """
         if self.is_published:
             self.model.load_state_dict(self.state["best_weights"])
         metrics = self._scores("test")

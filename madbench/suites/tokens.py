@@ -241,7 +241,7 @@ def setting_of(job: Job) -> TaskSetting:
 
 
 def size(job: Job) -> Size:
-    """The size of a job."""
+    """The size of a job: its parameters, steps, tokens and FLOPs."""
     setting, config = setting_of(job), job.training
     mixers = solve_mixers(job, setting.seq_len)
     cost = job.model.cost(mixers, setting.input_len, setting.vocab_size, setting.model == "autoencoder")

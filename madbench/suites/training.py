@@ -73,7 +73,10 @@ class Training:
     """
 
     recorded: ClassVar[tuple[str, ...]]
-    """The fields in every record of the suite, in order (:func:`madbench.jobs.recorded_fields`). It never changes."""
+    """The fields in every record of the suite, in order (:func:`madbench.jobs.recorded_fields`).
+
+    A suite never changes this tuple, so that new fields do not change earlier records.
+    """
 
     optimizer: Literal["adamw", "muon"] = field(default="adamw", metadata=NOT_AT_DEFAULT)
     """Optimizer: AdamW for all parameters, or Muon for the matrices of the blocks and AdamW for the rest."""

@@ -167,7 +167,7 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
 
 
 def size(job: Job) -> Size:
-    """The size of a job."""
+    """The size of a job: its parameters, steps, tokens and FLOPs."""
     config, seq_len = job.training, job.model.seq_len
     mixers, steps = solve_mixers(job, seq_len), schedule(job).steps
     cost = job.model.cost(mixers, job.setting["vocab_size"])

@@ -175,7 +175,7 @@ def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
 
 
 def size(job: Job) -> Size:
-    """The size of a job."""
+    """The size of a job: its parameters, steps, tokens and FLOPs."""
     setting, config = setting_of(job), job.training
     outputs = setting.classes or setting.channels - 1
     mixers = solve_mixers(job, setting.length)
