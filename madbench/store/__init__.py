@@ -1,1 +1,1 @@
-"""Stored runs: the files, the index of them, and later measurements."""
+"""The store of runs: their files, an index of them, measurements made after training, archives, and other formats."""

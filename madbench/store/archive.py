@@ -1,10 +1,11 @@
-"""Archives: stored runs in one compressed file, to publish or to share.
+"""Archives of stored runs: one compressed file, to publish or to share.
 
-An archive is a results folder in a tar file, ``<name>/runs/<id>/``, so ``tar xf`` gives a folder that every verb can
-read. It has runs with a result and their measurements, the source code of users' modules as text
-(:mod:`madbench.store.sources`), and weights if requested. It has no file owners and no file times. Paths of the machine
-are cut to their last part, unless ``with_folders``. The same runs give the same bytes under the same name. Each run is
-verified by its id and its checksum.
+An archive is a tar file of a results folder, with ``<name>/runs/<id>/`` for each run, so ``tar xf`` gives a folder that
+every verb can read. It contains finished and diverged runs with their measurements, and by default the source code of
+users' modules as text (:mod:`madbench.store.sources`). Weights are included if requested. There are no file owners and
+no file times. Absolute paths of this machine are cut to their last part, unless ``with_folders`` is given. The same
+runs give the same bytes under the same name. When an archive is unpacked, each run is verified by its id and its
+checksum.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _UNPACKED = "archive"  # the work folder into which an archive is unpacked
 
 @dataclass
 class Unpacked:
-    """The result of adding the runs of an archive, with ids by outcome."""
+    """The result of :func:`unpack`: the ids of the runs in an archive, by what happened to them."""
 
     added: list[str] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
@@ -44,17 +45,21 @@ class Unpacked:
     other: list[str] = field(default_factory=list)
     """Runs that were already stored with other numbers. The stored numbers are kept."""
     problems: list[str] = field(default_factory=list)
-    """One line per run that was left out, with the reason."""
+    """One line per run that was not added, with the reason."""
 
 
 @dataclass
 class Packed:
-    """The source files of users' modules, tasks and suites, as the runs list them: in the archive, or absent."""
+    """The result of :func:`pack`: the source files that the runs list, and whether they are in the archive.
+
+    They are files of users' modules, tasks and suites.
+    """
 
     sources: set[str] = field(default_factory=set)
-    """The files that are in the archive as text."""
+    """The source files that are in the archive as text."""
     absent: set[str] = field(default_factory=set)
-    """The listed files that are not in the archive, because they changed after a run or do not exist here."""
+    """The source files that are not in the archive, because they changed after a run or do not exist on this machine.
+    """
 
 
 def pack(
@@ -67,6 +72,15 @@ def pack(
     with_source: bool = True,
 ) -> Packed:
     """Write the runs with these ids to the archive ``path``, atomically.
+
+    Args:
+        store: the store of the runs.
+        ids: the ids of the runs.
+        path: the file to write; its name without ``.tar.xz`` is the name of the folder in the archive.
+        with_weights: include the weights of the runs.
+        track: shows the progress.
+        with_folders: keep absolute paths of this machine in the records.
+        with_source: include the source code of users' modules, as text.
 
     Raises ``StoreError`` for a run without a result, and for a damaged run.
     """
@@ -86,10 +100,10 @@ def pack(
 
 
 def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limits()) -> Unpacked:
-    """Add the runs of the archive ``path`` to the store. Each run is verified to the last bit, and added completely.
+    """Add the runs of the archive ``path`` to the store. The digests of each run are verified before it is added.
 
-    Results in the store are kept; failed runs in the store are replaced. Raises ``StoreError`` if the file is not an
-    archive of runs, if it exceeds ``limits``, and if another process unpacks an archive into the same store.
+    A result in the store is kept; a failed run in the store is replaced. Raises ``StoreError`` if the file is not an
+    archive of runs, if it exceeds ``limits``, or if another process is unpacking an archive into the same store.
     """
     report = Unpacked()
     with store.claim(_UNPACKED, afresh=True) as work:
@@ -117,7 +131,10 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limit
 
 
 def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
-    """Add the measurements of an unpacked run that the store does not have. Existing ones are kept."""
+    """Add the measurements of an unpacked run to the same run in the store.
+
+    A measurement is left out if the stored run has one of equal name and settings.
+    """
     own = [(stored.name, stored.settings) for stored in store.measurements(job_id)]
     for new in unpacked.measurements(job_id):
         if (new.name, new.settings) not in own:
@@ -125,7 +142,7 @@ def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
 
 
 def _unknown_files(store: Store, job_id: str) -> list[str]:
-    """The files of a run that madbench does not store. They may be programs."""
+    """One line per file of a run that madbench does not write. Such a file may be a program."""
     folder = store.read(job_id).folder
     unknown = [name for name in store.kept_files(job_id) if not is_known(name)]
     return [f"{folder}{os.sep}{name}: not a file that madbench stores with a run" for name in unknown]
@@ -134,7 +151,10 @@ def _unknown_files(store: Store, job_id: str) -> list[str]:
 def _files_of(
     store: Store, job_id: str, with_weights: bool, with_folders: bool, with_source: bool, packed: Packed
 ) -> Iterator[tuple[str, bytes | Path]]:
-    """Yields the sorted names in the folder of the run, each with its content."""
+    """Yield the name and the content of each file of a run for an archive, sorted by name. Contents are bytes or paths.
+
+    Source files are added to ``packed``.
+    """
     run = store.read(job_id)
     if run.record.status == "failed":
         raise StoreError(f"{run.folder}: the run failed and has no result")
@@ -162,7 +182,7 @@ def _files_of(
 
 
 def public_record(record: Record) -> Record:
-    """The record without folders of its machine."""
+    """The record, with absolute paths of its machine cut to their last part."""
     details = dict(record.details)
     if isinstance(corpus := details.get("corpus"), Mapping):
         details["corpus"] = {key: value for key, value in corpus.items() if key != "folder"}
@@ -172,18 +192,21 @@ def public_record(record: Record) -> Record:
 
 
 _FOLDERS = re.compile(r"(?:file://[\w.-]*|(?<![\w.~/])~?)/(?!/)(?:[^\s/:'\"]+/)+")
-"""Matches the folders of an absolute path, of a path below a home folder, or of a file URL. Other URLs do not match."""
+"""Matches all folders at the start of an absolute path, of a path below a home folder (``~``), or of a file URL. Other
+URLs do not match.
+"""
 _PATH_START = re.compile(r"(?<![\w.~/-])/(?!/)")
-"""The first character of an absolute path."""
+"""Matches the first character of an absolute path."""
 MOST_PARTS = 64
-"""The largest number of path parts that are examined."""
+"""The largest number of path parts that :func:`_without_spaced_folders` examines."""
 _HOME = r"(?:file://[\w.-]*|(?<![\w.~/-]))(?:/(?:home|Users)/[^\s/:'\"]+(?![\w./-])|{own}(?![\w.-]))"
-"""Matches a home folder with nothing below it, whose last part is the name of a person. ``own`` is the user's own home
-folder, which may have spaces."""
+"""Matches a home folder with nothing below it. Its last part is the name of a person. ``{own}`` stands for this user's
+home folder, which may have spaces.
+"""
 
 
 def _without_folders(value: Any) -> Any:
-    """A copy of a JSON ``value`` in whose texts and keys absolute paths are cut to their last part."""
+    """A copy of a JSON ``value`` in which absolute paths, in texts and in keys, are cut to their last part."""
     if isinstance(value, str):
         own = os.path.expanduser("~").rstrip("/")
         text = re.sub(_HOME.format(own=re.escape(own) if own else "(?!)"), "~", value)
@@ -202,9 +225,9 @@ def _without_folders(value: Any) -> Any:
 
 
 def _without_spaced_folders(text: str) -> str:
-    """Replace paths with spaces in the names of folders by their last part.
+    """Cut absolute paths whose folders have spaces in their names to their last part.
 
-    No pattern can distinguish such a path from a sentence, so only existing folders are found.
+    No pattern can distinguish such a path from a sentence, so only folders that exist on this machine are found.
     """
     starts = [match.start() for match in _PATH_START.finditer(text)] if " " in text else []
     for start in reversed(starts):
@@ -219,13 +242,16 @@ def _without_spaced_folders(text: str) -> str:
 
 
 def without_folder(spec: str) -> str:
-    """The name of a tokenizer with only the last part of a path."""
+    """The name of a tokenizer, such as ``hf-tokenizer:FOLDER``, with the folder cut to its last part."""
     kind, colon, name = spec.rpartition(":")
     return f"{kind}{colon}{PurePath(name).name}"
 
 
 def _extract(path: Path, root: Path, limits: Limits) -> None:
-    """Write the files of the runs in an archive below ``root``, and nothing outside of it."""
+    """Write the files of all runs in an archive to ``<root>/runs``, and nothing outside of it.
+
+    Raises ``StoreError`` if the archive has a file twice, a file that does not belong to a run, or no run.
+    """
     with explain_os_errors(root):
         (root / "runs").mkdir(parents=True)
     with read_tar(path, limits) as archive:  # a complete pass before the first file is written
@@ -250,7 +276,10 @@ def _extract(path: Path, root: Path, limits: Limits) -> None:
 
 
 def _files_in(path: Path, archive: TarReader) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields the files of runs in an archive: the name in the archive, and the parts of the name below ``runs``."""
+    """Yield each file of a run in an archive: its name in the archive, and the parts of its path below ``runs``.
+
+    Raises ``StoreError`` for an entry below ``runs`` that is not a file of a run.
+    """
     for member in archive.members():
         parts = PurePosixPath(member.name).parts
         above = 1 if parts[1:2] == ("runs",) else 0  # below a folder of any name

@@ -1,9 +1,10 @@
-"""Measurements of stored language models on tasks of text.
+"""Measurements of stored language models on text tasks.
 
-A measurement ``benchmark`` has the metrics of one task as values (``acc``, ``acc_norm``, ``exact_match``, ..., from 0
-to 1, with ``_stderr``). Its settings are ``task`` and ``shots``, the number of examples before a question. Tasks of
-lm-evaluation-harness and our own tasks (:mod:`madbench.training.choices`) are stored in this way. The settings of our
-own tasks also have the tokens per question and the number of questions.
+A measurement with the name ``benchmark`` is about one task. Its values are the task's metrics, such as ``acc``,
+``acc_norm`` and ``exact_match`` (0 to 1), and their standard errors, with the ending ``_stderr``. Its settings are
+``task`` and ``shots``, the number of examples before a question. Tasks of lm-evaluation-harness and our own tasks
+(:mod:`madbench.training.choices`) are stored in this way. The settings of our own tasks also have the tokens per
+question (``seq_len``) and the number of questions.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from madbench.training.devices import device_name, git_state, versions
 def answer(
     task: str, job: Job, model: nn.Module, corpus: Corpus, device: str, seq_len: int | None = None, count: int = 0
 ) -> Measurement:
-    """Measure one of our tasks on a trained model, which stays on ``device``. Nothing is stored.
+    """Measure a trained language model on one of our own tasks, and return the measurement. Nothing is stored.
 
-    By default ``seq_len`` is that of the training, and ``count`` the default number of questions.
+    The model stays on ``device``. By default a question has as many tokens as a training sequence, and there are
+    ``QUESTIONS`` questions.
     """
     length, count = seq_len or job.model.seq_len, count or QUESTIONS
     asked = questions(task, corpus, length, count)
@@ -39,18 +41,21 @@ def answer(
 
 
 def own_settings(task: str, seq_len: int, count: int = QUESTIONS) -> dict[str, Any]:
-    """The settings of a measurement of one of our tasks."""
+    """The settings of a measurement on one of our own tasks."""
     return {"task": task, "shots": 0, "seq_len": seq_len, "questions": count}
 
 
 def value_of(measurements: Iterable[Measurement], settings: dict[str, Any], metric: str) -> float | None:
-    """The value of ``metric`` that was measured with exactly these settings. None if it was not measured."""
+    """The value of ``metric`` in the measurement with exactly these settings. None if there is no such value."""
     matching = [each for each in measurements if each.name == MEASUREMENT and each.settings == settings]
     return matching[-1].values.get(metric) if matching else None
 
 
 def main_metric(measurement: Measurement) -> tuple[str, int]:
-    """The name of the main metric of a task, and its sign: 1, or -1 if lower is better."""
+    """The name of the metric to show for a measurement on a text task, and its sign: 1, or -1 if lower is better.
+
+    It is the first of ``acc_norm``, ``acc`` and ``exact_match`` that was measured, or else the first metric.
+    """
     names = [name for name in measurement.values if not name.endswith("_stderr")]
     name = next((name for name in ("acc_norm", "acc", "exact_match") if name in names), names[0])
     is_more_better = measurement.details.get("higher_is_better", {}).get(name.partition(" (")[0], True)

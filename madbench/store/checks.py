@@ -1,7 +1,7 @@
-"""Checks of the data in a run's files. Each raises ``ValueError`` with a sentence about the first fault.
+"""Checks of the fields in the files of a run. A check raises ``ValueError`` with a sentence about the first fault.
 
-A checksum proves only that a file was not changed. It does not prove that madbench wrote the file, so the type of every
-field is checked before the rest of the package uses it.
+A checksum proves only that a file was not changed, not that madbench wrote it. So the type of every field is checked
+before the rest of the package uses it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from madbench.files import is_name, make_printable
 from madbench.jobs import Record, Status
 
 NON_FINITE = ("nan", "inf", "-inf")
-"""Floats that JSON does not have. They are stored as text."""
+"""The texts by which floats that JSON does not have are stored."""
 MOST_LETTERS = 4000
-"""The largest number of characters of a text in details. Longer texts are cut when they are read."""
+"""The largest number of characters of a text in a record's details. Longer texts are cut when they are read."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 COUNTS = ("step", "epoch", "tokens", "evaluation")
 """Columns of a curve that are whole numbers from 0 to ``MOST_COUNT``."""
@@ -45,12 +45,17 @@ _DETAILS: dict[str, Any] = {
     **dict.fromkeys(("mixer_parameters", "mixer_parameters_published", "model_parameters"), _NUMBER),
     **dict.fromkeys(("seconds", "steps", "steps_per_second", "threads", "tokens_per_second", "world_size"), _NUMBER),
 }
-"""Types of the details that verbs read. Each may be missing, and other details may be anything."""
+"""The types of the details that madbench's commands read. Each detail may be missing. Details that are not listed here
+may have any type.
+"""
 _NAMES = {dict: "an object", str: "text", int: "a whole number", float: "a number", list: "a list", _NONE: "null"}
 
 
 def check_type(value: Any, expected: Any, what: str) -> None:
-    """Raise ``ValueError`` if ``value`` is not of the type or tuple of types ``expected``. True is not a number."""
+    """Raise ``ValueError`` if ``value`` is not of type ``expected``, or of one of its types if it is a tuple.
+
+    ``what`` is the field's name for the message. A boolean does not count as a number.
+    """
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         kinds = expected if isinstance(expected, tuple) else (expected,)
         names = " or ".join(_NAMES[kind] for kind in kinds if kind is not int or float not in kinds)
@@ -66,7 +71,7 @@ def check_keys(fields: Mapping[str, Any], names: set[str]) -> None:
 
 
 def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tuple[Record, dict[str, str]]:
-    """The record in the fields of ``record.json``, and the digests of the run's other files by name."""
+    """Check the fields of ``record.json``. Return the record, and the digests of the run's other files by name."""
     check_keys(fields, {"status", "metrics", "details", "error", "files"})
     if fields["status"] not in get_args(Status):
         raise ValueError(f"status: expected {', '.join(get_args(Status))}, got {reprlib.repr(fields['status'])}")
@@ -87,7 +92,7 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
 
 
 def _cut(value: Any) -> Any:
-    """Cuts long texts in details, because captions and figures contain these texts."""
+    """A copy of details with texts cut to ``MOST_LETTERS`` characters. Captions and figures show these texts."""
     if isinstance(value, str):
         return value if len(value) <= MOST_LETTERS else f"{value[: MOST_LETTERS - 3]}..."
     if isinstance(value, dict):
@@ -96,9 +101,9 @@ def _cut(value: Any) -> Any:
 
 
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:
-    """The ``details`` of a record. Details that verbs read are checked for their type.
+    """Check the types of the ``details`` of a record that madbench's commands read, and return a copy.
 
-    Texts such as "nan", which stand for numbers that JSON lacks, become these numbers.
+    In numbers among them, texts such as "nan", which stand for floats that JSON lacks, become floats.
     """
     check_type(details, dict, what)
     details = dict(details)
@@ -116,13 +121,13 @@ def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = 
 
 
 def read_numbers(values: Any, what: str) -> dict[str, int | float]:
-    """Numbers by name from JSON, in which numbers that are not finite are text."""
+    """Check a dict of numbers from JSON, and return it. Texts such as "nan" become floats."""
     check_type(values, dict, what)
     return {name: _number(value, f"{what}: {reprlib.repr(name)}") for name, value in values.items()}
 
 
 def _number(value: Any, what: str) -> int | float:
-    """A number from JSON. Texts such as "nan", and integers beyond 64 bits, become floats."""
+    """Check a number from JSON, and return it. Texts such as "nan", and integers beyond 64 bits, become floats."""
     if isinstance(value, str) and value in NON_FINITE:
         return float(value)
     check_type(value, _NUMBER, what)
@@ -134,9 +139,9 @@ def _within_range(value: int | float) -> int | float:
 
 
 def read_curve(content: bytes, logged: Collection[str] = ()) -> list[dict[str, float]]:
-    """The rows of ``curve.csv``. An empty cell is a value that the row does not have.
+    """The rows of ``curve.csv``, as one dict per row. A row has no value for an empty cell.
 
-    Raises ``ValueError`` for an invalid file, or if a row lacks a column of ``logged``.
+    Raises ``ValueError`` for an invalid file, or if a row has no value for a column in ``logged``.
     """
     try:
         columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))

@@ -1,7 +1,7 @@
-"""The plain columns of a stored run, such as suite and profile, which other programs can read in a store's index.
+"""Columns of stored runs as plain text, such as suite and profile, for programs that read the index of a store by SQL.
 
 ``sqlite3 results/index/runs.sqlite 'SELECT label, seed FROM runs WHERE profile = "evening"'`` lists the runs of a
-profile. The columns are made from the run's job alone.
+profile. The columns of a run depend only on its job.
 """
 
 from __future__ import annotations
@@ -30,9 +30,14 @@ class RunColumns:
     label: str
     seed: int
     profile: str
-    """The shipped profiles that train the run, or else the nearest one. Empty if the label or task is not installed."""
+    """The names of the shipped profiles that contain this run's job, separated by spaces. If no profile contains it,
+    the profile that needs the fewest changes, or ``of its own`` if these are too many. Empty if the label or the task
+    is not installed.
+    """
     changes: str
-    """The changes with which the nearest profile trains the run. Empty if a shipped profile trains it unchanged."""
+    """The changes to the nearest profile that give this run's job. Empty if a shipped profile contains the job
+    unchanged.
+    """
     protocol: str
     """The id of the run's own protocol. Empty if the label or the task is not installed."""
     fidelity: str
@@ -41,10 +46,12 @@ class RunColumns:
     corpus: str
     """The digest of the corpus. Empty if the task needs no corpus."""
     source: str
-    """The version of the operator's family and, for code outside of this package, the hash of its source."""
+    """The version of the label's family, and the hashes of the source code of family and task if this code is outside
+    of this package.
+    """
 
     def is_of_profile(self, name: str) -> bool:
-        """True if the shipped profile trains the run without changes."""
+        """True if the shipped profile ``name`` contains this run's job without changes."""
         return not self.changes and name in self.profile.split()
 
 
@@ -52,7 +59,7 @@ NAMES = tuple(field.name for field in fields(RunColumns))
 
 
 def read_columns(values: Sequence[Any]) -> RunColumns:
-    """The columns that an index holds. Raises ``TypeError`` for a value of another type."""
+    """The columns of a run from the values in a row of the index. Raises ``TypeError`` if a value has another type."""
     columns = RunColumns(*values)
     for name, value in vars(columns).items():
         if type(value) is not (int if name == "seed" else str):
@@ -61,7 +68,7 @@ def read_columns(values: Sequence[Any]) -> RunColumns:
 
 
 def columns_of(job: Job) -> RunColumns:
-    """The columns of the run of a job."""
+    """The columns of the run that has this job."""
     setting, corpus = mapping_text(job.setting), suite_of(job).corpus_of(job)
     decided_by = (job.suite, job.task, job.label, job.fidelity, job.budget, setting, job.mixer, job.model, job.training)
     key = repr(decided_by)
@@ -89,7 +96,7 @@ _BELONGS_TO: dict[str, tuple[str, str, str]] = {}
 
 
 def _belongs_to(job: Job) -> tuple[str, str, str]:
-    """The profile, its changes and the protocol of a job."""
+    """The columns ``profile``, ``changes`` and ``protocol`` of a job."""
     if has_settings(job.label):
         suite = suite_of(job)
         with suppress(MadbenchError):  # the task is not installed
@@ -100,7 +107,7 @@ def _belongs_to(job: Job) -> tuple[str, str, str]:
 
 
 def stamp() -> str:
-    """A digest of the named profiles of all suites, from which the columns were made."""
+    """A digest of the profile files of all suites. The columns of a run are out of date if it changes."""
     digest = hashlib.sha256()
     for suite in suites().values():
         for path in suite.Profile.files().values():

@@ -1,4 +1,4 @@
-"""Stored runs that were trained by another version of code outside of this package."""
+"""Stored runs of a planned job's label or task that were trained with another version of the user's code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from madbench.suites.identity import names_outside_code, without_code
 
 @dataclass(frozen=True)
 class EarlierRuns:
-    """Stored runs of one label or one task with the settings of a planned job, but other code."""
+    """The number of stored runs of a label or a task that differ from planned jobs only in the user's code."""
 
     subject: str  # the label, or the task
     file: str  # location of the changed file; empty if unknown
@@ -31,19 +31,22 @@ class EarlierRuns:
 
     @property
     def stored(self) -> str:
-        """The count in words, such as ``4 stored runs of my:my_mixers.MyMixer``."""
+        """A noun phrase such as ``4 stored runs of my:my_mixers.MyMixer``."""
         return runs_of(self.count, self.subject, "stored run")
 
     @property
     def reason(self) -> str:
-        """The reason why a command trains again, as a sentence."""
+        """A sentence that says why jobs are trained again although there are stored runs."""
         if self.file:
             return f"{self.file} changed since {self.stored}; training again"
         return f"{self.stored} had other code, or {UNRECORDED}; training again"
 
 
 def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
-    """The stored runs that differ from an unstored job only in code outside of this package."""
+    """The stored runs that differ from an unstored job in ``jobs`` only in code outside of this package.
+
+    They are counted by label or task, and by the file that changed.
+    """
     jobs = [job for job in jobs if names_outside_code(job)]
     if not jobs:
         return []
@@ -56,9 +59,9 @@ def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
 
 
 def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[EarlierRuns]:
-    """The stored runs of pairs, counted by changed file.
+    """Count the stored runs of pairs, by label or task and by the file that changed.
 
-    A pair is a stored job and a job that differs only in its code.
+    A pair has a stored job, and a job that differs from it only in the user's code. Failed runs are not counted.
     """
     records = store.records({job.id for job, _ in pairs})
     counts: dict[tuple[str, str], int] = {}
@@ -75,7 +78,10 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
 
 
 def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
-    """Sentences on jobs that train again because users' code changed, and on stored runs of other madbench code."""
+    """Sentences for the user about stored runs that were trained with other code.
+
+    They say which jobs train again because the user's code changed, and which stored runs have other code of madbench.
+    """
     by_id = {job.id: job for job in jobs}
     with suppress(StoreError, OSError):  # training itself reports a damaged store
         if (results / "runs").is_dir():

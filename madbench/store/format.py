@@ -1,15 +1,15 @@
-"""The files of a stored run: ``job.json``, ``record.json`` and ``curve.csv``, and its measurements.
+"""The format of a stored run: ``job.json``, ``record.json`` and ``curve.csv``, and the files of its measurements.
 
 JSON has no NaN or Inf. They are written as the texts ``"nan"``, ``"inf"`` and ``"-inf"``. In metrics these texts are
-read back as numbers, in ``details`` they remain texts. An empty cell of ``curve.csv`` is a value that the row does not
-have. ``record.json`` ends with the digests of the other files of the run, such as weights, and a checksum of itself,
-``job.json`` and ``curve.csv``.
+read back as numbers; in ``details`` they remain texts. An empty cell of ``curve.csv`` means that the row has no such
+value. ``record.json`` ends with the digests of the run's other files, such as weights, and with a checksum of
+``job.json``, ``curve.csv`` and its own other fields.
 
-Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. The
-folder ``measurements`` of the run has one file per measurement, with its provenance, which is never changed. The name
-of the file is the number of the measurement and the digest of its content, so that a changed file is found.
-Measurements never change the record, and a run that is replaced keeps them. If several measurements have the same name
-and settings, the newest counts.
+Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. The run's
+folder ``measurements`` has one file per measurement, which also says how it was made, and is never changed. The name of
+the file has the measurement's number and the digest of the content, so that a changed file is found. A measurement
+never changes the record, and a run that is trained again keeps its measurements. If several measurements have the same
+name and settings, the newest counts.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ MEASUREMENTS = "measurements"
 _MEASUREMENT_NAME = re.compile("[0-9]{6,}-[0-9a-f]{64}[.]json")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
 _MOST_DETAIL_DEPTH = 32
-"""The largest depth of details that is stored unchanged. :func:`madbench.files.parse_json` allows more."""
+"""Details that are nested deeper than this are stored as text. :func:`madbench.files.parse_json` can read deeper JSON.
+"""
 
 
 class DamagedRunError(StoreError):
-    """A run folder whose content is incomplete or was changed."""
+    """Raised for a run's folder whose files are missing, were changed, or do not have the format."""
 
 
 class OtherVersionError(DamagedRunError):
-    """A run of another version of the protocol or of the store's format."""
+    """Raised for a run that was stored in another version of the format."""
 
     def __init__(self, where: Path | str, schema: Any):
         self.schema = schema
@@ -73,10 +74,10 @@ class OtherVersionError(DamagedRunError):
 
 
 def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) -> dict[str, bytes]:
-    """The content of the files of a run by name. ``beside`` has the digests of its other files.
+    """The content of ``job.json``, ``record.json`` and ``curve.csv``, by name.
 
-    Raises ``TypeError`` if a metric or a value of the curve is not a number, and if a file has a name or a size that
-    cannot be read back.
+    ``beside`` has the digests of the run's other files, by name. Raises ``TypeError`` if a metric or a value of the
+    curve is not a number, or if a file would have a name or a size that cannot be read back.
     """
     for name in beside or ():
         if not all(map(is_name, name.split("/"))):
@@ -93,10 +94,10 @@ def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) ->
 
 
 def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
-    """Read and verify the run in ``folder``: its job, its record, and the digests of its other files.
+    """Read and verify the run in ``folder``: its job, its record, and the digests of its other files by name.
 
-    Without ``with_curve`` the curve is empty. Raises ``DamagedRunError`` if the content is damaged, and ``StoreError``
-    if it cannot be read.
+    If ``with_curve`` is False, the record's curve is empty. Raises ``DamagedRunError`` if the content is damaged, and
+    ``StoreError`` if it cannot be read.
     """
     with explain_os_errors(folder):
         try:
@@ -129,9 +130,9 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
 
 
 def read_job(fields: Any, where: str) -> Job:
-    """The job from the fields of :meth:`Job.to_dict`. Anyone may have written the file.
+    """Make a job from the result of :meth:`Job.to_dict`, which may come from a file that anyone wrote.
 
-    Raises ``ConfigError``, whose message begins with ``where``, for fields that are not those of a job.
+    Raises ``ConfigError``, whose message begins with ``where``, if these are not the fields of a job.
     """
     if not isinstance(fields, Mapping):
         raise ConfigError(f"{where}: expected the fields of a job, got {reprlib.repr(fields)}")
@@ -144,9 +145,10 @@ def read_job(fields: Any, where: str) -> Job:
 
 
 def make_job(shared: str, label: object, seed: object, where: str) -> Job:
-    """The job of a label, a seed and the JSON fields ``shared``. Jobs with the same fields share their values.
+    """Make a job from its label, its seed, and its other fields as JSON (``shared``).
 
-    Raises ``ConfigError``, whose message begins with ``where``, for fields that are not those of a job.
+    Jobs of equal ``shared`` are checked once, and share the values of these fields. Raises ``ConfigError``, whose
+    message begins with ``where``, if these are not the fields of a job.
     """
     if type(seed) is int and not 0 <= seed <= MOST_SEED:
         raise ConfigError(f"{where}: seed: expected a whole number from 0 to 2^63 - 1")
@@ -166,17 +168,17 @@ _SHARED: dict[str, dict[str, Any]] = {}  # fields of jobs that were checked, by 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement of a run after its training."""
+    """Numbers that were measured on a run after its training."""
 
     name: str  # what was measured, such as ``evaluation``
     values: dict[str, float]  # numbers by name
     details: dict[str, Any] = field(default_factory=dict)  # origin of the values: versions, device, command
     settings: dict[str, Any] = field(default_factory=dict)
-    """The settings of the measurement, such as ``{"seq_len": 2048}``. They tell apart measurements of one name."""
+    """The settings of the measurement, such as ``{"seq_len": 2048}``. Measurements of equal name differ in them."""
 
 
 def add_measurement(folder: Path, measurement: Measurement) -> None:
-    """Write the measurement to the ``folder`` of the run, atomically, as the newest one.
+    """Write a measurement to the ``folder`` of a run, atomically, as the newest measurement.
 
     Raises ``TypeError`` if a value is not a number.
     """
@@ -189,14 +191,14 @@ def add_measurement(folder: Path, measurement: Measurement) -> None:
 
 
 def measurement_name(number: int, content: bytes) -> str:
-    """The file name of the measurement with this number."""
+    """The file name of a measurement: its number and the SHA-256 of its ``content``."""
     return f"{number:06}-{hashlib.sha256(content).hexdigest()}.json"
 
 
 def read_measurements(folder: Path) -> list[Measurement]:
-    """The newest measurement of each name and settings of the run in ``folder``.
+    """The measurements of the run in ``folder``, only the newest for each pair of name and settings.
 
-    Raises ``StoreError`` if one cannot be read, and ``DamagedRunError`` if one is damaged.
+    Raises ``StoreError`` if a file cannot be read, and ``DamagedRunError`` if a file is damaged.
     """
     measurements = [_read_measurement(folder, name) for name in _measurement_files(folder)]
     newest = {(each.name, json.dumps(each.settings, sort_keys=True)): each for each in measurements}
@@ -204,7 +206,7 @@ def read_measurements(folder: Path) -> list[Measurement]:
 
 
 def damaged_measurements(folder: Path) -> list[str]:
-    """The problems of all measurements of the run in ``folder``, with remedies."""
+    """One line per damaged or unknown file in the measurements of the run in ``folder``, with a remedy."""
     problems = []
     try:
         names = names_in(folder / MEASUREMENTS)
@@ -222,7 +224,7 @@ def damaged_measurements(folder: Path) -> list[str]:
 
 
 def _measurement_files(folder: Path) -> list[str]:
-    """The names of the files of measurements in a run's folder, oldest first."""
+    """The names of the measurement files in a run's folder, oldest first."""
     with explain_os_errors(folder), suppress(FileNotFoundError):
         return sorted(name for name in os.listdir(f"{folder}/{MEASUREMENTS}") if _MEASUREMENT_NAME.fullmatch(name))
     return []
@@ -249,7 +251,7 @@ def _read_measurement(folder: Path, name: str) -> Measurement:
 
 
 def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
-    """The JSON object in ``content``. Raises ``DamagedRunError``."""
+    """The JSON object in ``content``. Raises ``DamagedRunError``, whose message names ``where``, for other content."""
     try:
         mapping = parse_json(content)
     except ValueError as error:
@@ -260,14 +262,15 @@ def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
 
 
 def json_bytes(mapping: dict[str, Any]) -> bytes:
-    """The bytes of a JSON file of the store."""
+    """The bytes of a JSON file in the store."""
     return (json.dumps(mapping, indent=1, allow_nan=False) + "\n").encode()
 
 
 def plain(value: Any, depth: int = _MOST_DETAIL_DEPTH) -> Any:
-    """``value`` as JSON: text, numbers, true, false, null, lists and objects. Any other value becomes text.
+    """``value`` as JSON: text, numbers, true, false, null, lists and objects. A value of any other type becomes text.
 
-    Numbers outside of the range of a float, and lists and objects below the level ``depth``, also become text.
+    NaN, infinities and integers beyond the range of a float also become text, as do lists and objects that are nested
+    deeper than ``depth`` levels.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -285,12 +288,12 @@ def plain(value: Any, depth: int = _MOST_DETAIL_DEPTH) -> Any:
 
 
 def _valid_text(text: str) -> str:
-    """``text`` with escapes for unpaired surrogates, which come from file names that are not UTF-8."""
+    """``text`` with escapes in place of unpaired surrogates, which occur in file names that are not UTF-8."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def plain_numbers(values: Mapping[str, Any]) -> dict[str, int | float | str]:
-    """``values`` as JSON. Raises ``TypeError`` if one is not a number."""
+    """A dict of numbers as JSON; NaN and infinities become text. Raises ``TypeError`` if a value is not a number."""
     return {str(name): plain(_number(value)) for name, value in values.items()}
 
 

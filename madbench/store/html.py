@@ -1,4 +1,4 @@
-"""Small HTML tables, with which notebooks show runs and plans."""
+"""HTML tables in which notebooks show runs and plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
-    """An HTML ``table`` element with one column per key of the rows, and a caption below.
+    """An HTML ``table`` element with one column per key of the rows, and a caption below the table.
 
     >>> html_table([{"label": "S", "jobs": 2000}]).partition("<tbody>")[2]
     '<tr><td>S</td><td>2,000</td></tr></tbody></table>'

@@ -1,14 +1,15 @@
-"""A cache of the data that tables read from many runs: jobs, statuses, metrics, details and errors, but no curves.
+"""The index of a store: a SQLite cache of jobs, statuses, metrics, details and errors of runs, but not of curves.
 
-It also has the plain columns of a run, such as suite and profile (:mod:`madbench.store.columns`). They are written when
+It also has columns as plain text, such as suite and profile (:mod:`madbench.store.columns`). The index is written when
 a store of many runs is first read, and from then on whenever a run is stored.
 
-The folders of the runs remain authoritative. ``<root>/index/runs.sqlite`` can be deleted at any time. If it is missing,
-damaged, locked, foreign or of another version, the files of the runs are read, and it is written again if possible.
+The folders of the runs remain authoritative: ``<root>/index/runs.sqlite`` can be deleted at any time. If the index is
+missing, damaged, locked, of another version or not a file of madbench, the files of the runs are read, and the index is
+written again if possible.
 
-A row is made from the files of its run after their checksums were verified. It is valid as long as every file has the
-same inode, size, and times of change to the nanosecond. Times are compared for equality only, so the
-clock may jump. A digest over the row and the version of its writer covers every value that is returned.
+A row is made from the files of a run after their checksums were verified. The row is valid as long as every file has
+the same inode, size and times of change, to the nanosecond. Times are only compared for equality, so the clock may be
+set back. A digest of the row, including the version of its writer, protects every value that is returned.
 """
 
 from __future__ import annotations
@@ -37,31 +38,36 @@ VERSION = f"6 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
 Found = tuple[Job, Record] | StoreError | None
-"""The content of a run's folder, or the error of reading it. None if the folder no longer exists."""
+"""The job and the record in a run's folder, or the error of reading them. None if the folder no longer exists."""
 Track = Callable[[Sequence[str]], Iterable[str]]
-"""A function that shows progress while its result is iterated over, such as ``rich.progress.track``."""
+"""A function that returns the items of its argument and shows progress while they are iterated over, such as
+``rich.progress.track``.
+"""
 
 _RUN = ("name", "signature", "shared", "content")
 _COLUMNS = (*_RUN, *columns.NAMES, "digest")
 _NO_DAMAGE = ("BUSY", "CANTOPEN", "FULL", "IOERR", "LOCKED", "PERM", "PROTOCOL", "READONLY")
-"""Errors of SQLite that do not mean that the file is damaged or foreign."""
+"""The beginnings of SQLite's names for errors that do not mean that the file is damaged."""
 
 
 class RunIndex:
-    """The index of the results folder ``root``; the constructor touches no file."""
+    """The index of the results folder ``root``. The constructor touches no file."""
 
     def __init__(self, root: Path):
         self.runs = root / "runs"
         self.path = root / "index" / "runs.sqlite"
         self.columns: dict[str, RunColumns] = {}
-        """The columns of the runs that were looked up in the index, or added to it."""
+        """The columns of the runs that were found in the index or added to it, by job id."""
         self._unsettled: list[str] = []
-        """Runs that this process stored and that can still change without a new signature. They are added later."""
+        """Runs stored by this process whose files can still change without a new signature. They are added to the index
+        later.
+        """
 
     def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
-        """The content of the folders ``names``: from valid rows of the index, otherwise from ``read``.
+        """Return the content of the run folders ``names``: from valid rows of the index, and otherwise from ``read``.
 
-        If many folders have to be read, ``track`` shows the progress.
+        Few folders are always read. Runs that were not in the index are added to it. ``track`` shows the progress if
+        many folders have to be read.
         """
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
@@ -73,10 +79,10 @@ class RunIndex:
         return {name: runs[name] for name in names}
 
     def add(self, name: str, read: Callable[[str], Found]) -> None:
-        """Adds a run that was just stored. A store without an index gets one when it is first read.
+        """Add a run that was just stored to the index. Do nothing if the store has no index yet.
 
-        A run written within the present tick of the file system's clock could change without a new signature. It is
-        added together with the next run.
+        A change of the run's files within the present tick of the file system's clock would not be noticed. Such a run
+        is therefore added later, together with the next run.
         """
         if self.path.is_file():
             names = [*self._unsettled, name]
@@ -86,7 +92,7 @@ class RunIndex:
             self._unsettled = [each for each in runs if each not in settled]
 
     def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
-        """Write the rows of runs whose files have not changed since ``signatures`` were taken. Returns their names."""
+        """Write the rows of runs whose files still have these ``signatures``. Return the names of these runs."""
         readable = [name for name in runs if signatures[name]]
         with suppress(OSError):
             # The tick is read before the second signatures: after a later tick, a change made now would look unchanged.
@@ -100,7 +106,7 @@ class RunIndex:
         return []
 
     def problems(self, names: Collection[str]) -> list[str]:
-        """The damage in the index rows of the runs ``names``, with remedies."""
+        """Sentences about damage in the index rows of the runs ``names``, with remedies. Empty if there is none."""
         try:
             rows = [row for row in self._rows() if row[0] in names]
         except (sqlite3.Error, OSError) as error:
@@ -113,7 +119,7 @@ class RunIndex:
         return []
 
     def _rows(self) -> list[tuple[Any, ...]]:
-        """The rows of the file. Values can have any type, since anyone may have written the file."""
+        """The rows of the SQLite file. Their values can have any type, since anyone may have written the file."""
         if not self.path.exists():
             return []
         if not self.path.is_file():  # SQLite would wait for a FIFO
@@ -127,7 +133,7 @@ class RunIndex:
             return index.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs").fetchall()
 
     def _indexed(self, signatures: Mapping[str, str]) -> dict[str, Found]:
-        """The runs in the index, by name, whose stored signatures equal ``signatures``."""
+        """The runs, by name, whose row in the index is intact and has the signature in ``signatures``."""
         rows: list[tuple[Any, ...]] = []
         runs: dict[str, Found] = {}
         with suppress(sqlite3.Error, OSError):
@@ -145,7 +151,7 @@ class RunIndex:
         return runs
 
     def _write(self, rows: Sequence[Sequence[str | int]]) -> None:
-        """Adds ``rows``. A damaged or foreign file is replaced by a new one."""
+        """Write ``rows`` to the SQLite file. A file that is damaged or not SQLite is replaced by a new one."""
         for _ in range(2 if rows else 0):
             self.path.parent.mkdir(exist_ok=True)
             if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
@@ -166,16 +172,19 @@ class RunIndex:
 
 
 def present_tick(folder: Path) -> str:
-    """The time that the file system gives to a change now. Two changes at the same time cannot be distinguished."""
+    """The time of change, in nanoseconds, that the file system of ``folder`` gives to a file that changes now.
+
+    It is text. Changes within one tick of the file system's clock get the same time.
+    """
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as probe:
         return str(os.fstat(probe.fileno()).st_ctime_ns)
 
 
 def signature(folder: str) -> str:
-    """A text that changes with every file of a run, except within one tick of the file system's clock.
+    """Inodes, sizes and times of change of the files of a run, as one text. Empty if a file is missing.
 
-    Empty if a file is missing.
+    The text changes with every change of a file, except within one tick of the file system's clock.
     """
     try:
         stats = [os.stat(f"{folder}/{name}") for name in NAMES]
@@ -185,7 +194,7 @@ def signature(folder: str) -> str:
 
 
 def _version() -> str:
-    """The version of the writer, with a digest of the profiles from which columns are made."""
+    """The version of the index format and of madbench, and a digest of the profiles from which the columns are made."""
     return f"{VERSION} {columns.stamp()}"
 
 

@@ -1,9 +1,9 @@
-"""Runs and curves as Parquet tables, for other tools.
+"""Export of runs, curves and measurements as Parquet tables, for other tools.
 
-``runs.parquet`` has one row per run: its job, metrics and provenance, with nested names joined by dots
-(``training.steps``, ``metrics.accuracy``). ``curves.parquet`` has one row per point of a curve, and
-``measurements.parquet`` one row per value that was measured after training. ``id`` joins the three. A value that a run
-does not have is null. The folders of the machine are left out, as in an archive.
+``runs.parquet`` has one row per run: its job, metrics and details, with nested names joined by dots
+(``training.steps``, ``metrics.accuracy``). ``curves.parquet`` has one row per row of a curve, and
+``measurements.parquet`` one row per number that was measured after training. The column ``id`` joins the three tables.
+A value that a run does not have is null. Absolute paths of the machine are cut to their last part, as in an archive.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ EXTRA = "parquet"
 
 
 def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track = iter) -> None:
-    """Write the tables of the runs with these ids to the new ``folder``, atomically.
+    """Write the three tables of the runs with these ids to ``folder``, which must not exist, atomically.
 
-    Raises ``MissingExtraError`` without pyarrow, and ``StoreError`` for a damaged run and on a full disk.
+    Raises ``MissingExtraError`` without pyarrow, and ``StoreError`` for a damaged run or on a full disk.
     """
     require("pyarrow", NEEDED, EXTRA)
     parquet = require("pyarrow.parquet", NEEDED, EXTRA)
@@ -54,7 +54,7 @@ def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track =
 
 
 def run_row(run: Run) -> dict[str, Any]:
-    """The columns of a run."""
+    """The row of a run in ``runs.parquet``."""
     record = public_record(run.record)
     values = {"status": record.status, "error": record.error or None}
     nested = {**run.job.to_dict(), "metrics": record.metrics, "details": record.details}
@@ -77,14 +77,20 @@ def _measured(store: Store, job_id: str) -> Iterator[dict[str, Any]]:
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
-    """A table with one column per name, in the order of their first rows. Each column has one type (:func:`typed`)."""
+    """A table with one column per key of the rows. Each column has one type (:func:`typed`); missing values are null.
+
+    Columns are in the order in which their names first occur.
+    """
     arrow = require("pyarrow", NEEDED, EXTRA)
     names = dict.fromkeys(name for row in rows for name in row)
     return arrow.table({name: arrow.array(typed([row.get(name) for row in rows])) for name in names})
 
 
 def typed(values: Sequence[Any]) -> list[Any]:
-    """``values`` converted to their common type: booleans, 64-bit integers, floats, else text (containers as JSON)."""
+    """The values of a column, converted to one type: booleans, 64-bit integers, floats, or else text.
+
+    None stays None. As text, numbers and containers become JSON.
+    """
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {bool} or kinds <= {str}:
         return list(values)

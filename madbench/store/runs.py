@@ -1,12 +1,13 @@
-"""The store of runs: one folder per run, written once, atomically.
+"""The store of runs: one folder per run, which is written once and as a whole.
 
-``<root>/runs/<job id>/`` has ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run, the
-files that the run left in ``<root>/work/<job id>/keep/``, such as its weights, and later measurements of it.
+``<root>/runs/<job id>/`` has ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run. It
+also has the files that the run left in ``<root>/work/<job id>/keep/``, such as its weights, and later measurements of
+the run.
 
-``<root>/work/<job id>/`` has the files of a run in progress: ``lock``, the checkpoint, and temporary files ending in
-``.tmp``. The folder belongs to the process that holds its lock, and only that process writes the run. The kernel frees
-the lock of a killed process, and the next owner removes the temporary files. Such a folder is never a link, so nothing
-outside of it is deleted. ``<root>``, ``runs`` and ``work`` may be links.
+``<root>/work/<job id>/`` is the work folder of a run in progress. It has the file ``lock``, the checkpoint, and
+temporary files ending in ``.tmp``. The folder belongs to the process that holds the lock, and only that process writes
+the run. The kernel releases the lock of a killed process, and the next owner removes the temporary files. A work folder
+is never a link, so nothing outside of it is deleted. ``<root>``, ``runs`` and ``work`` may be links.
 
 Nothing depends on the clock. ``<root>/index/`` caches the data that tables read from many runs. It can be deleted.
 """
@@ -60,7 +61,7 @@ _RESULTS = ("finished", "diverged")
 
 
 class StoreBusyError(StoreError):
-    """Another live process is working on this job."""
+    """Raised if another live process works on a job."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,9 @@ class Run:
 
 
 class Store:
-    """The results folder ``root``. Use :meth:`open`, which checks it; the constructor touches no file.
+    """The store in the results folder ``root``. Use :meth:`open`, which checks it; the constructor touches no file.
 
-    Any number of processes may use one store at a time. An object belongs to one thread.
+    Any number of processes may use one store at the same time. Use an object in one thread only.
     """
 
     def __init__(self, root: Path | str):
@@ -97,9 +98,11 @@ class Store:
 
     @classmethod
     def open(cls, root: Path | str, create: bool = True) -> Self:
-        """Open the store in ``root``, which must be writable. With ``create=False`` it must exist and is only read.
+        """Open the store in the folder ``root``, which is made if necessary. If ``create`` is False, it is only read.
 
-        Raises ``StoreError`` if this fails, as on a full disk, and for runs of another version.
+        Raises ``StoreError`` if the folder cannot be written, as on a full disk, or cannot be read. With
+        ``create=False``, also raises it if the folder does not exist. Raises ``OtherVersionError`` if all of its first
+        runs have another format.
         """
         store = cls(root)
         if create:
@@ -126,68 +129,69 @@ class Store:
         return store
 
     def status(self, job: Job | str) -> Status | None:
-        """The status of the run of a job or id. None if there is no run, or a damaged one, which is trained again."""
+        """The status of the run of a job, given as a job or an id. None if there is no run, or only a damaged run."""
         record = _record(self._try(job if isinstance(job, str) else job.id))
         return record.status if record else None
 
     def has(self, job: Job) -> bool:
-        """True if the run of the job finished or diverged. A failed run is no result, as it may be tried again."""
+        """True if the run of the job finished or diverged. A failed run does not count, as it may be tried again."""
         return self.status(job) in _RESULTS
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
-        """The jobs without a result, in their order and without duplicates. The folder is listed once."""
+        """The jobs that have no finished or diverged run, in order and without duplicates. Lists the folder once."""
         unique = {job.id: job for job in jobs}
         records = self.records(unique)
         return [job for job_id, job in unique.items() if job_id not in records or records[job_id].status == "failed"]
 
     def read(self, job_id: str) -> Run:
-        """Read one run. Raises ``StoreError`` if there is none, and ``DamagedRunError`` if it is damaged."""
+        """Read a run. Raises ``StoreError`` if there is none, and ``DamagedRunError`` if it is damaged."""
         return Run(*self._read(job_id)[:2], self._runs)
 
     def runs(self, with_curves: bool = True, suite: str | None = None) -> Iterator[Run]:
-        """Yields every readable run, or those of one ``suite``, by id. ``problems`` names other folders.
+        """Yield every readable run, or every readable run of one ``suite``, ordered by id.
 
-        Without ``with_curves`` every ``record.curve`` is empty, and many runs are looked up in the index.
+        If ``with_curves`` is False, every ``record.curve`` is empty, and the runs of a large store come from the index.
+        After the iteration, ``problems`` has one line per folder that could not be read.
         """
         for job, record in self._readable(with_curves):
             if suite in (None, job.suite):
                 yield Run(job, record, self._runs)
 
     def job_ids(self) -> list[str]:
-        """The sorted names of the folders of runs, including damaged ones."""
+        """The sorted names of all folders of runs, including damaged runs."""
         with explain_os_errors(self._runs):
             return sorted(name for name in os.listdir(self._runs) if not name.startswith("."))
 
     def jobs(self) -> dict[str, Job]:
-        """The job of every readable run by id. ``problems`` names other folders."""
+        """The job of every readable run, by id. ``problems`` then has one line per folder that could not be read."""
         return {job.id: job for job, _ in self._readable(with_curves=False)}
 
     def written(self, job_id: str) -> str:
-        """The time at which the job's record was written, in UTC: ``2026-01-31 12:00:00``."""
+        """The time, in UTC, at which the record of a run was written, such as ``2026-01-31 12:00:00``."""
         seconds = (self._runs / job_id / "record.json").stat().st_mtime
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
-        """The records of runs by id, without curves. Missing and damaged runs are left out.
+        """The records of the runs with these ids, by id, without curves. Missing and damaged runs are left out.
 
-        Raises ``StoreError`` if a run cannot be read.
+        Raises ``StoreError`` if a file exists but cannot be read.
         """
         listed = set(self.job_ids())
         runs = self._look_up([job_id for job_id in job_ids if job_id in listed])
         return {job_id: record for job_id, run in runs.items() if (record := _record(run))}
 
     def has_weights(self, job_id: str) -> bool:
-        """True if the run has weights, which :meth:`kept_file` verifies."""
+        """True if the run's folder has weights. Their content is not verified; :meth:`kept_file` does that."""
         return (self._runs / job_id / WEIGHTS).is_file()
 
     def kept_files(self, job_id: str) -> dict[str, str]:
-        """The digests of the kept files of the run, by name."""
+        """The digests of the files that a run kept besides its record, such as weights, by name."""
         return self._read(job_id)[2]
 
     def kept_file(self, job_id: str, name: str) -> Path:
-        """A kept file of the run, such as ``weights.safetensors``, with verified content.
+        """The path of a file that a run kept, such as ``weights.safetensors``, after its digest was verified.
 
-        Raises ``StoreError`` if there is none, and ``DamagedRunError`` if its content has changed.
+        Raises ``StoreError`` if the run has no such file, and ``DamagedRunError`` if its content has changed.
         """
         digest, path = self._read(job_id)[2].get(name), self._runs / job_id / name
         if digest is None:
@@ -198,13 +202,13 @@ class Store:
         return path
 
     def problems_of(self, job_id: str) -> list[str]:
-        """The damage in a run's folder, with remedies, as found by :meth:`check`."""
+        """One line per problem in a run's folder, with a remedy, as :meth:`check` returns them."""
         return self.check(job_id)[1]
 
     def check(self, job_id: str) -> tuple[Run | None, list[str]]:
-        """The run, or None if it cannot be read, and a list of the damage in its folder, with remedies.
+        """Read and verify every file in a run's folder. Return the run, and one line per problem, with a remedy.
 
-        Every file is read to its last byte. The index of the store is not used.
+        The run is None if its job or record cannot be read. The index of the store is not used.
         """
         folder = self._runs / job_id
         try:
@@ -224,21 +228,28 @@ class Store:
     def measure(
         self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None
     ) -> None:
-        """Add a :class:`Measurement` to a stored run, as the newest one with its name and settings.
+        """Add a :class:`Measurement` to a stored run, as the newest measurement with its name and settings.
 
-        If another process may replace the run, hold its :meth:`claim` from reading the run to this call.
+        If another process may replace the run, hold :meth:`claim` from the time at which the run is read until after
+        this call.
         """
         self._read(job_id)
         measurement = Measurement(name, dict(values), dict(details or {}), dict(settings or {}))
         add_measurement(self._runs / job_id, measurement)
 
     def measurements(self, job_id: str) -> list[Measurement]:
-        """The newest measurement of each name and settings. Raises ``StoreError`` if one cannot be read."""
+        """The measurements of a run, only the newest for each pair of name and settings.
+
+        Raises ``StoreError`` if the run or a measurement cannot be read.
+        """
         self._read(job_id)
         return read_measurements(self._runs / job_id)
 
     def all_measurements(self, job_ids: Iterable[str]) -> dict[str, list[Measurement]]:
-        """The measurements of runs by id. Runs without any are left out. ``problems`` names unreadable ones."""
+        """The measurements of runs, by id. Runs without measurements are left out.
+
+        Runs whose measurements cannot be read are also left out, and a line is added to ``problems`` for each of them.
+        """
         measurements_by_run = {}
         for job_id in job_ids:
             try:
@@ -250,11 +261,11 @@ class Store:
 
     @contextmanager
     def claim(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
-        """A context in which only this process works on a job, given by value or id. Yields its work folder.
+        """Lock a job in the block, and yield its work folder. No other process can then lock the job.
 
-        With ``afresh`` the folder is emptied first. Otherwise a checkpoint in it stays, and only incomplete files of a
-        killed process are removed. Raises ``StoreBusyError`` if another claim of any process exists, and ``StoreError``
-        if the folder is a link.
+        With ``afresh`` the work folder is emptied first. Otherwise a checkpoint in it stays, and only temporary files
+        of a killed process are removed. Raises ``StoreBusyError`` if the job is already locked, also by this process,
+        and ``StoreError`` if the folder is a link.
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id
@@ -280,10 +291,11 @@ class Store:
             os.close(lock)
 
     def finish(self, job: Job, record: Record, replace: bool = False) -> None:
-        """Store ``record`` and the files in ``keep`` of the work folder. Claims the job first if necessary.
+        """Store ``record``, together with the files in ``keep`` of the work folder. Lock the job first if necessary.
 
         An existing result is kept and ``record`` is dropped, unless ``replace`` is given and the new run has not
-        failed. A failed or damaged run is replaced. The work folder is removed, but a failed run keeps its checkpoint.
+        failed. A failed or damaged run is always replaced. Then the work folder is emptied, but a failed run keeps its
+        checkpoint.
         """
         if job.id not in self._claimed:
             with self.claim(job):
@@ -297,7 +309,10 @@ class Store:
                 _empty(self._work / job.id)
 
     def adopt(self, run: Run) -> None:
-        """Move the folder of a run from another store on the same disk to this store, unless it has a result."""
+        """Move the folder of a run from another store to this store, unless this store has a result of the job.
+
+        Both stores must be on the same disk.
+        """
         with self.claim(run.job) as work, explain_os_errors(work):
             if not self.has(run.job):
                 remove(work / KEEP)
@@ -323,7 +338,10 @@ class Store:
         self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
 
     def columns(self, job: Job) -> RunColumns | None:
-        """The plain columns of a run. None if it was not looked up in the index, as in a store of a few runs."""
+        """The columns of a run (:mod:`madbench.store.columns`). None if the run was not read from the index.
+
+        In a store of few runs, no run is.
+        """
         return self._index.columns.get(job.id)
 
     @functools.cached_property
@@ -349,7 +367,7 @@ class Store:
             return read_run(folder, with_curve)
 
     def _install(self, job: Job, record: Record) -> None:
-        """Write the record beside the kept files of the run, and move all of them to the store together."""
+        """Write ``record`` to the folder ``keep`` of the job's work folder, and move that folder to the store."""
         target, kept = self._runs / job.id, self._work / job.id / KEEP
         try:
             with explain_os_errors(target):
@@ -368,7 +386,10 @@ class Store:
                 self._end_replacement(job.id)
 
     def _place(self, job_id: str) -> None:
-        """Move the files of a run to the folder of the run, after moving an earlier run away."""
+        """Rename the folder ``keep`` of a job's work folder to the folder of its run.
+
+        The folder of an earlier run is first moved into the work folder.
+        """
         target, kept = self._runs / job_id, self._work / job_id / KEEP
         sync_folder(kept)
         with suppress(FileNotFoundError):
@@ -377,16 +398,17 @@ class Store:
         sync_folder(self._runs)
 
     def _end_replacement(self, job_id: str) -> None:
-        """Remove a run that was moved away for a new one, or move it back if the new run is missing."""
+        """Remove the earlier run that :meth:`_place` moved away. If there is no new run, move the earlier run back."""
         replaced = self._work / job_id / _REPLACED
         if replaced.exists() and not (self._runs / job_id).exists():
             os.rename(replaced, self._runs / job_id)
         remove(replaced)
 
     def _drop_stale_work(self) -> None:
-        """Remove work folders whose owner was killed after storing its run, and move back runs that were moved away.
+        """Clean up after processes that were killed while they stored a run.
 
-        A folder that cannot be removed, such as that of another user, stays. It does no harm.
+        Work folders of jobs with a result are emptied, and a run that :meth:`_place` had moved away is moved back. A
+        folder that cannot be removed, such as a folder of another user, stays; it does no harm.
         """
         with explain_os_errors(self._work):
             left = [path for path in self._work.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -399,7 +421,10 @@ class Store:
 
 
 class Snapshot(Store):
-    """A read-only store that shows the state at its first access. Only curves are read from the files each time."""
+    """A read-only store whose lists of runs do not change after its first access.
+
+    Single runs, curves and measurements are read from the files each time.
+    """
 
     @functools.cached_property
     def _found(self) -> Mapping[str, Found]:
@@ -413,7 +438,10 @@ class Snapshot(Store):
 
 
 def _strays(folder: Path, kept: Iterable[str], above: str = "") -> Iterator[str]:
-    """Yields the names in a run's folder that do not belong there: unknown files, and folders without known files."""
+    """Yield the names of files and folders in a run's folder that do not belong to the run.
+
+    ``kept`` has the names of the run's other files. ``above`` is the path of ``folder`` inside the run's folder.
+    """
     expected = {*kept, *(NAMES if not above else ())}
     folders = {name[: i + 1] for name in kept for i, letter in enumerate(name) if letter == "/"}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -425,7 +453,7 @@ def _strays(folder: Path, kept: Iterable[str], above: str = "") -> Iterator[str]
 
 
 def _record(run: Found) -> Record | None:
-    """The record, or None if there is no valid record. Raises ``StoreError`` if the files cannot be read."""
+    """The record of a run. None if the run is missing or damaged. Raises ``StoreError`` if it cannot be read."""
     if isinstance(run, StoreError) and not isinstance(run, DamagedRunError):
         raise run
     return run[1] if isinstance(run, tuple) else None

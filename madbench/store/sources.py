@@ -1,7 +1,7 @@
-"""Source code of users and plugins beside archived runs: text under names that Python cannot import.
+"""Source code of users and plugins, stored in the folders of archived runs as text that Python cannot import.
 
 ``source/models/helper.py.txt`` in a run's folder is the file ``models/helper.py`` of the run's list of code
-(:mod:`madbench.identity.listing`). It is for people to read; nothing reads it back.
+(:mod:`madbench.identity.listing`). It is for people to read; madbench does not read it back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUFFIX = ".txt"
 
 
 def is_known(name: str) -> bool:
-    """True for the files that madbench stores beside a record: weights and source code as text."""
+    """True if madbench stores files of this name beside a record: weights, or source code as text."""
     return name == WEIGHTS or is_source(name)
 
 
@@ -29,9 +29,9 @@ def is_source(name: str) -> bool:
 
 
 def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
-    """The source code that trained a run, by file name in the run's folder.
+    """The source files that a record lists in its ``details``, by their names in the run's folder.
 
-    None for a file that is missing or has changed.
+    The content is None for a file that is missing on this machine or has changed since the run.
     """
     code = details.get("code")
     lists = code.values() if isinstance(code, Mapping) else ()
@@ -39,7 +39,7 @@ def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
 
 
 def places_of(names: Iterable[str]) -> list[str]:
-    """The files of the lists of code, such as ``models/helper.py``, by their names in a run's folder."""
+    """The paths of source files, such as ``models/helper.py``, from their names in a run's folder, sorted."""
     return sorted({name.removeprefix(f"{SOURCE}/").removesuffix(_SUFFIX) for name in names})
 
 

@@ -1,8 +1,8 @@
-"""A reader of tar files from other people, with bounded memory, time and disk.
+"""A reader of tar files from strangers that limits the memory, time and disk space it uses.
 
-The module ``tarfile`` reads headers of any length into memory, follows the maps of sparse files and ends silently at a
-damaged header. This reader supports only what archives of runs need: files, folders, and long names of GNU tar and pax.
-It reads the file once from front to back.
+Python's ``tarfile`` reads headers of any length into memory, follows the maps of sparse files and ends silently at a
+damaged header. This reader supports only what archives of runs need: files, folders, and the long names of GNU tar and
+pax. It reads the file once from front to back.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ NO_LIMITS = Limits(math.inf, math.inf, math.inf)
 
 @contextmanager
 def read_tar(path: Path, limits: Limits = Limits()) -> Iterator[TarReader]:
-    """A reader of the tar file ``path``, which may be compressed with xz, gzip or bzip2.
+    """Open the tar file ``path``, and yield its :class:`TarReader`. It may be compressed with xz, gzip or bzip2.
 
-    Raises ``StoreError`` if it is damaged, has a sparse file, or exceeds ``limits``.
+    Raises ``StoreError`` if the file is damaged, has a sparse file, or exceeds ``limits``.
     """
     try:
         with explain_os_errors(path), open(path, "rb") as file:
@@ -59,7 +59,7 @@ def read_tar(path: Path, limits: Limits = Limits()) -> Iterator[TarReader]:
 
 
 class TarReader:
-    """The members of a tar file, one after the other."""
+    """A reader of the members of a tar file, one after the other. ``packed`` is the file's size in bytes."""
 
     def __init__(self, path: Path, stream: BinaryIO | Any, packed: int, limits: Limits):
         self._path, self._stream, self._limits = path, stream, limits
@@ -68,7 +68,7 @@ class TarReader:
         self._left = self._padding = 0  # bytes of the present member's content that are not read yet
 
     def members(self) -> Iterator[tarfile.TarInfo]:
-        """Yields each member with its full name. Read its content before the next member."""
+        """Yield each member with its full name. Its content can be read until the next member is requested."""
         overrides: dict[str, Any] = {}
         while True:
             self._skip_rest()
@@ -100,7 +100,7 @@ class TarReader:
             yield member
 
     def content(self) -> Iterator[bytes]:
-        """The content of the present member, in parts."""
+        """Yield the content of the present member in parts of at most 1 MiB."""
         while self._left:
             part = self._read(min(self._left, _CHUNK))
             self._left -= len(part)
@@ -134,7 +134,10 @@ class TarReader:
 
 
 def _pax_fields(content: bytes) -> dict[str, Any]:
-    """The name and the size of the next member, from its pax headers ``"<length> <key>=<value>\\n"``."""
+    """The ``path`` and ``size`` of the next member, from pax headers of the form ``"<length> <key>=<value>\\n"``.
+
+    Raises ``tarfile.ReadError`` if the headers are damaged or describe a sparse file.
+    """
     fields: dict[str, Any] = {}
     while content:
         digits, space, rest = content[:8].partition(b" ")

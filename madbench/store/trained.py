@@ -1,4 +1,4 @@
-"""Trained models of a results folder, by label or id."""
+"""Loading of trained models from a results folder, by label or id."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ def load(
     results: Path | str = "results",
     trust: Any = (),
 ) -> nn.Module:
-    """The trained model of a run, on the CPU and in eval mode: a module that takes token ids (B, T).
+    """Load the trained model of a run, on the CPU and in eval mode. It is a module that takes token ids (B, T).
 
-    Language models are stored with their weights. Runs of other suites keep them if trained with ``keep_weights=True``.
+    Language models are stored with their weights. Runs of other suites have weights if they were trained with
+    ``keep_weights=True``.
 
     Args:
-        run: a label with one run that has weights, the first digits of a run's id, or a file of weights.
-        tasks: tasks or suites. Only runs on them are found.
-        results: folder of the run store.
+        run: a label with exactly one stored run that has weights, the first digits of a run's id, or a file of weights.
+        tasks: tasks or suites. Only runs on these tasks are found.
+        results: the results folder.
         trust: the label or labels of your own modules whose code may be imported to make the model, such as
             ``"my:my_mixers.MyMixer"`` or the class itself.
 
-    The random state does not change.
+    The state of the random number generators does not change.
 
-    Raises ``StoreError`` if ``run`` matches no finished run with weights, or several. Raises ``TrainingError`` for a
-    damaged file, for a file without a model, and for the model of a module that is not trusted.
+    Raises ``StoreError`` if ``run`` matches no finished run with weights, or more than one. Raises ``TrainingError``
+    for a damaged file, for a file without a model, and for the model of a module that is not trusted.
     """
     from madbench.mixers.random_state import kept_random_state
     from madbench.training.checkpoints import load_model
@@ -56,11 +57,11 @@ def load(
 
 
 def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
-    """The file of weights of a run of ``store``. ``name`` is a label or the first digits of an id.
+    """The file with the weights of the only matching run in ``store``. ``name`` is a label, or the start of an id.
 
-    With ``is_of_text`` only language models are found. With ``tasks`` only runs on these tasks are found. Raises
-    ``ConfigError`` for unknown tasks. Raises ``StoreError`` if no finished run or several runs are found, or if the
-    weights were not kept.
+    With ``is_of_text`` only language models are considered. If ``tasks`` is given, only runs on these tasks are
+    considered. Raises ``ConfigError`` for unknown tasks. Raises ``StoreError`` if no finished run or more than one
+    matches, or if the weights were not kept.
     """
     results, chosen = store.root, None if tasks is None else tasks_by_suite(tasks)
     stored = [
