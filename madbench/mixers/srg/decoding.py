@@ -76,7 +76,7 @@ def prefill(mixer: nn.Module, x: Tensor, slide: bool = False) -> tuple[Tensor, C
     _check_causal(mixer)
     if x.dim() != 3:
         raise TrainingError(f"{mixer.variant}: a prompt is (B, T, D), not {tuple(x.shape)}")
-    whole = x[:, : mixer.max_len] if slide else x  # every later row sees another window, and takes a step
+    whole = x[:, : mixer.max_len] if slide else x  # each later row sees another window, and takes a step of its own
     projected = mixer.project(whole, 0)
     rows = mixer(whole, projected)
     cache = _with_weights(_empty_cache(mixer, whole), mixer)

@@ -10,8 +10,8 @@
 
 Three rules hold besides the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each other. A
 label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) must say where they are saved: ``q``, ``v`` or ``!``.
-``!`` is an error if nothing adds parameters. 504 labels use only letters of the HyperMLP paper's Table 1:
-those with ``is_in_table1``.
+``!`` is an error if nothing adds parameters. 504 labels use only letters of the HyperMLP paper's Table 1, for which
+``is_in_table1`` is true.
 
 The syntax, the messages, the suggested labels, the explanations, the help and the factors of labels all derive from
 ``LETTERS``. Sources refer to the HyperMLP paper.
@@ -224,8 +224,8 @@ class Variant:
     sink: bool = False  # s: a learned logit in the denominator of softmax
     qk_norm: bool = False  # n: queries and keys are normalized per head
     shared_kv: bool = False  # m: groups of heads share keys and values
-    head_gate: bool = False  # h: the current token gates what each head reads out
-    exclusive: bool = False  # e: what a head reads out loses its component along the token's own value
+    head_gate: bool = False  # h: the current token gates the readout of each head
+    exclusive: bool = False  # e: the readout of a head loses its component along the token's own value
 
     def __post_init__(self):
         for name, options in FIELDS.items():

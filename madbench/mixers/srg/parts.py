@@ -209,7 +209,8 @@ def exclude(o: Tensor, v: Tensor) -> Tensor:
 def newest_first(x: Tensor) -> Tensor:
     """Reverses x (..., S, C), so that the newest row is first, and appends a row of zeros: (..., S + 1, C).
 
-    The last W + 1 rows are those of the first W positions, so that one reversed tensor serves every block.
+    For any W, the last W + 1 rows of the result equal the result for the first W rows of x. One reversed tensor
+    therefore serves every block.
     """
     return F.pad(x.flip(-2), (0, 0, 0, 1))
 

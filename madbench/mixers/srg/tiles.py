@@ -249,8 +249,8 @@ class Tile:
     def _through_norm(self, gate: Sheet, scale: Sheet, of_gate: Sheet, of_a: Sheet, along: Tensor) -> None:
         """Backward pass of norm and activation, in place.
 
-        For R, ``of_a`` becomes the gradient of the hidden scores. For G, ``of_gate``, which contains the softplus, and
-        ``of_a`` become those of gate and scale.
+        For R, ``of_a`` becomes the gradient of the hidden scores. For G, ``of_gate``, which contains the softplus,
+        becomes the gradient of the gate, and ``of_a`` becomes the gradient of the scale.
         """
         h, da = gate.flat, of_a.flat
         by_row = h.new_zeros(*h.shape[:2])

@@ -32,7 +32,7 @@ def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
 def by_lag(newer, older):
     """Returns the tile (P rows, P lags) that is made from two tiles (P rows, P keys).
 
-    At these lags, the rows read keys of both tiles: those of ``newer`` and the P keys before them, ``older``.
+    At these lags, the rows read keys of both tiles. The keys of ``older`` are the P keys before the keys of ``newer``.
     """
     P: tl.constexpr = newer.shape[0]
     m = tl.arange(0, P)
@@ -127,7 +127,7 @@ def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constex
 def by_key(weights, before):
     """Returns the tile (P rows, P keys) that is made from two skewed tiles (P rows, P lags).
 
-    ``weights`` are those of the present lags, and ``before`` those of the P lags before them.
+    ``weights`` has the weights of the present lags, and ``before`` the weights of the P lags before them.
     """
     P: tl.constexpr = weights.shape[0]
     m = tl.arange(0, P)

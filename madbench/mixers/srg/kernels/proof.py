@@ -17,7 +17,7 @@ from madbench.mixers.srg.budget import MlpAllocation
 from madbench.mixers.srg.kernels import fused
 
 BOUND = 3e-2  # largest relative error of an output or a gradient, as a norm; rounding to bfloat16 gives 3e-3
-LONG = (272, 259)  # numbers of tokens, a multiple of 16 and another; longer inputs are more tiles of the same program
+LONG = (272, 259)  # lengths in tokens, a multiple of 16 and another; longer inputs run more tiles of the same program
 LEAST = 1e-2  # errors of small tensors are relative to this share of the largest norm instead of their own
 
 

@@ -218,7 +218,7 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
     """Compares a slot's hidden score with x b^T + sum_k phi(w_k x) x a_k^T, for random b, a_k, w_k (Examples 2 and 3).
 
     Tokens have two channels that only the query reads, and two channels for their keys. The key of the oldest token is
-    b, and those of the other tokens are a_k.
+    b, and the keys of the other tokens are a_k.
     """
     mix, generator = mixer.mix1, torch.Generator().manual_seed(0)
     for parameter in mixer.parameters():

@@ -79,7 +79,7 @@ def smooth(mixer: DynamicMLP, x: Tensor) -> float:
     free = free_channels(mixer)
     change = torch.zeros_like(x[0, 0])
     change[:free] = x[1, 0, :free]
-    tokens = x[0].repeat(POINTS, 3, 1, 1)  # (points, before and at and behind, T, D)
+    tokens = x[0].repeat(POINTS, 3, 1, 1)  # (POINTS, 3, T, D), with 3 tokens before, at and behind a point
     along = torch.linspace(-3, 3, POINTS, dtype=x.dtype)[:, None] + NEAR * torch.tensor([-1.0, 0.0, 1.0]).to(x)
     tokens[:, :, -1] += along[..., None] * change
     is_active = mixer.maps(tokens[:, 1]).hidden[:, : mixer.n_head, -1] > 0

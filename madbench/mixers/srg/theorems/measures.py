@@ -26,7 +26,7 @@ from madbench.mixers.srg.reference import convolve, mixing_matrix
 WIDE = Size(d_model=64, n_head=1, max_len=8, budget="paper")  # QK heads of more than one rotated pair
 MIXED = Size(d_model=16, n_head=2, max_len=path_checks.LONGEST, budget="paper")
 STRICT = Size(d_model=64, n_head=2, max_len=32)
-WINDOW = 3  # tokens, of a sequence of 8
+WINDOW = 3  # number of tokens in a window, of sequences of 8
 POSITIONS = (1, 50, 63, 64, 65, 257, 1000)
 FAR = (257, 300)  # positions that bfloat16 cannot represent
 LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens, more than fit into one tile or one block of a convolution

@@ -58,11 +58,11 @@ class Pool:
 class Reach:
     """The bounds of Assumption D.1 for a set of pools. They define the set Omega_t of Lemma D.2."""
 
-    u: float  # C_R1 B_X
-    v: float  # C_R2 B_X
-    token: float  # B_x
-    address: float  # C_L1
-    readout: float  # C_L2
+    u: float  # largest |u|, C_R1 B_X
+    v: float  # largest |v|, C_R2 B_X
+    token: float  # largest norm of a token, B_x
+    address: float  # largest norm of L(1), C_L1
+    readout: float  # largest norm of L(2), C_L2
 
     @property
     def features(self) -> float:

@@ -21,7 +21,7 @@ from madbench.mixers.srg.parts import EPS, SequenceMixing
 from madbench.mixers.srg.theorems import measures
 from madbench.mixers.srg.theorems.statements import Statements, why_unselected
 
-SIGNAL, NOISE = 2, 5  # numbers of tokens
+SIGNAL, NOISE = 2, 5  # numbers of signal tokens and of noise tokens
 ADDRESS, ASKS, IS_SIGNAL, IS_NOISE = range(4)  # channels of noisy recall
 CONTEXT, SUMMARIES, WIDTH = 5, 3, 4  # numbers of tokens, of their summaries, and of channels of a value
 PLACES, VALUES, QUESTIONS = (slice(start, start + n) for start, n in ((0, CONTEXT), (5, WIDTH), (9, CONTEXT)))
@@ -46,7 +46,7 @@ def checks(statements: Statements) -> Iterable[Check]:
         "R(1) averages m = 5 noise tokens into one slot, whose score has 1/m of the variance. On average half a noise"
         " slot is active instead of m/2, and the signal tokens are summed in one slot."
     )
-    two = functools.partial(measures.with_ranks, vo=4)  # a head reads out two channels, with v too
+    two = functools.partial(measures.with_ranks, vo=4)  # also with the letter v, a head reads out two channels
     yield check("noise average", what, "Appendix I.3.1", noise_average, unless=of_first, make=two)
     what = "The signal slot has a larger share of a row's normalized scores than all signal tokens without R(1)."
     yield differ("signal margin", what, "Appendix I.3.1", signal_margin, unless=of_first, make=two)
@@ -219,7 +219,7 @@ def one_sign(mixer: DynamicMLP, x: Tensor) -> float:
         for weight in (mixer.q.weight, mixer.k.weight, mixer.v.weight, mixer.o.weight):
             weight.copy_(torch.randn(weight.shape, generator=generator).to(weight))
         mixer.k.weight[:, VALUES] = 0
-        mixer.o.weight[:, mixer.allocation.vo_width :] = 0  # of the first head alone
+        mixer.o.weight[:, mixer.allocation.vo_width :] = 0  # only the first head has an output
         rows = mixer(moved)[:, -1]
         slopes = (rows[1:] - rows[0]).view(CONTEXT, -1)
         slopes = slopes[slopes.norm(dim=1) > EPS]
