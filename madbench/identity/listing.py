@@ -1,8 +1,10 @@
-"""The list of files behind users' code in a record, and its comparison with the files on this machine.
+"""The list of a run's code in its record, and its comparison with the files on this machine.
 
-The list is JSON: ``{"files": {place: [digest, names]}, "data": {place: digest}, "content": {place: digest}}``. Places
-are relative to the folder from which the first file's package is imported. ``names`` are the reached definitions, or
-``"*"`` for the whole file. ``content`` has digests of the bytes of ``files``; these enter no identity.
+The list is JSON: ``{"files": {place: [digest, names]}, "data": {place: digest}, "content": {place: digest}}``. It has
+the files of users' code. A place is the path of a file, relative to the folder from which the package of the first file
+is imported. ``names`` are the definitions in the file that the run reached, or ``"*"`` for the whole file. ``data`` has
+the data files that the code opened. ``content`` has digests of the bytes of ``files``, which are not part of any
+identity.
 """
 
 from __future__ import annotations
@@ -21,35 +23,38 @@ from typing import Any, Literal
 from madbench.identity.text import NORMAL, WHOLE, SourceText, short_digest, source_text
 
 LARGE_BYTES = 64 * 2**20
-"""The size of a data file above which its digest covers only its size, its first and its last bytes."""
+"""If a data file has more bytes than this, its digest covers only its size and its first and last ``ENDS_BYTES`` bytes.
+"""
 ENDS_BYTES = 2**20
 MOST_BYTES = 2 * 2**20
-"""The largest Python file that is parsed because a record names it. Parsing takes a thousand times its size in memory.
+"""The most bytes of a Python file that is parsed because a record names it. Parsing takes a thousand times its size in
+memory.
 """
 KIND = "code1"
-"""The prefix of an identity, which distinguishes it from identities of earlier versions of madbench."""
+"""The prefix of an identity. Identities of earlier versions of madbench have another prefix."""
 
 
 @dataclass(frozen=True)
 class CodeState:
-    """The result of comparing a stored list of code with the files on this machine."""
+    """The result of comparing the list of code in a record with the files on this machine."""
 
     kind: Literal["same", "changed", "absent", "unknown"]
     file: str = ""
-    """The place of the first file that changed or is missing."""
+    """The place of the first file that changed or is missing. Empty if there is none."""
 
 
 def identity_of(code: Mapping[str, Any]) -> str:
-    """The identity of a list of code, as it enters job ids."""
+    """The identity of a list of code: a digest that enters the ids of jobs."""
     files = sorted([place, digest] for place, (digest, _) in code["files"].items())
     data = sorted([Path(place).name if os.path.isabs(place) else place, each] for place, each in code["data"].items())
     return f"{KIND}-{short_digest(json.dumps([NORMAL, files, data]).encode())}"
 
 
 def code_state(code: Any) -> CodeState:
-    """Compare a record's list of code with the files on this machine, which are read as text.
+    """Compare the list of code in a record with the files on this machine, which are read as text.
 
-    Files are searched in the working folder and in the folders of Python's path.
+    The files are searched in the working folder and in the folders of ``sys.path``. The result is ``unknown`` if
+    ``code`` is not a list of code.
     """
     if not _is_listing(code):
         return CodeState("unknown")
@@ -70,11 +75,11 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """The content of the Python files on this machine that match the digests in a record's list of code, by place.
+    """The content of the Python files in a record's list of code, by place, as far as this machine has the same files.
 
-    A record may come from a stranger and list any file, so only content that its writer also had is returned. This is
-    the whole file if the list has the digest of its bytes, else only the code of the definitions with a listed digest.
-    None for a file that changed, is missing, or has a place outside of the folder of the code.
+    The content is None for a file that changed, is missing, or lies outside of the folder of the code. A record may
+    come from a stranger and list any file, so only content is returned that its writer also had. It is the whole file
+    if the list has the digest of its bytes. Otherwise it is only the code of the definitions whose digest the list has.
     """
     if not _is_listing(code):
         return {}
@@ -99,15 +104,12 @@ def _is_inside(place: str) -> bool:
 
 
 def _text_at(root: Path, place: str) -> SourceText | None:
-    """The parsed Python file at a place. None if it is missing, or too large for a file named by a record.
-
-    Other text that came with a stranger's run is not parsed.
-    """
+    """The parsed Python file at a place. None if it is missing, not a ``.py`` file, or larger than ``MOST_BYTES``."""
     return source_text(root / place, root, MOST_BYTES) if place.endswith(".py") else None
 
 
 def _root_of(code: Mapping[str, Any]) -> Path | None:
-    """The folder from which the files of a list of code can be imported here; None if the first file is not here."""
+    """The folder on this machine from which a list's files are imported. None if the first file is not in any."""
     first = next(iter(code["files"]))
     roots = [Path(each or ".").absolute() for each in dict.fromkeys(("", *sys.path))]
     return next((each for each in roots if (each / first).is_file()), None)
@@ -127,7 +129,7 @@ def _is_listing(code: Any) -> bool:
 
 
 def data_digest(path: Path) -> str:
-    """32 hexadecimal digits of a data file; empty if there is no such regular file."""
+    """The digest of a data file, in 32 hexadecimal digits. Empty if ``path`` is not a regular file."""
     try:
         state = os.stat(path)
         if not stat.S_ISREG(state.st_mode):

@@ -1,4 +1,4 @@
-"""Digests of this package's own code, by file: without comments, docstrings and formatting."""
+"""Digests of madbench's own code. Comments, docstrings and formatting do not change them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
 _HOME = Path(__file__).resolve().parents[1]
 DIGITS = 16
 KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
-"""A file with pairs of digests, by part of the code. The code of both digests gave the same numbers to the last bit.
+"""A file with pairs of digests, by part of the code. The code of the two digests of a pair gave the same numbers, to
+the last bit.
 
-``madbench again ARCHIVE --pairs FILE`` adds to it.
+``madbench again ARCHIVE --pairs FILE`` adds pairs to it.
 """
 Pairs = dict[str, list[list[str]]]
 
 
 class _Code(NamedTuple):
-    """The content of a file of this package. It is read again only after a change of the file."""
+    """The digest and the imports of one file of this package."""
 
     digest: str
     imported: tuple[str, ...]
@@ -30,10 +31,11 @@ class _Code(NamedTuple):
 
 
 def package_digest(starts: Iterable[str], within: Collection[str], left_out: Collection[str] = ()) -> str:
-    """16 hexadecimal digits of modules and of all their imports ``within`` some parts of the package.
+    """A digest, in 16 hexadecimal digits, of the modules ``starts`` and of all modules that they import.
 
-    Imports in functions are followed. Imports only for types are not. Modules whose own name is in ``left_out`` are
-    neither read nor followed. Empty if there is no such module.
+    Only imports of modules ``within`` the named parts of the package are followed, such as ``madbench.models``. Imports
+    inside functions are followed; imports only for type checkers are not. Modules whose last name is in ``left_out``
+    are neither read nor followed. Empty if there is no module to read.
     """
     found = sorted(modules_reached(starts, within, left_out))
     texts = [f"{name} {_code_of(file).digest}" for name in found if (file := file_of(name))]
@@ -41,7 +43,7 @@ def package_digest(starts: Iterable[str], within: Collection[str], left_out: Col
 
 
 def modules_reached(starts: Iterable[str], within: Collection[str], left_out: Collection[str] = ()) -> set[str]:
-    """The names of the modules that :func:`package_digest` reads."""
+    """The full names of the modules whose code :func:`package_digest` covers."""
     found: set[str] = set()
     waiting = [name for name in starts if file_of(name)]
     while waiting:
@@ -54,14 +56,17 @@ def modules_reached(starts: Iterable[str], within: Collection[str], left_out: Co
 
 
 def imports_within(module: str, within: Collection[str]) -> list[str]:
-    """The modules ``within`` some parts of the package that ``module`` imports."""
+    """The modules that ``module`` imports and that are ``within`` the named parts of the package."""
     file = file_of(module)
     names = _code_of(file).imported if file else ()
     return [name for name in names if any(f"{name}.".startswith(f"{part}.") for part in within)]
 
 
 def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) -> bool:
-    """True if two digests of a part are equal, or if known pairs link them: their code gave the same numbers."""
+    """True if the code of two digests of a ``part`` is known to give the same numbers, to the last bit.
+
+    The digests are equal, or a chain of pairs in the file ``path`` connects them.
+    """
     if one == other:
         return True
     pairs = known_pairs(path).get(part, [])
@@ -75,7 +80,7 @@ def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) 
 
 
 def known_pairs(path: Path = KNOWN_EQUAL) -> Pairs:
-    """The pairs in a file such as :data:`KNOWN_EQUAL`."""
+    """The pairs of digests in a file like :data:`KNOWN_EQUAL`, by part of the code."""
     state = path.stat()
     return _pairs(path, state.st_mtime_ns, state.st_size)
 
@@ -86,7 +91,7 @@ def _pairs(path: Path, modified: int, size: int) -> Pairs:
 
 
 def file_of(module: str) -> Path | None:
-    """The file of a module of this package; None if there is none."""
+    """The file of a module of this package, given by its full name. None if there is no such module."""
     first, *parts = module.split(".")
     if first != "madbench":
         return None

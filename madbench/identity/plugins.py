@@ -1,4 +1,4 @@
-"""The code of plugins: families, tasks and suites of installed packages, by their entry points."""
+"""The code of plugins, which are families, tasks and suites that installed packages offer by entry points."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _NO_DATA = (".py", ".pyc", ".pyi", ".md", ".rst")
 
 @functools.cache
 def plugin_code(point: EntryPoint) -> dict[str, Any]:
-    """The list of code (:mod:`madbench.identity.listing`) that an entry point reaches, with its package's data files.
+    """The list of code (:mod:`madbench.identity.listing`) of an entry point, with the data files of its package.
 
     Names are followed in the plugin's own package and in modules outside of libraries. The whole package is listed if
-    its code loads modules by names made at run time. No model is built or run, so it is unknown which data files are
-    read. Therefore all files of the package that are neither code nor documentation count as data.
+    its code loads modules by names that are made at run time. No model is built or run, so it is unknown which data
+    files the plugin reads. Therefore all files of the package that are neither code nor documentation are listed as
+    data.
     """
     origin, package = _package(point)
     root = import_root(origin, point.module.partition(".")[0] if package else point.module)
@@ -49,7 +50,7 @@ def plugin_identity(point: EntryPoint) -> str:
 
 
 def _package(point: EntryPoint) -> tuple[Path, Path | None]:
-    """The file of the outermost package or module of an entry point, and its folder if it is a package."""
+    """The file of the outermost package, or module, of an entry point. Also the package's folder; None for a module."""
     parts = point.module.split(".")
     modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
     found = ((spec.origin, spec.submodule_search_locations) for spec in modules if spec)

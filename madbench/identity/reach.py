@@ -1,9 +1,10 @@
-"""The definitions that a class or function of a user reaches by name, in every file outside of libraries.
+"""A search for the code that a user's class or function uses, by name and in all files outside of libraries.
 
-The names in a definition are followed to other definitions and statements of its file, and through imports to those of
-other files. Statements that do more than bind names, such as ``torch.manual_seed(0)``, are included for every imported
-file. A whole file is included if its code takes names at run time (``globals()``, ``getattr(module, name)``,
-``importlib``, ``import *``), or if it was loaded by such a name.
+Definitions and statements that the search finds are called reached. From a reached definition, the names in it lead to
+other definitions and statements of its file, and through imports to other files. In every imported file, statements
+that do more than bind names are reached, such as ``torch.manual_seed(0)``. A whole file is reached if its code makes
+names at run time (``globals()``, ``getattr(module, name)``, ``importlib``, ``import *``), or if it was loaded by such a
+name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MOST_UP = 2  # folders that a relative place may go up from the root; else it i
 
 
 class Reached:
-    """A file and its reached names."""
+    """A file of users' code, and the names in it that were reached."""
 
     def __init__(self, file: str, name: str, text: SourceText):
         self.file, self.name, self.text = file, name, text
@@ -37,19 +38,20 @@ class Reached:
 
     @property
     def statements(self) -> list[Statement]:
-        """The statements that bind reached names, and all statements of the file that have effects."""
+        """The statements of the file that bind a reached name, and all statements that do more than bind names."""
         return self.text.statements_of(WHOLE if self.is_whole else self.names)
 
     @property
     def package(self) -> str:
-        """The package from which relative imports start."""
+        """The full name of the package from which relative imports in the file start."""
         return self.name if Path(self.file).name == "__init__.py" else self.name.rpartition(".")[0]
 
 
 class Reach:
-    """The code that a label, a task or a suite reaches.
+    """The search for the code that a label, a task or a suite uses, and its result.
 
-    ``root`` is the folder from which it is imported, ``own`` the library files that count as users' code.
+    ``root`` is the folder from which this code is imported. ``own`` has the files in libraries that count as users'
+    code.
     """
 
     def __init__(self, root: Path, own: watch.Own = watch.NO_LIBRARY):
@@ -63,7 +65,7 @@ class Reach:
         self._followed: set[tuple[str, str, Chain]] = set()
 
     def start(self, module: str, name: str) -> None:
-        """Begin with a name of a module. If no statement binds the name, the whole module is reached."""
+        """Search from a ``name`` in a ``module``. If no statement binds the name, the whole module is reached."""
         if reached := self._module(module):
             if name in reached.text.names:
                 self._name(reached, (name,))
@@ -72,19 +74,19 @@ class Reach:
             self._work()
 
     def whole_file(self, path: Path, package: Path) -> None:
-        """Reach a whole file of a package."""
+        """Reach a whole file of a package, and search from it. ``package`` is the package's folder."""
         parts = path.relative_to(package.parent).with_suffix("").parts
         if reached := self._file(str(path), ".".join(parts[:-1] if parts[-1] == "__init__" else parts)):
             self._whole(reached)
             self._work()
 
     def hear(self, events: Iterable[watch.Event], during: str) -> bool:
-        """Add the files that reached code opened or ran, and the code that these files reach.
+        """Add the files that reached code opened or ran according to ``events``, and search from these files.
 
-        Events count if they happened while the code was imported, or during the watched action named ``during``.
+        An event counts if it happened while the code was imported, or in the watched action named ``during``.
 
-        Returns True if events may be missing. Either a module was imported before the hook was installed, or the same
-        code opened a file during another action, and may therefore not open it again during this one.
+        Returns True if events may be missing. Then a module was imported before the audit hook was installed, or the
+        same code opened a file in another action and may therefore not open it again in this one.
         """
         events = list(dict.fromkeys(events))
         before = -1
@@ -99,7 +101,7 @@ class Reach:
         return is_unheard or any(map(self._may_have_opened, self.files.values()))
 
     def listing(self) -> dict[str, Any]:
-        """The list of files in the form of a record."""
+        """The reached code as a list of code (:mod:`madbench.identity.listing`)."""
         files, data, content = {}, {}, {}
         for each in self.files.values():
             names = WHOLE if each.is_whole else sorted(each.names)
@@ -114,7 +116,7 @@ class Reach:
         return {"files": listed, "data": dict(sorted(data.items())), "content": dict(sorted(content.items()))}
 
     def location(self, file: str) -> str:
-        """The location of a file relative to the root."""
+        """The path of a file relative to ``root``. It stays absolute if it is more than two folders above ``root``."""
         location = os.path.relpath(file, self.root)
         return file if location.startswith(f"..{os.sep}" * (_MOST_UP + 1)) else Path(location).as_posix()
 
@@ -154,7 +156,10 @@ class Reach:
             self._waiting.append((reached, statement))
 
     def _module(self, name: str, is_lazy: bool = False) -> Reached | None:
-        """Reach the module of a name and its parent packages. None if it is a library or was not loaded."""
+        """Reach the file of a module and the files of its parent packages, and return the module's file.
+
+        None for a library, and for a module that was not loaded.
+        """
         parts = name.split(".")
         for end in range(1, len(parts)):
             parent = ".".join(parts[:end])
@@ -164,9 +169,9 @@ class Reach:
         return self._file(file, name) if file else None
 
     def _file_of(self, name: str, is_lazy: bool) -> str:
-        """The file of a module of users' code; empty for a library, and for a module that was never loaded.
+        """The file of a module of users' code, by full name. Empty for libraries and for modules that are not loaded.
 
-        With ``is_lazy``, as for an import in a function, the module need not be loaded yet.
+        With ``is_lazy``, as for an import inside a function, the module need not be loaded yet.
         """
         if name in sys.modules or not is_lazy:
             file = _file_of_module(name)
@@ -193,7 +198,7 @@ class Reach:
         return self.files[file]
 
     def _imported(self, reached: Reached, node: ast.Import | ast.ImportFrom) -> None:
-        """Note the modules that an import runs."""
+        """Reach the modules that an import statement runs."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self._module(alias.name)
@@ -215,7 +220,7 @@ class Reach:
                 self._add(reached, statement)
 
     def _name(self, reached: Reached, chain: Chain) -> None:
-        """Reach the statements that bind a name of a file, and follow imports among them."""
+        """Reach the statements of a file that bind the first name of ``chain``, and follow imports among them."""
         key = (reached.file, "", chain)
         if key in self._followed:
             return
@@ -229,7 +234,7 @@ class Reach:
                         self._through_import(reached, node, chain, is_lazy=False)
 
     def _statement(self, reached: Reached, statement: Statement) -> None:
-        """Reach the names that a statement uses."""
+        """Reach the names that a statement uses. If it makes names at run time, reach the whole file."""
         lazy = [node for node, in_function in statement.imports if in_function]
         local = {alias.asname or alias.name.partition(".")[0] for node in lazy for alias in node.names}
         for chain in statement.chains:
@@ -268,7 +273,10 @@ class Reach:
                 self._follow(_absolute(reached, node), (alias.name, *chain[1:]), is_lazy)
 
     def _follow(self, module: str, chain: Chain, is_lazy: bool) -> None:
-        """Reach the names of ``chain`` in a module or its submodules. Reach all of a module that is used as a value."""
+        """Reach the first name of ``chain`` in a module or a submodule. If ``chain`` is empty, reach the whole module.
+
+        ``module`` is a full name. The rest of ``chain`` are attributes, which may name submodules.
+        """
         key = ("", module, chain)
         if key in self._followed:
             return
@@ -286,13 +294,13 @@ class Reach:
 
 
 def import_root(file: Path, module: str) -> Path:
-    """The folder from which a module of this name is imported."""
+    """The folder from which a module is imported, given its file and its full name."""
     ups = module.count(".") + (file.name == "__init__.py")
     return file.parents[ups]
 
 
 def _absolute(reached: Reached, node: ast.ImportFrom) -> str:
-    """The full name of the module from which an import takes names."""
+    """The full name of the module in a ``from ... import`` statement of a file."""
     if not node.level:
         return node.module or ""
     parts = reached.package.split(".")
@@ -307,7 +315,7 @@ def _file_of_module(name: str) -> str:
 
 
 def _found(name: str) -> str:
-    """The file that an import of this name would load, found without importing anything."""
+    """The file that an import of this full name would load, found without importing. Empty if there is none."""
     parts, path, spec = name.split("."), None, None
     for end in range(1, len(parts) + 1):
         try:

@@ -1,4 +1,4 @@
-"""A mark for processes that import a user's script only for the classes defined in it."""
+"""A mark for processes that import a user's script only because it defines a class that they train."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _open = 0  # blocks of ``importing_scripts`` in this process
 
 @contextmanager
 def importing_scripts() -> Iterator[None]:
-    """Mark this process as importing scripts in the block. Scripts must then start no jobs."""
+    """Mark this process, in the block, as one that imports scripts. Scripts must then start no jobs."""
     global _open
     _open += 1
     try:
@@ -22,12 +22,15 @@ def importing_scripts() -> Iterator[None]:
 
 
 def is_importing_scripts() -> bool:
-    """True inside :func:`importing_scripts`."""
+    """True inside a block of :func:`importing_scripts`."""
     return _open > 0
 
 
 def standard_first(folders: Iterable[str]) -> list[str]:
-    """The folders with the standard library first, so that a user's ``random.py`` does not hide the standard module."""
+    """Sort folders so that the standard library is first.
+
+    A user's ``random.py`` then does not hide the standard module.
+    """
     places = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
 
     def is_standard(folder: str) -> bool:

@@ -1,4 +1,4 @@
-"""A Python file as text: its statements, the names that they bind and use, and digests of statements."""
+"""A Python file as text: its statements, the names that they bind and use, and digests of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NORMAL = 1
-"""The version of the normal form. It enters every digest."""
+"""The version of :func:`normal_text`, which is part of every digest."""
 MOST_BYTES = 16 * 2**20
-"""The largest Python file that is read."""
+"""The most bytes of a Python file that is read."""
 WHOLE = "*"
 """Stands for all names of a file."""
 Chain = tuple[str, ...]
@@ -28,9 +28,9 @@ _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def normal_text(value: object, keeps_docs: bool = False) -> str:
-    """The syntax tree in one line, equal on all versions of Python. Docstrings are left out unless ``keeps_docs``.
+    """A syntax tree as one line of text that is equal in all versions of Python, without docstrings.
 
-    ``ast.dump`` and ``ast.unparse`` differ between versions.
+    ``ast.dump`` and ``ast.unparse`` differ between versions. With ``keeps_docs`` the text includes docstrings.
     """
     if isinstance(value, ast.AST):
         fields = []
@@ -51,7 +51,7 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
 
 
 def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
-    """A copy of a statement without the parts that :func:`normal_text` leaves out."""
+    """A copy of a statement without docstrings, unless ``keeps_docs`` is True."""
     copied = copy.deepcopy(node)
     for each in ast.walk(copied):
         body = getattr(each, "body", None)
@@ -61,12 +61,12 @@ def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
 
 
 def _is_text(node: object) -> bool:
-    """True for a string statement such as a docstring, which computes nothing."""
+    """True for a statement that is only a string, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _joined(parts: list[ast.expr]) -> list[ast.expr]:
-    """The parts of an f-string with adjacent constants joined. Versions of Python split them differently."""
+    """The parts of an f-string, with adjacent constant parts joined. Versions of Python split them differently."""
     joined: list[ast.expr] = []
     for part in parts:
         last = joined[-1] if joined else None
@@ -79,7 +79,7 @@ def _joined(parts: list[ast.expr]) -> list[ast.expr]:
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement at the top level of a file. An import of several names is one statement per name."""
+    """A statement at the top level of a file. An import of several names counts as one statement per name."""
 
     node: ast.stmt
     names: frozenset[str]  # names that it binds
@@ -87,22 +87,25 @@ class Statement:
 
     @functools.cached_property
     def chains(self) -> list[Chain]:
-        """The names that it uses, with their attributes."""
+        """The names that the statement uses, with the attributes after them."""
         return list(dict.fromkeys(_chains(self.node)))
 
     @functools.cached_property
     def imports(self) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
-        """The imports in it, each with True if it is in a function."""
+        """The imports in the statement. Each comes with True if it is inside a function."""
         return list(imports_in(self.node))
 
     @functools.cached_property
     def calls_at_import(self) -> bool:
-        """True if this statement calls something at import, which could open a file."""
+        """True if the statement calls a function when the file is imported. The call could open a file."""
         return any(isinstance(node, (ast.Call, ast.With)) for node in _run_at_import(self.node))
 
 
 class SourceText:
-    """A Python file, parsed and never imported. ``root`` is the folder from which its package is imported."""
+    """A Python file that is parsed but never imported. ``root`` is the folder from which its package is imported.
+
+    If the file cannot be parsed, it has no statements, and ``problem`` is the name of the error.
+    """
 
     def __init__(self, content: bytes, folder: Path, root: Path):
         self.content = content
@@ -117,25 +120,25 @@ class SourceText:
         self.names = {name for statement in self.statements for name in statement.names}
 
     def statements_of(self, names: Collection[str]) -> list[Statement]:
-        """The statements that bind one of ``names``, and statements with effects.
+        """The statements that bind one of ``names``, and all statements that do more than bind names.
 
-        All statements if ``names`` is ``"*"``.
+        If ``names`` is ``"*"``, all statements.
         """
         if names == WHOLE:
             return self.statements
         return [each for each in self.statements if each.is_effect or not each.names.isdisjoint(names)]
 
     def statement_at(self, line: int) -> Statement | None:
-        """The statement of a line; None if the line has no statement."""
+        """The statement that contains a line, counted from 1. None if there is none."""
         for each in self.statements:
             if _first_line(each.node) <= line <= (each.node.end_lineno or 0):
                 return each
         return None
 
     def digest(self, names: Collection[str]) -> str:
-        """A digest of the statements from :meth:`statements_of`, or of the file if it has no such statements.
+        """A digest, in 32 hexadecimal digits, of the statements that :meth:`statements_of` returns for ``names``.
 
-        It has 32 hexadecimal digits.
+        If the file cannot be parsed, it is the digest of its bytes.
         """
         key = names if names == WHOLE else frozenset(names)
         if key not in self._digests:
@@ -143,9 +146,9 @@ class SourceText:
         return self._digests[key]
 
     def code(self, names: Collection[str]) -> bytes | None:
-        """The code of the statements from :meth:`statements_of`, without comments; None if there are none.
+        """The code of the statements that :meth:`statements_of` returns for ``names``, without comments.
 
-        Two files with the same :meth:`digest` have the same code.
+        None if there are none. Files with equal :meth:`digest` have equal code.
         """
         try:
             nodes = [_without_docs(each.node, self.keeps_docs) for each in self.statements_of(names)]
@@ -163,14 +166,14 @@ class SourceText:
 
 
 def short_digest(content: bytes) -> str:
-    """A digest of ``content`` in 32 hexadecimal digits."""
+    """The first 32 hexadecimal digits of the SHA-256 of ``content``."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def source_text(path: Path, root: Path, most_bytes: int = MOST_BYTES) -> SourceText | None:
-    """The parsed file at ``path``. It is parsed again only after a change.
+    """Parse the Python file at ``path``. The result is cached until the file changes.
 
-    None if there is no such regular file, or if it is too large.
+    None if there is no such regular file, or if it has more than ``most_bytes`` bytes.
     """
     try:
         state = os.stat(path)
@@ -205,10 +208,10 @@ def _statements(body: Iterable[ast.stmt], folders: tuple[Path, ...]) -> Iterator
 
 
 def _has_effect(node: ast.stmt, own: set[str]) -> bool:
-    """True for a statement that changes something other than the names it binds.
+    """True for a statement that does more than bind names, such as a call or an assignment to an attribute.
 
-    ``own`` are the names defined by users' code. A decorator among them may register its function in a table, so that
-    the function is found without its name.
+    ``own`` has the names that users' code defines. A definition with a decorator among them also counts, because the
+    decorator may register the definition in a table, where it is found without its name.
     """
     if isinstance(node, _DEFINITION):
         return any(chain[0] in own for decorator in node.decorator_list for chain in _chains(decorator))
@@ -224,7 +227,7 @@ def _has_effect(node: ast.stmt, own: set[str]) -> bool:
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
-    """True for ``if __name__ == "__main__":``, which imports do not run."""
+    """True for ``if __name__ == "__main__":``, whose block does not run when the file is imported."""
     return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
@@ -233,7 +236,7 @@ def _is_for_types(node: ast.AST) -> bool:
 
 
 def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements directly in a compound statement."""
+    """The statements directly inside a compound statement, such as those of ``if``, ``else`` or ``except``."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, name, ()):
             if isinstance(child, ast.stmt):
@@ -243,7 +246,7 @@ def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
-    """The module's names that a statement binds, including names that its functions declare ``global``."""
+    """The names of the module that a statement binds, including names that a function in it declares ``global``."""
     if isinstance(node, _DEFINITION):
         yield node.name
     if isinstance(node, _FUNCTION) or isinstance(node, ast.ClassDef):
@@ -261,7 +264,10 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def _chains(node: ast.AST, local: frozenset[str] = frozenset()) -> Iterator[Chain]:
-    """The names that a node uses, with their attributes, without the ``local`` names of enclosing functions."""
+    """The names that a node uses, each with the attributes after it, except local names of functions.
+
+    ``local`` has the local names of the functions around the node.
+    """
     inner, attributes = node, []
     while isinstance(inner, ast.Attribute):
         attributes.append(inner.attr)
@@ -281,7 +287,7 @@ def _chains(node: ast.AST, local: frozenset[str] = frozenset()) -> Iterator[Chai
 
 
 def _locals(function: ast.AST) -> frozenset[str]:
-    """The local names of a function, from arguments, assignments and definitions; imports are left out."""
+    """The local names of a function: arguments, and names that it assigns or defines. Imported names are left out."""
     names, shared = set(), set()
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
@@ -300,7 +306,10 @@ def _locals(function: ast.AST) -> frozenset[str]:
 
 
 def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """The imports in a node, each with True if it is in a function. Imports for types only are left out."""
+    """The import statements in a node, except imports only for type checkers.
+
+    Each comes with True if it is inside a function.
+    """
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield node, in_function
     if not _is_for_types(node):
@@ -309,7 +318,7 @@ def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.I
 
 
 def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
-    """The names that imports bind to modules in one of ``folders``, or to objects from such modules."""
+    """The names that imports in a node bind to modules in one of ``folders``, or to objects of such modules."""
     for each, _ in imports_in(node):
         for alias in each.names:
             module = (each.module or "") if isinstance(each, ast.ImportFrom) else alias.name
@@ -320,7 +329,7 @@ def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run when the file is imported, without the bodies of functions."""
+    """The nodes that run when the file is imported: all except the bodies of functions."""
     yield node
     body = node.body if isinstance(node, _FUNCTION) else []
     bodies: list[ast.AST] = [*body] if isinstance(body, list) else [body]

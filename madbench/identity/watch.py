@@ -1,7 +1,7 @@
-"""A record of the files that code outside of this package opens and runs, from Python's audit events.
+"""A record of the files that users' code opens and runs, made from Python's audit events.
 
-A hook cannot be removed, so there is one per process, installed by the first :func:`watching`. It notes every user
-module that is run, with its text. Opened files are noted only inside :func:`watching`.
+An audit hook cannot be removed, so each process has at most one. The first :func:`watching` installs it. From then on
+the hook notes every user's module that is run, with its text. It notes opened files only inside :func:`watching`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ _LIBRARIES = ("site-packages", "dist-packages")
 _NEVER_OF_USERS = ("torch", "triton", "numpy")  # not even if they are imported from a checkout
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/run/")
 _READERS_OF_SOURCE = ("linecache.py", "inspect.py", "tokenize.py", "/_inductor/", "/_dynamo/", "/triton/")
-"""Parts of the file names of libraries that read source code or their own caches. Their reads are not counted."""
+"""Parts of the paths of library files that read source code or their own caches. Files that they open are not noted."""
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 
 Own = frozenset[str]
-"""Files, and folders with a separator at the end, that count as users' code although they lie among the libraries."""
+"""Files that count as users' code although they lie among the libraries. A folder ends with a separator, and stands for
+all files in it.
+"""
 NO_LIBRARY: Own = frozenset()
 
 
 @dataclass(frozen=True)
 class Event:
-    """A file that users' code opened (``opens``) or ran as a module."""
+    """A file that a user's code opened (``opens`` is True) or ran as a module."""
 
     path: str
     opens: bool
@@ -43,10 +45,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Note:
-    """A file that was opened (``opens``) or run as a module, and the code that was running then.
+    """A file that was opened (``opens`` is True) or run as a module, and the call stack at that time.
 
-    Which of the running code is the user's depends on the library files that count as the user's (``Own``). These
-    differ between labels, so a note becomes an event only when one label's events are asked for (:func:`events_for`).
+    Some library files count as users' code for one label and not for another (:data:`Own`). So a note does not say
+    which file on the stack is a user's. :func:`events_for` decides this for one label.
     """
 
     path: str
@@ -56,20 +58,20 @@ class Note:
 
 
 notes: list[Note] = []
-"""All notes so far, in order."""
+"""All notes of this process, in order."""
 executed: dict[str, bytes] = {}
-"""The text of every user module that was run since the hook was installed, by its file."""
+"""The text of every user's module that was run since the hook was installed, by file."""
 watched: set[str] = set()
-"""The files of user modules that were run inside :func:`watching`."""
+"""The files of users' modules that were run inside :func:`watching`."""
 _own: Own = NO_LIBRARY  # of all labels so far: notes are taken for each of them
 _during: list[str] = []
 _is_installed = False
 
 
 def own(*paths: Path) -> Own:
-    """Files, or all files of folders, to count as users' code although they lie among the libraries.
+    """Make files, or all files in folders, count as users' code although they lie among the libraries.
 
-    From now on, notes are taken of what they open and run.
+    Returns their paths. From now on, notes are also taken of what they open and run.
     """
     global _own
     files = frozenset(f"{path}{os.sep}" if path.is_dir() else str(path) for path in paths)
@@ -78,7 +80,7 @@ def own(*paths: Path) -> Own:
 
 
 def events_for(own: Own) -> list[Event]:
-    """The events so far, if only ``own`` of the libraries counts as users' code."""
+    """The events in all notes so far, if only the files ``own`` among the libraries count as users' code."""
     found = []
     for note in notes:
         owner = _owner(note.frames, own, note.opens)
@@ -89,7 +91,7 @@ def events_for(own: Own) -> list[Event]:
 
 @functools.lru_cache(maxsize=100_000)
 def is_outside(file: str, own: Own = NO_LIBRARY) -> bool:
-    """True for a file of users: in ``own``, or not part of a library, of Python or of this package."""
+    """True if a file is users' code: it is in ``own``, or is not part of a library, of Python or of this package."""
     if not file or file.startswith("<"):
         return False
     path = os.path.realpath(file)
@@ -104,7 +106,7 @@ def is_outside(file: str, own: Own = NO_LIBRARY) -> bool:
 
 @functools.lru_cache(maxsize=100)
 def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders of Python's path with installed packages, and the packages that are never users' code."""
+    """The folders in ``folders`` with installed packages, and the folders of packages that are never users' code."""
     found = [folder for folder in folders if folder and next(Path(folder).glob("*.dist-info/RECORD"), None)]
     for name in _NEVER_OF_USERS:
         found += getattr(sys.modules.get(name), "__path__", ())
@@ -113,7 +115,7 @@ def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def watching(what: str) -> Iterator[None]:
-    """Note the files that users' code opens in the block."""
+    """Note the files that users' code opens in the block. ``what`` is the name of the action in the block."""
     global _is_installed
     if not _is_installed:
         sys.addaudithook(_heard)
@@ -169,7 +171,12 @@ def _note(path: str, frame: FrameType | None, opens: bool) -> None:
 
 
 def _owner(frames: Iterable[tuple[str, int]], own: Own, opens: bool) -> tuple[str, int] | None:
-    """The users' file whose code is running, and its line if it is being imported; None if it is not users' code."""
+    """The users' file on a call stack that caused an event, and its line.
+
+    ``frames`` has a file and a line per frame, innermost first; the line is 0 inside a function. The result is the
+    innermost users' file with a line, which is being imported. If there is none, it is the innermost users' file, with
+    line 0. None without a users' file, or if a library opened the file to read source code.
+    """
     owner = ""
     for file, line in frames:
         if is_outside(file, own):
