@@ -35,7 +35,7 @@ UNBOUND = Explanation("", "caution: no budget",
 
 
 class InteractionFamily:
-    """See :class:`madbench.mixers.Family`."""
+    """The base class of the families ``hfa:`` and ``ha:``. Its methods are those of :class:`madbench.mixers.Family`."""
 
     name: ClassVar[str]
     version = "1"
@@ -48,15 +48,18 @@ class InteractionFamily:
     own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
 
     def parse(self, text: str) -> InteractionLabel:
-        """The label that a whole text spells. Raises ``LabelError``."""
+        """Parse the text of a label. Raises ``LabelError`` if it is not a label of the family."""
         return self.Label.parse(text)
 
     def begins(self, text: str) -> bool:
-        """True if some label begins with the text."""
+        """True if the text is the beginning of a text with the syntax of a label."""
         return self.Label.begins(text)
 
     def factors(self, label: InteractionLabel) -> dict[str, str]:
-        """Letters by factor. ``rank`` is present only if the budget is enforced, ``rope`` only if there are keys."""
+        """The letters of a label by factor.
+
+        ``rank`` is present only if the budget is enforced, and ``rope`` only if there are queries and keys.
+        """
         letters = {"base": label.base, **self.own_factors(label)}
         if label.base == "C":
             return letters | {"budget": "over"}
@@ -64,16 +67,19 @@ class InteractionFamily:
         return letters | {"budget": "over" if label.over else "matched"}
 
     def factors_of_other(self, label: Any) -> dict[str, str] | None:
-        """The factors of softmax attention, which has order 1 or degree 2 although its label is of another family.
+        """The factors of a label of softmax attention, which is of the family S/R/G. None for any other label.
 
-        None for other labels.
+        Softmax attention has order 1 or degree 2.
         """
         if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
             return None
         return self.softmax | {"rope": "p" if label.rope else "", "rank": label.rank, "budget": "matched"}
 
     def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
-        """The changes of one order or degree that keep the number of parts. All combinations would take too long."""
+        """Changes of fields. Each replaces the order or degree of one part of the heads by a number from 1 to 9.
+
+        All combinations of several parts would take too long to try.
+        """
         parts = label.parts
         changed = {
             tuple(sorted((*parts[:i], number, *parts[i + 1 :]))) for i in range(len(parts)) for number in range(1, 10)
@@ -81,7 +87,10 @@ class InteractionFamily:
         return [{label.numbers: numbers} for numbers in sorted(changed)]
 
     def neighbours(self, label: InteractionLabel) -> tuple[Any, ...]:
-        """The labels that differ from this one in exactly one factor, including softmax attention if it does."""
+        """The labels that differ from this label in exactly one factor.
+
+        Softmax attention is included if it differs in exactly one factor.
+        """
         options = {**self.Label.own, **COMMON}
         changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
         attention = Variant("S", rope=label.rope, rank=label.rank)
@@ -93,7 +102,7 @@ class InteractionFamily:
         return one_factor_apart(self.factors(label), others)
 
     def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Empty, because settings act only through the ranks."""
+        """Empty, because the settings affect a mixer only through its ranks."""
         return {}
 
     def traits(self, label: InteractionLabel) -> Traits:
@@ -112,7 +121,7 @@ class InteractionFamily:
 
 
 def explain_common(label: InteractionLabel) -> list[Explanation]:
-    """Explanations of the letters after the first hyphen."""
+    """Explanations of the letters of the budget, ``q``, ``v`` and ``!``."""
     rows = []
     if label.rank:
         side, other = ("QK", "VO") if label.rank == "q" else ("VO", "QK")
@@ -125,7 +134,7 @@ def explain_common(label: InteractionLabel) -> list[Explanation]:
 
 
 def explain_base(label: InteractionLabel) -> list[Explanation]:
-    """Explanations of L and C."""
+    """Explanations of the base letters ``L`` and ``C``. Empty for softmax."""
     if label.base == "L":
         what = "Effects are the weights of values, without softmax, so that running sums take linear time."
         return [Explanation("L", "linear", what, "a_iJ = z_iJ", "Def. 5.1, 6.1, G.3")]
@@ -136,7 +145,7 @@ def explain_base(label: InteractionLabel) -> list[Explanation]:
 
 
 def explain_shares(label: InteractionLabel) -> str:
-    """A sentence on the heads of each part of a label. Empty if there is one part."""
+    """A sentence on how the heads are shared between the parts of a label. Empty if the label has one part."""
     if len(label.parts) == 1:
         return ""
     return (
@@ -146,7 +155,10 @@ def explain_shares(label: InteractionLabel) -> str:
 
 
 def cautions(label: InteractionLabel, sees_order: bool) -> list[Explanation]:
-    """Explanations of absent letters, and cautions."""
+    """The explanations of absent letters and the cautions that apply to a label.
+
+    ``sees_order``: True if the mixer distinguishes the order of tokens even without RoPE.
+    """
     applies = {
         NO_POSITIONS: not (label.rope or sees_order),
         MATCHED: label.base != "C" and not (label.rank or label.over),

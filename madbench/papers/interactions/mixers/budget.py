@@ -27,7 +27,10 @@ class Settings:
 
 
 class InteractionAllocation(RankAllocation):
-    """See :class:`madbench.mixers.ranks.RankAllocation`. With base ``C`` there are no ranks."""
+    """The ranks and costs of a mixer of interactions; see :class:`madbench.mixers.ranks.RankAllocation`.
+
+    Labels with base ``C`` have no ranks.
+    """
 
     label: InteractionLabel
     slots = property(lambda self: self.size.n_head, doc="Keys and values per token, over all heads.")
@@ -37,15 +40,15 @@ class InteractionAllocation(RankAllocation):
     flops_of_sums: Callable[[], float]
     """FLOPs per token of the running sums of base ``L``, over all heads."""
     numbers_of_sums: Callable[[], int]
-    """The number of entries of these running sums, over all heads."""
+    """The number of entries of the running sums of base ``L``, over all heads."""
 
     @property
     def ranks(self) -> dict[str, int]:
-        """The ranks that the budget determines."""
+        """The ranks that the budget determines. Empty for base ``C``."""
         return {} if self.label.base == "C" else super().ranks
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
-        """Bytes that each token adds to the decoding cache. Zero if a sum of fixed size replaces it.
+        """Bytes that each token adds to the decoding cache. Zero for base ``L``, whose running sums have a fixed size.
 
         Keys and values are kept in float32 or wider, the inputs of base ``C`` in their own dtype.
         """
@@ -77,11 +80,13 @@ class InteractionAllocation(RankAllocation):
     def with_ranks(self, rank_multiple: int) -> Self:
         """Returns the allocation with the ranks of its label at its size.
 
-        Strict budget: see :meth:`match_budget`. The paying side starts at d/4 and is reduced to d/8 before the other
-        side is. A label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d. With ``!`` and under the paper's
-        budget these ranks stay. Parts have equal shares of the heads. The number of heads is increased for this if
-        necessary, except for base ``C``. Admissible ranks are those of :meth:`sides`, with d_qk at least the largest
-        order (twice that with p).
+        Under the strict budget, :meth:`match_budget` chooses the ranks. The side that pays (``q`` or ``v`` in the
+        label) starts at d/4 and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v`` and
+        ``!`` starts at r_qk = r_vo = d. With ``!`` or under the paper's budget, the ranks are r_qk = r_vo = d.
+        Admissible ranks are those of :meth:`sides`, with d_qk at least the largest order (twice the order with RoPE).
+
+        All parts of a label have the same number of heads. If necessary, the number of heads is increased for this,
+        except for base ``C``.
 
         Raises ``BudgetError`` for a size that no mixer of the label has, and under the strict budget if nothing fits.
         """

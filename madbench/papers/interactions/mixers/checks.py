@@ -33,7 +33,7 @@ MOST_ENTRIES = 30_000  # limit of the entries of a coupling at an ordinary size
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
-    """The checks of a label. Those that do not apply to it give the reason."""
+    """The checks of a label. A check that does not apply to the label has a reason."""
 
     def check(
         name: str,
@@ -44,7 +44,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         unless: str = "",
         **options: Any,
     ) -> Check:
-        """A check whose ``run`` takes a small mixer and a sequence."""
+        """A check whose ``run`` takes a small mixer and a sequence, made by :func:`_sample` with ``options``."""
         return Check(name, statement, source, lambda: run(*_sample(family, label, **options)), tolerance, reason=unless)
 
     of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
@@ -142,7 +142,7 @@ def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
 
 
 def small_size(label: Any, n_head: int = 0) -> Size:
-    """A size small enough for loops over all tuples, with uneven factors and at most max(7, n) tokens."""
+    """A size small enough for loops over all tuples, with factors of unequal widths and at most max(7, n) tokens."""
     n = label.degree
     heads = n_head or max(2, len(label.parts))
     width = heads * ((max(label.orders) + 1) * (1 + label.rope) if n == 2 else 4)
@@ -157,14 +157,17 @@ def small_size(label: Any, n_head: int = 0) -> Size:
 
 
 def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, Tensor]:
-    """A small mixer, the same for all lengths, and ``length`` tokens."""
+    """Returns a small mixer for a path, and an input (1, ``length``, d).
+
+    The mixer has equal weights for all lengths.
+    """
     settings, size = family.Settings(), replace(small_size(label), max_len=max(small_size(label).max_len, *LONGER))
     mixer, x = filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
     return mixer, x[:1, :length]
 
 
 def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[nn.Module, Tensor]:
-    """A small mixer and one sequence."""
+    """Returns a small mixer and one sequence (1, T, d)."""
     settings = family.Settings()
     allocation = family.solve(label, size or small_size(label), settings)
     mixer, x = filled_mixer(lambda: family.build(allocation, settings, "dense", causal=causal))
@@ -212,7 +215,7 @@ def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
 
 
 def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
-    """Compares a factored mixer with full couplings, one :class:`Coupling` per head.
+    """The difference between a factored mixer and full couplings, one :class:`Coupling` per head.
 
     The coupling matrix or tensor of a head is the product of its projections to queries and keys. Its values are the
     projections to values. The outputs of the heads are concatenated and multiplied by W_o.
@@ -250,15 +253,15 @@ def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
 
 
 def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
-    """(R, ..), (R, d) -> (R, .., d)."""
+    """The outer products over the last axis, for each r: (R, ..), (R, d) -> (R, .., d)."""
     return tensor[..., None] * matrix.view(len(matrix), *(1,) * (tensor.dim() - 1), -1)
 
 
 def _equal_weights(mixer: nn.Module, x: Tensor) -> float:
-    """Compares weights with the number of tuples.
+    """The largest relative difference between 1 / weight and the number of tuples of a row, if queries are zero.
 
-    The values of a head are 1 for the first token, or for the first n - 1 tokens if tuples are strict, and 0 for the
-    others. Exactly one tuple is then read.
+    All tuples of a row then have the same weight. To read a single weight, the values of a head are 1 for the first
+    token (for the first n - 1 tokens if tuples are strict) and 0 for the others.
     """
     tuples, residuals = mixer.allocation.label.tuples, []
     mixer.q.weight.zero_()
@@ -302,7 +305,7 @@ def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
     keys = [k[:, [min(m, mixer.slots[-1] - 1)]] for m in range(mixer.degree - 1)]
 
     def scores(at: int) -> Tensor:
-        """The scores of the last row with tuples whose slots all have the same token."""
+        """The scores of the last row at position ``at``, for tuples whose slots all have the same token."""
         product = math.prod(rotate(key, at) for key in keys)
         return rotate(q, at)[:, :, -1:] @ product.transpose(-1, -2)
 

@@ -86,7 +86,7 @@ class Coupling(InteractionMixer):
         return f"degree {self.degree}"
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows and the tokens that they see, (B, 1, T, d) each."""
+        """The rows and the tokens that they see: both are x with an axis of heads, (B, 1, T, d)."""
         return x[:, None], x[:, None]
 
     def read_out(self, o: Tensor) -> Tensor:
@@ -97,10 +97,10 @@ class Coupling(InteractionMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Effects of a causal mixer, and coupling matrices per factor, or per slot for higher degrees.
+        """The effects of a causal mixer, and its coupling matrices: one per factor, or per slot above degree 2.
 
-        The matrix of a slot is the mean effect of its token on the row's token: other slots have the mean token of
-        ``x``.
+        The matrix of a slot is the mean effect of the slot's token on the row's token. All other slots have the mean
+        token of ``x``. A mixer of a degree above 2 or without a causal mask has matrices only.
         """
         if self.degree > 2:
             return Probe(matrices={f"slot {m + 1}": self._marginal(m, x.mean((0, 1))) for m in range(self.degree - 1)})
@@ -143,7 +143,7 @@ class Coupling(InteractionMixer):
             yield tuple(torch.stack([of[h] for h in heads]) for of in (self.c, self.w))
 
     def attend(self, rows: Tensor, seen: Tensor, first_row: int) -> Tensor:
-        """Rows (B, 1, M, d) from position ``first_row`` on, and the visible tokens (B, 1, S, d) -> (B, 1, M, d2)."""
+        """Outputs (B, 1, M, d2) of rows (B, 1, M, d) from position ``first_row`` on that see tokens (B, 1, S, d)."""
         rows, seen, y = rows[:, 0], seen[:, 0], 0.0
         mask = visibility_mask(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1])
         hidden = ~mask.flatten(1)
@@ -153,7 +153,10 @@ class Coupling(InteractionMixer):
         return y.to(rows.dtype)[:, None]
 
     def _effects(self, c: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
-        """f(i, J) of rows and all tuples of the tokens seen, (B, H', M, S^(n-1)). j1 varies slowest."""
+        """The effects f(i, J) of all tuples J of the tokens ``seen`` on the rows, (B, H', M, S^(n-1)).
+
+        The index of j1 varies slowest.
+        """
         c, rows, seen = wide(c), wide(rows), wide(seen)
         if self.degree == 2:
             return torch.einsum("bmd,hade,bse->bhams", rows, c, seen).prod(2)
@@ -163,7 +166,7 @@ class Coupling(InteractionMixer):
         return effects
 
     def _values(self, w: Tensor, seen: Tensor) -> Tensor:
-        """w(J) of all tuples of the tokens seen, (B, H', S^(n-1), d2)."""
+        """The values w(J) of all tuples J of the tokens ``seen``, (B, H', S^(n-1), d2). j1 varies slowest."""
         w, seen = wide(w), wide(seen)
         if self.degree == 2:
             return torch.einsum("bsd,hadk->bhask", seen, w).prod(2)

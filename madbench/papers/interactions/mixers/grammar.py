@@ -36,7 +36,10 @@ class BrokenRule(LabelError):
 
 @dataclass(frozen=True, kw_only=True)
 class InteractionLabel:
-    """A label of either family. ``str`` is its text. Raises ``LabelError`` for an invalid combination."""
+    """The base class of the labels of ``hfa:`` and ``ha:``. ``str`` is the text of a label.
+
+    The constructor raises ``LabelError`` for an invalid combination of fields.
+    """
 
     base: Literal["", "L", "C"] = ""  # softmax; linear, with factored effects; linear, with full coupling matrices
     rope: bool = False  # p: queries and keys are rotated by position
@@ -99,7 +102,10 @@ class InteractionLabel:
             raise BrokenRule("last part", problem, self.suggestions({self.numbers: fewest_parts(parts)}))
 
     def suggestions(self, *changes: Mapping[str, Any]) -> list[str]:
-        """Valid labels: this label with each change of fields. An invalid one is replaced by its error's suggestion."""
+        """Texts of valid labels: this label with each change of fields.
+
+        A change that gives an invalid label is replaced by the first suggestion of its error.
+        """
         labels = []
         for change in changes:
             try:
@@ -109,7 +115,7 @@ class InteractionLabel:
         return list(dict.fromkeys(labels))
 
     def check_payment(self) -> None:
-        """Raises ``BrokenRule`` if the budget is not met, met twice, or does not apply."""
+        """Raises ``BrokenRule`` if the letters of the budget are missing, contradict each other, or have no effect."""
         bare = {"rope": False, "rank": "", "over": False}
         if self.base == "C":
             for letter, applies, why in (
@@ -134,7 +140,7 @@ class InteractionLabel:
 
     @classmethod
     def from_match(cls, match: re.Match[str]) -> Self:
-        """The label of a text that matches the syntax."""
+        """The label of a text that matches the syntax. Raises ``LabelError`` for an invalid combination of letters."""
         flags = {"rope": bool(match["rope"]), "rank": match["rank"] or "", "over": bool(match["over"])}
         return cls(base=match["base"], **cls.kind_fields(match), **flags)
 
@@ -151,7 +157,7 @@ class InteractionLabel:
 
     @classmethod
     def position(cls, text: str, at: str) -> int:
-        """The index of the letter or part ``at`` of a broken rule, in a text that matches the syntax."""
+        """The index, in a text that matches the syntax, of the letter or part that :attr:`BrokenRule.at` names."""
         match = cls.syntax.fullmatch(text)
         numbers = match["parts"].split("+")
         places = {"part 5": 2 * MOST_PARTS, "last part": 2 * (len(numbers) - 1)}
@@ -174,19 +180,25 @@ class InteractionLabel:
 
     @classmethod
     def _following(cls, read: str) -> list[str]:
-        """The characters that may follow ``read``, the beginning of a label. At most one more completes the label."""
+        """The characters that may follow ``read``, the beginning of a label.
+
+        A character counts if the label is complete after it, or after one more character.
+        """
         return [
             letter for letter in LETTERS if any(cls.syntax.fullmatch(read + letter + end) for end in ("", "3", "q"))
         ]
 
     @classmethod
     def begins(cls, text: str) -> bool:
-        """True if a text with the prefix is the beginning of a text that matches the syntax."""
+        """True if the text, which starts with the prefix, is the beginning of a text that matches the syntax."""
         return all(text[i] in cls._following(text[:i]) for i in range(len(cls.prefix), len(text)))
 
     @classmethod
     def _nearest(cls, text: str) -> str | None:
-        """The label with the letters of a text, in any order and case, or a repaired label. None if nothing is near."""
+        """The label with the letters of a text, in any order and case.
+
+        If they give an invalid label, the first suggestion of its error. None if there is neither.
+        """
         if len(text) > SHOWN:
             return None
         body = "".join(unicodedata.normalize("NFKC", text[len(cls.prefix) :]).split())
@@ -202,18 +214,18 @@ class InteractionLabel:
 
 
 def fewest_parts(parts: tuple[int, ...]) -> tuple[int, ...]:
-    """The fewest parts with the same shares. For example, 1+1+3+3 gives 1+3."""
+    """The fewest parts in which each number has the same share of the heads. For example, 1+1+3+3 gives 1+3."""
     counts = Counter(parts)
     divisor = math.gcd(*counts.values())
     return tuple(number for number, count in counts.items() for _ in range(count // divisor))
 
 
 def in_parts(letters: str) -> str:
-    """The digits among the letters, as parts of a label."""
+    """The digits among the letters, written as the parts of a label. For example, 31 gives 1+3."""
     numbers = sorted(int(letter) for letter in letters if letter in "123456789")
     return "+".join(map(str, fewest_parts(tuple(numbers))))
 
 
 def softmax_attention(label: InteractionLabel) -> str:
-    """The S/R/G label of softmax attention with the letters of ``label`` that S/R/G has."""
+    """The label of softmax attention, of the family S/R/G, with the RoPE and rank of ``label``."""
     return str(Variant("S", rope=label.rope, rank=label.rank))

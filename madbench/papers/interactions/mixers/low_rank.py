@@ -24,12 +24,12 @@ from torch import Tensor
 
 
 def rank(width: int, degree: int) -> int:
-    """R2, the number of monomials of ``width`` channels up to a degree."""
+    """R2, the number of monomials of degree at most ``degree`` in ``width`` channels."""
     return math.comb(width + degree, degree)
 
 
 def monomials(x: Tensor, degree: int, order: int) -> Tensor:
-    """phi(x) (..., R2) of x (..., R), for weights of ``order`` n factors. Degree 0 comes first."""
+    """phi(x) (..., R2) of x (..., R), for weights that are products of ``order`` n vectors. Degree 0 comes first."""
     columns = [torch.ones_like(x[..., 0])]
     for k in range(1, degree + 1):
         for channels in itertools.combinations_with_replacement(range(x.shape[-1]), k):
@@ -69,12 +69,15 @@ def _sum_tokens(x: Tensor, causal: bool) -> Tensor:
 
 
 def flops(tokens: int, width: int, value_width: int, degree: int, order: int) -> float:
-    """FLOPs per head and sequence: R2 (d_vo + 1) products and running sums per slot, their product, and the query."""
+    """FLOPs of :func:`approximate` per head and sequence, without the monomials.
+
+    They are R2 (d_vo + 1) products and running sums per slot, the product of slots, and the product with the query.
+    """
     of_token = rank(width, degree) * (value_width + 1)
     return tokens * of_token * (2 * (order - 1) + (order - 2) + 2)
 
 
 def exact_flops(tokens: int, width: int, value_width: int, order: int, causal: bool = True) -> float:
-    """FLOPs of the same sums computed tuple by tuple: 2 R per score and 2 d_vo per value, for each tuple."""
+    """FLOPs of the exact sums, computed tuple by tuple, per head and sequence: 2 R per score and 2 d_vo per value."""
     tuples = sum(t ** (order - 1) for t in range(1, tokens + 1)) if causal else tokens**order
     return tuples * 2 * (width + value_width)

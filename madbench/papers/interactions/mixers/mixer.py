@@ -66,12 +66,12 @@ class InteractionMixer(nn.Module):
         self.draw()
 
     def draw(self) -> None:
-        """Initializes the weights. Called at the end of a constructor."""
+        """Initializes all weights from N(0, 0.02^2). Called at the end of a constructor."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, d) -> (B, T, d).
+        """Map x (B, T, d) to the outputs (B, T, d).
 
         Raises ``TrainingError`` for an x of another shape or of integers, for no tokens, and if memory is insufficient.
         """
@@ -79,7 +79,10 @@ class InteractionMixer(nn.Module):
         return self._rows(x)[0]
 
     def _rows(self, x: Tensor, projected: tuple[Tensor, ...] | None = None) -> tuple[Tensor, Any]:
-        """Rows of x (B, T, d), given its projections, and the final running sums if the path computes them."""
+        """The outputs of x (B, T, d), and the final running sums. The sums are None if the path does not compute them.
+
+        ``projected`` is the result of :meth:`project`, if it is known.
+        """
         batch, length, _ = x.shape
         path = self.resolve_path(batch, length)
         if path == "reference":
@@ -163,7 +166,7 @@ class InteractionMixer(nn.Module):
             )
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape."""
+        """The path that :meth:`forward` takes for an input of ``batch`` sequences of ``length`` tokens."""
         if self.path != "auto":
             return self.path
         if self.linear and self.prefers_state(length):
@@ -174,7 +177,7 @@ class InteractionMixer(nn.Module):
 
     @property
     def limit_bytes(self) -> int:
-        """Largest size in bytes of a block, or of all rows, that is computed at once."""
+        """The largest size in bytes of the tensors of rows that are computed at once."""
         parameter = next(self.parameters(), None)  # quantized layers have no parameters, and run on the CPU
         return CHUNK_BYTES.get(parameter.device.type if parameter is not None else "cpu", CHUNK_BYTES["cpu"])
 
@@ -206,7 +209,10 @@ class InteractionMixer(nn.Module):
         check_memory(x, needed, lambda: f"{self.name()} at {batch} x {length:,} tokens, path {path!r},", fits)
 
     def with_positions(self, first_q: int, first_k: int, q: Tensor, k: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
-        """Applies RoPE to the results of :meth:`project`, whose first query and key are at these positions."""
+        """Applies RoPE, if the mixer has it, to the results of :meth:`project`.
+
+        ``first_q`` and ``first_k`` are the positions of the first query and of the first key.
+        """
         return (self.rotate_query(q, first_q), self.rotate_key(k, first_k), *v) if self.rope else (q, k, *v)
 
     # defined by each operator
@@ -250,11 +256,14 @@ class FactoredMixer(InteractionMixer):
         self.draw()
 
     def read_out(self, o: Tensor) -> Tensor:
-        """o (B, H, T, d_vo) -> (B, T, d)."""
+        """Concatenates the heads and applies W_o: o (B, H, T, d_vo) -> (B, T, d)."""
         return self.o(o.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype))
 
     def attend_by_sums(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> tuple[Tensor, Any]:
-        """Computes the rows with running sums, block by block: (B, H, T, d_vo), and the final sums."""
+        """Outputs of all rows with running sums, block by block, (B, H, T, d_vo), and the final running sums.
+
+        ``rows`` is the number of rows per block.
+        """
         state, blocks_of_rows = None, []
         starts = [0] if rows == q.shape[2] else range(0, q.shape[2], rows)
         blocks = [slice(start, start + rows) for start in starts]
@@ -272,12 +281,15 @@ class FactoredMixer(InteractionMixer):
 
 
 def split_heads(x: Tensor, *shape: int) -> Tensor:
-    """(B, T, prod(shape) C) -> (B, shape.., T, C), heads first, in float32 or wider."""
+    """Splits the channels of x (B, T, prod(shape) C) into heads, (B, shape.., T, C), in float32 or wider."""
     return wide(x).unflatten(-1, (*shape, -1)).movedim(1, -2)
 
 
 def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Returns exp(score - largest score), and the largest score. Scores that are not ``visible`` give zero."""
+    """Returns exp(score - largest score), and the largest score over ``dims``, which keep size 1.
+
+    Scores that are not ``visible`` give zero.
+    """
     scores = scores.masked_fill(~visible, float("-inf"))
     top = scores.detach().amax(dims, keepdim=True)
     return (scores - top.masked_fill(top == float("-inf"), 0)).exp(), top
@@ -292,7 +304,10 @@ def available_bytes(x: Tensor) -> int:
 
 
 def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable[[], str]) -> None:
-    """Raises ``TrainingError`` if ``what`` needs more bytes than available. ``fits`` says what would fit."""
+    """Raises ``TrainingError`` if more bytes are needed than the device of ``x`` has available.
+
+    The message begins with ``what()`` and ends with ``fits()``, which says what would fit.
+    """
     available = available_bytes(x)
     if needed > available:
         sizes = f"needs {needed / 1e9:,.1f} GB, but only {available / 1e9:,.1f} GB are available"

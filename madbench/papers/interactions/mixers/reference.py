@@ -22,7 +22,7 @@ Rows = Sequence[int] | None
 
 
 def coupling_reference(mixer: InteractionMixer, x: Tensor, rows: Rows = None) -> Tensor:
-    """Def. 5.1 (degree 2) or 6.1: x (B, T, d) -> (B, T or rows, d2) in float64."""
+    """Full couplings in float64 loops (Def. 5.1 for degree 2, else 6.1): x (B, T, d) -> (B, T or rows, d2)."""
     c, w = ([each.double() for each in of] for of in (mixer.c, mixer.w))
     return torch.stack([torch.stack(_coupling_rows(mixer, c, w, sequence, rows)) for sequence in x.double()])
 
@@ -83,7 +83,10 @@ def feature_reference(
 
 
 def tuple_reference(mixer: InteractionMixer, x: Tensor, wanted: Rows = None) -> Tensor:
-    """Def. G.1 and G.3: x (B, T, d) -> (B, T or rows, d) in float64. Heads with one slot share keys and values."""
+    """HyperAttention in float64 loops (Def. G.1, G.3): x (B, T, d) -> (B, T or rows, d).
+
+    Heads with one slot share keys and values between the tokens of a tuple.
+    """
     w = {name: value.double() for name, value in mixer.named_parameters()}
     n_head, d_vo = mixer.n_head, w["o.weight"].shape[1] // mixer.n_head
     sequences = []
@@ -117,7 +120,10 @@ def _weighted_sum(scores: list[Tensor], values: list[Tensor], linear: bool, widt
 
 
 def _rotate(x: Tensor, steps: int) -> Tensor:
-    """Rotates x of one token by ``steps`` positions: the pair (c, c + half) by steps 10000^(-2 c / width)."""
+    """Rotates the vector x of one token by ``steps`` positions.
+
+    The pair of channels (c, c + half) is rotated by the angle steps 10000^(-2 c / width).
+    """
     half, width = len(x) // 2, len(x)
     angles = [steps * 10000.0 ** (-2 * c / width) for c in range(half)]
     cos, sin = (x.new_tensor([of(angle) for angle in angles]) for of in (math.cos, math.sin))

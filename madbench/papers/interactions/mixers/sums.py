@@ -13,9 +13,9 @@ from madbench.papers.interactions.mixers.tuples import ALL, STRICT
 
 
 def visibility_mask(slots: int, tuples: str, seen: Tensor, causal: bool, first_row: int, rows: int) -> Tensor:
-    """The mask of visible tuples of the tokens ``seen`` (.., S, d), for each row: (``rows``, S, .., S), j1 first.
+    """True for each tuple that a row sees, (``rows``, S, .., S), with one axis per slot, j1 first.
 
-    Row m is at position ``first_row + m``.
+    ``seen`` (.., S, d) are the tokens that tuples consist of. Row m is at position ``first_row + m``.
     """
     token = torch.arange(seen.shape[-2], device=seen.device)
     place = [token.view(*(1,) * m, -1, *(1,) * (slots - 1 - m)) for m in range(slots)]
@@ -36,9 +36,9 @@ def tuple_sums(
 ) -> tuple[Tensor, list[Tensor]]:
     """For each row, the sum over its tuples of the product of the slots' terms, in time linear in T.
 
-    For ordered tuples the running sums of slot m are P^m_t = P^m_(t-1) + G^m_t P^(m+1)_t, from the innermost slot
-    (oldest token) outward, and the result is P^1. Strict tuples use P^(m+1)_(t-1) instead of P^(m+1)_t. For all tuples
-    the result is the product of one running sum of G^m per slot (eq. 43).
+    G^m_t is the term of slot m for token t. For ordered tuples the running sums of slot m are P^m_t = P^m_(t-1) + G^m_t
+    P^(m+1)_t, from the innermost slot (oldest token) outward, and the result is P^1. Strict tuples use P^(m+1)_(t-1)
+    instead of P^(m+1)_t. For all tuples the result is the product of one running sum of G^m per slot (eq. 43).
 
     Args:
         terms: G^m for slots 1 .. n-1, each (.., T, ..) with T at axis ``dim``. They broadcast against each other.

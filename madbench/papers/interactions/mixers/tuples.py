@@ -14,7 +14,7 @@ ORDERED, STRICT, ALL = "", "s", "a"
 
 
 def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, ...]]:
-    """The tuples of a row that sees tokens 0 .. ``tokens - 1``."""
+    """The tuples of ``slots`` tokens, newest first, of a row that sees tokens 0 .. ``tokens - 1``."""
     newest_first = range(tokens - 1, -1, -1)
     if tuples == STRICT:
         return itertools.combinations(newest_first, slots)

@@ -10,9 +10,9 @@ from madbench.papers.interactions.mixers.tuples import ALL, STRICT, count_tuples
 
 
 class HaAllocation(InteractionAllocation):
-    """See :class:`madbench.papers.interactions.mixers.budget.InteractionAllocation`.
+    """Ranks and costs of HyperAttention; see :class:`InteractionAllocation`.
 
-    Head h has degree n_h, and m_h slots with their own keys and values: 1 if shared, n_h - 1 if unshared.
+    Head h has degree n_h. It has m_h slots with their own keys and values: 1 if slots are shared, n_h - 1 if unshared.
     """
 
     label: Label
@@ -24,7 +24,7 @@ class HaAllocation(InteractionAllocation):
 
     @property
     def slots(self) -> int:
-        """The sum of m_h over heads."""
+        """The number of slots with their own keys and values, summed over heads."""
         return sum(map(self._slots, self.degrees))
 
     def _slots(self, degree: int) -> int:
@@ -50,18 +50,21 @@ class HaAllocation(InteractionAllocation):
         }
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """FLOPs per token if tuples are built one slot after another, j1 first. A prefix has the first m slots.
+        """FLOPs per token if tuples are built one slot after another, j1 first.
 
-        Base ``C``: each prefix that a row sees takes 2 d^(n - m) for couplings. Each prefix of the sequence takes 2
-        d^(n - m + 1) for values if m > 1. Each tuple that a row sees takes 2 d for the readout. Other bases: each tuple
-        that a row sees takes 2 d_qk and 2 d_vo. Each shorter prefix takes d_qk for the product of keys and 2 d_vo for
-        the sum of values. With RoPE keys are complex, so 2 d_qk becomes 4 d_qk, and d_qk becomes 6 d_qk.
+        A prefix is the first m slots of a tuple, which has n - 1 slots.
+
+        - Base ``C``: each prefix that a row sees takes 2 d^(n - m) for couplings. Each prefix of the sequence takes
+          2 d^(n - m + 1) for values if m > 1. Each tuple that a row sees takes 2 d for the readout.
+        - Other bases: each tuple that a row sees takes 2 d_qk and 2 d_vo. Each shorter prefix takes d_qk for the
+          product of keys and 2 d_vo for the sum of values. With RoPE keys are complex, so 2 d_qk becomes 4 d_qk, and
+          d_qk becomes 6 d_qk.
         """
         counted = Counter(self.degrees).items()
         return sum(heads * self._flops_of_head(n, seq_len, causal) for n, heads in counted) / seq_len
 
     def _flops_of_head(self, n: int, seq_len: int, causal: bool) -> int:
-        """FLOPs of all rows of a head of degree n."""
+        """FLOPs of all rows of a sequence for one head of degree n."""
 
         def starts(tokens: int, slots: int) -> int:
             """The number of prefixes of ``slots`` slots among the tuples of a row that sees ``tokens`` tokens."""
@@ -82,11 +85,14 @@ class HaAllocation(InteractionAllocation):
         return flops
 
     def flops_of_sums(self) -> float:
-        """FLOPs per token of running sums. A head builds, multiplies, adds and reads d_qk d_vo numbers."""
+        """FLOPs per token of the running sums of all heads.
+
+        A head builds products of keys and values, multiplies them by the sums of inner slots, adds and reads them.
+        """
         return sum(map(self._operations, self.degrees)) * self.widths["qk"] * self.widths["vo"]
 
     def numbers_of_sums(self) -> int:
-        """The size of the running sums of all heads, in numbers. With RoPE they are complex, and count twice."""
+        """The size of the running sums of all heads, in numbers. With RoPE an entry is complex and counts as two."""
         each = self.widths["qk"] * self.widths["vo"] * (1 + self.label.rope)
         return sum(map(self._sums, self.degrees)) * each
 
@@ -95,6 +101,6 @@ class HaAllocation(InteractionAllocation):
         return 1 if self._slots(n) == 1 and self.label.tuples == ALL else n - 1
 
     def _operations(self, n: int) -> int:
-        """The number of operations on each number of a head's d_qk d_vo, for a head of degree n."""
+        """FLOPs per token for each of the d_qk d_vo entries of the running sums of a head of degree n."""
         turns = self.label.rope
         return (self._slots(n) + self._sums(n) + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)

@@ -33,9 +33,9 @@ class HyperAttention(FactoredMixer):
 
     The mask is added to the scores; Def. G.1 prints it as a factor. W_o is the product of the paper's V^n and W^O. The
     scale is that of Section 2. With RoPE (ours) the product of keys is rotated by the sum of the lags, sum_m (j_m - i).
-    It is then a function of offsets, symmetric in the slots, and equals RoPE for n = 2. A row without tuples (strict,
-    fewer than n - 1 tokens) is 0. Heads may differ in n, as Appendix H proposes. Those of degree 2 are softmax or
-    linear attention.
+    Scores then depend on offsets only, are symmetric in the slots, and equal those of RoPE for n = 2. A row without
+    tuples (strict, fewer than n - 1 tokens) is 0. Heads may differ in n, as Appendix H proposes. Heads of degree 2 are
+    softmax or linear attention.
 
     Args:
         degrees: n of every head, ascending.
@@ -60,30 +60,36 @@ class HyperAttention(FactoredMixer):
         return f"degree n = {self.degree}"
 
     def _parts(self) -> Iterator[tuple[int, slice]]:
-        """Each degree and its heads."""
+        """Yields each degree and the slice of the heads that have it."""
         for degree in dict.fromkeys(self.degrees):
             first = self.degrees.index(degree)
             yield degree, slice(first, first + self.degrees.count(degree))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q (B, H, T, d_qk) scaled, k (B, S, T, d_qk) and v (B, S, T, d_vo) of the S slots of all heads."""
+        """The scaled q (B, H, T, d_qk), and k (B, S, T, d_qk) and v (B, S, T, d_vo) of the S slots of all heads."""
         q = split_heads(self.q(x), self.n_head) * self.d_qk**-0.5
         k, v = (split_heads(of(x), sum(self.slots)) for of in (self.k, self.v))
         return q, k, v
 
     def rotate_query(self, q: Tensor, position: int) -> Tensor:
-        """Complex (B, H, T, d_qk). The real part of its product with rotated keys is q . Rot(sum of lags) keys."""
+        """The rotated queries, complex (B, H, T, d_qk). The first query is at ``position``.
+
+        The real part of their product with rotated keys is q . Rot(sum of lags) (product of keys).
+        """
         first, second = q.chunk(2, dim=-1)
         turn, conjugate = self._turn(q, position)[:, : self.d_qk // 2].conj(), torch.complex(first, -second)
         half = torch.cat([conjugate[:, heads] * turn ** (degree - 1) for degree, heads in self._parts()], dim=1)
         return torch.cat((half, 1j * half), dim=-1)
 
     def rotate_key(self, k: Tensor, position: int) -> Tensor:
-        """k (B, S, T, d_qk) times e^(i theta_s j), complex."""
+        """The rotated keys: k (B, S, T, d_qk) times e^(i theta_s j) for channel s and position j, complex."""
         return k * self._turn(k, position)
 
     def _turn(self, q: Tensor, position: int) -> Tensor:
-        """e^(i theta_s t) of every position and channel, (T, d_qk), the same in both halves."""
+        """The factors e^(i theta_s t) of channels s and of positions t from ``position`` on, (T, d_qk).
+
+        The two halves of the channels have the same factors.
+        """
         pair = torch.arange(0, self.d_qk, 2, device=q.device, dtype=torch.float64)
         token = torch.arange(position, position + q.shape[2], device=q.device, dtype=torch.float64)
         angle = torch.outer(token, ROPE_BASE ** (-pair / self.d_qk)).repeat(1, 2)
@@ -104,14 +110,17 @@ class HyperAttention(FactoredMixer):
         return torch.cat(rows, dim=1)
 
     def _weighted_sums(self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int) -> Tensor:
-        """Sums of weight times value over the tuples of these slots, (B, H, M, C). 0 for a row without tuples."""
+        """The outputs of heads: sums of normalized weight times value over the tuples of these slots, (B, H, M, C).
+
+        A linear head's weights are not normalized. The output of a row without tuples is 0.
+        """
         numerator, denominator, _ = self._sums(q, keys, values, first_row)
         return numerator if self.linear else numerator / denominator.masked_fill(denominator == 0, 1)
 
     def _sums(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums of weight times value and of weights, over the tuples of these slots, and the largest score.
+        """Sums over the tuples of these slots: of weight times value and of weights. Also the largest score.
 
         A weight is exp(score - largest score), or the score itself if linear. ``first_row`` is the position of the
         first row among the keys. Shapes (B, H, M, d_vo), (B, H, M, 1), (B, H, M, 1).
@@ -140,7 +149,10 @@ class HyperAttention(FactoredMixer):
     def _sums_of_outer_slot(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The sums of :meth:`_sums`, added up over the tokens of the newest slot, which leaves one slot less."""
+        """The result of :meth:`_sums`, computed for one token of the newest slot after another.
+
+        Each token leaves tuples of one slot less.
+        """
         nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
         widths = (values[0].shape[-1], 1, 1)
         sums = [q.real.new_full((*q.shape[:3], width), fill) for width, fill in zip(widths, nothing)]
@@ -157,18 +169,22 @@ class HyperAttention(FactoredMixer):
     def _sums_with(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], token: int, older: int | None, first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums over the tuples whose newest token is ``token``. The other tokens are among the first ``older``."""
+        """The result of :meth:`_sums` over the tuples whose newest token is ``token``.
+
+        The other tokens are among the first ``older`` tokens, or among all if None.
+        """
         rest = ([inner[:, :, :older] for inner in of[1:]] for of in (keys, values))
         numerator, denominator, top = self._sums(q * keys[0][:, :, token, None], *rest, first_row)
         return numerator * values[0][:, :, token, None], denominator, top
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """The share of each token in a row's tuples, and W_q^T W_k / sqrt(d_qk) for each slot that heads have.
+        """The share of each token in a row's tuples, and the matrix W_q^T W_k / sqrt(d_qk) for each slot.
 
-        A share is the mean over slots of the row's effects, summed over the tuples with this token in the slot. Shares
-        are computed if all rows together have at most ``PROBED_TUPLES`` tuples. A matrix is the effect of a token on
-        the row's token if the keys of the other slots are 1.
+        The share of a token in a slot is the sum of the row's effects over the tuples with the token in this slot. It
+        is averaged over slots. Shares are computed if all rows together have at most ``PROBED_TUPLES`` tuples. The
+        matrix of a slot is the effect of its token on the row's token if the keys of the other slots are 1. It covers
+        the heads that have the slot.
         """
         queries, matrices = self.q.weight.unflatten(0, (self.n_head, self.d_qk)), {}
         keys_of_heads = self.k.weight.unflatten(0, (-1, self.d_qk)).split(self.slots)
@@ -183,7 +199,7 @@ class HyperAttention(FactoredMixer):
         return Probe(by_lag(torch.cat(shares, dim=1)), matrices=matrices)
 
     def _shares(self, q: Tensor, keys: list[Tensor]) -> Tensor:
-        """The sum of a row's effects over tuples with a given token in a slot, as a mean over slots, (B, H', T, T)."""
+        """A row's effects, summed over the tuples with a given token in a slot, averaged over slots, (B, H', T, T)."""
         length, shares = q.shape[2], 0
         each = torch.eye(length, dtype=q.real.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
         for m in range(len(keys)):
@@ -217,9 +233,10 @@ class HyperAttention(FactoredMixer):
         return 8 * (1 + self.rope) * batch * self._state_entries
 
     def _tuple_sums(self, k: Tensor, v: Tensor, state: Sequence[Any] | None) -> tuple[list[Tensor], list[list[Tensor]]]:
-        """Sums of prod_m k^m v^m over a row's tuples, by part, and the running sums afterward (B, H', .., C, C').
+        """The sums of prod_m k^m v^m over the tuples of each row, and the running sums after the last row.
 
-        C is d_qk and C' is d_vo. The rows are between H' and C; running sums have one row.
+        Both are lists by part of the heads. The sums of a part are (B, H', M, d_qk, d_vo). The running sums are a list
+        by slot of (B, H', 1, d_qk, d_vo).
         """
         sums, after = [], []
         for i, (degree, heads) in enumerate(self._parts()):
@@ -233,7 +250,11 @@ class HyperAttention(FactoredMixer):
         return sums, after
 
     def _power(self, sums: Tensor, degree: int, heads: slice) -> Tensor:
-        """The sums of a part. If slots are shared and all tuples count, all slots have the same running sum."""
+        """The sums over tuples of a part, from those that :func:`tuple_sums` returns.
+
+        If slots are shared and tuples are of the kind "all", every slot has the same running sum, which is raised to
+        the power n - 1. Otherwise ``sums`` are returned as they are.
+        """
         return sums ** (degree - 1) if self.slots[heads.start] == 1 and self.tuples == ALL else sums
 
     def advance(
@@ -257,7 +278,7 @@ class HyperAttention(FactoredMixer):
 
 
 def _join_sums(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
-    """Combines sums over two sets of tuples to sums over both."""
+    """Combines the results of :meth:`HyperAttention._sums` over two disjoint sets of tuples."""
     top = torch.maximum(first[2], other[2])
     finite = top.masked_fill(top == float("-inf"), 0)
     scales = [(part[2] - finite).exp() for part in (first, other)]

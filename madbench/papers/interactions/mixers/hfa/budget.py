@@ -9,13 +9,13 @@ from madbench.papers.interactions.mixers.hfa.grammar import Label
 
 
 class HfaAllocation(InteractionAllocation):
-    """See :class:`madbench.papers.interactions.mixers.budget.InteractionAllocation`. A_h is the order of head h."""
+    """Ranks and costs of HyperFeatureAttention; see :class:`InteractionAllocation`. A_h is the order of head h."""
 
     label: Label
 
     @property
     def orders(self) -> tuple[int, ...]:
-        """A_h, by head."""
+        """The order A_h of each head."""
         return self.label.by_head(self.size.n_head)
 
     @property
@@ -37,21 +37,24 @@ class HfaAllocation(InteractionAllocation):
     least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """FLOPs per token of its pairs: (``seq_len`` + 1) / 2 pairs on average, or ``seq_len`` if not causal.
+        """FLOPs per token of its visible pairs: (``seq_len`` + 1) / 2 pairs on average, or ``seq_len`` if not causal.
 
-        A pair takes 2 (r_qk + r_vo), plus A_h - 1 products per head. For base ``C`` it takes 2 d per factor and per
-        head instead of the first two terms.
+        A pair takes 2 (r_qk + r_vo), plus A_h - 1 products per head. For base ``C`` it takes 2 d per factor and 2 d per
+        head instead of 2 (r_qk + r_vo).
         """
         factors, heads = sum(self.orders), self.size.n_head
         widths = (factors + heads) * self.size.d_model if self.label.base == "C" else self.r_qk + self.r_vo
         return (2 * widths + factors - heads) * ((seq_len + 1) / 2 if causal else seq_len)
 
     def flops_of_sums(self) -> float:
-        """FLOPs per token: 4 d_vo prod_a e_a per head, to write a token and to read."""
+        """FLOPs per token of the running sums: 4 d_vo prod_a e_a per head, to add a token and to read the sum.
+
+        e_a is the width of factor a.
+        """
         return 4 * self.numbers_of_sums()
 
     def numbers_of_sums(self) -> int:
-        """The size of the running sums of all heads, in numbers: d_vo prod_a e_a per head."""
+        """The size of the running sums of all heads, in numbers: d_vo prod_a e_a per head for factors of width e_a."""
         widths = (factor_widths(self.widths["qk"], order, self.label.rope) for order in self.orders)
         return self.widths["vo"] * sum(map(math.prod, widths))
 

@@ -61,13 +61,16 @@ class HyperFeatureAttention(FactoredMixer):
         return q, k, torch.cat([split_heads(part, len(heads), order).prod(2) for (order, heads), part in parts], dim=1)
 
     def _parts(self) -> Iterator[tuple[int, range]]:
-        """Each order and its heads."""
+        """Yields each order and the range of the heads that have it."""
         for order in dict.fromkeys(self.orders):
             first = self.orders.index(order)
             yield order, range(first, first + self.orders.count(order))
 
     def _factors(self, x: Tensor, order: int, heads: range) -> tuple[Tensor, ...]:
-        """Queries or keys x (B, H, T, d_qk) of ``heads``, which have ``order`` factors: (B, H', T, e_a) per factor."""
+        """Splits queries or keys x (B, H, T, d_qk) of some heads into factors, (B, H', T, e_a) per factor.
+
+        The ``heads`` have the same ``order``, the number of factors.
+        """
         return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
 
     def rotate_key(self, x: Tensor, position: int) -> Tensor:
@@ -78,7 +81,7 @@ class HyperFeatureAttention(FactoredMixer):
     rotate_query = rotate_key
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        """z of rows (B, H, M, d_qk) and keys (B, H, S, d_qk): (B, H, M, S). The product is in float32 or wider."""
+        """The scores z (B, H, M, S) of queries (B, H, M, d_qk) and keys (B, H, S, d_qk), in float32 or wider."""
         products = []
         for order, heads in self._parts():
             z = None
@@ -100,7 +103,10 @@ class HyperFeatureAttention(FactoredMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Scores and weights, unless rows see later tokens; W_q^T W_k / sqrt(e_a) per factor, with RoPE at lag 0."""
+        """The scores and weights of a causal mixer, and the matrix W_q^T W_k / sqrt(e_a) of each factor.
+
+        With RoPE the matrices are for lag 0. A bidirectional mixer has matrices only.
+        """
         matrices = {}
         for a in range(max(self.orders)):
             of_heads = []
@@ -128,7 +134,7 @@ class HyperFeatureAttention(FactoredMixer):
 
     @property
     def state_entries(self) -> int:
-        """The size of the largest running sum of a head, d_vo prod_a e_a numbers."""
+        """The number of entries, d_vo prod_a e_a, of the largest running sum of a head."""
         return self.d_vo * max(math.prod(factor_widths(self.d_qk, order, self.rope)) for order in self.orders)
 
     def prefers_state(self, length: int) -> bool:
@@ -142,7 +148,10 @@ class HyperFeatureAttention(FactoredMixer):
             )
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
-        """Rows per block. Few for causal running sums, because rows of a block see each other pair by pair."""
+        """Rows per block.
+
+        Causal running sums have small blocks, because rows of one block see each other pair by pair.
+        """
         rows = super().rows_of_block(batch, length, path)
         return min(rows, ROWS_OF_SUM) if path == "linear_time" and self.causal and not self.chunk else rows
 
@@ -150,21 +159,24 @@ class HyperFeatureAttention(FactoredMixer):
         return 4 * batch * self.n_head * (self.state_entries // self.d_vo + 64)
 
     def _kappa(self, x: Tensor, order: int, heads: range) -> Tensor:
-        """The Kronecker product of the factors, (B, H', T, prod_a e_a)."""
+        """The Kronecker product kappa of the factors of queries or keys x (B, H, T, d_qk): (B, H', T, prod_a e_a)."""
         first, *others = self._factors(x, order, heads)
         for other in others:
             first = (first[..., None] * other[..., None, :]).flatten(-2)
         return first
 
     def totals(self, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """Z = sum_j kappa_j v_j^T, (B, H', prod_a e_a, d_vo), for the heads of each order."""
+        """The running sums Z = sum_j kappa_j v_j^T of the heads of each order, (B, H', prod_a e_a, d_vo).
+
+        The sums of earlier tokens in ``state`` are included.
+        """
         with without_autocast(k):
             parts = self._parts()
             new = [self._kappa(k, order, heads).mT @ v[:, heads.start : heads.stop] for order, heads in parts]
             return tuple(new) if state is None else tuple(old + other for old, other in zip(state, new))
 
     def read_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:
-        """Rows (B, H, M, d_vo) from the running sums."""
+        """Outputs (B, H, M, d_vo) of queries (B, H, M, d_qk) that see only the tokens in the running sums."""
         rows = []
         with without_autocast(q):
             for (order, heads), total in zip(self._parts(), state):
@@ -175,7 +187,10 @@ class HyperFeatureAttention(FactoredMixer):
     def advance(
         self, q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Computes rows from each other and from the running sums of earlier tokens. Returns them and the new sums."""
+        """Outputs of a block of rows, from each other and from the running sums of earlier tokens. Also the new sums.
+
+        The outputs are (B, H, M, d_vo).
+        """
         o = self.attend(q, k, v, 0)
         if state is not None:
             o = o + self.read_totals(q, state)
