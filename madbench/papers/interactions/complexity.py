@@ -1,4 +1,4 @@
-"""Table 3 of the paper: the measured exponent of length of every attention model in it."""
+"""Table 3 of the paper: for each of its attention models, the exponent with which time grows with the length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ LONG = (512, 1024, 2048, 4096, 8192)
 
 
 class Table3Measure(ComplexityMeasure):
-    """Measures all rows, and how the exponent grows with the order n of HyperAttention (3 and 4; linear: 3 to 5)."""
+    """Measures the exponents of all rows of Table 3, and their growth with the order n of HyperAttention.
+
+    The orders are 3 and 4 for softmax, and 3 to 5 for linear HyperAttention.
+    """
 
     cases = (
         Case("Self Attention", "S", "chunked", 2, PAIRS),

@@ -36,7 +36,10 @@ LEAST = 1e-16
 
 @dataclass(frozen=True)
 class Matrices:
-    """Learned and theoretical matrices of equal shape by heading, learned matrices first."""
+    """A figure of learned and theoretical matrices of equal shape.
+
+    ``panels`` maps headings to matrices, learned first.
+    """
 
     title: str
     note: str
@@ -45,7 +48,11 @@ class Matrices:
     rows: str = "symbol of the row"
 
     def draw(self, layout: Layout = Layout()) -> Page:
-        """Draws the matrices on one color scale, white at zero, up to 2.5 times the largest theoretical number."""
+        """Draw the matrices on one color scale, white at zero.
+
+        The scale ends at 2.5 times the largest absolute theoretical entry, or at the largest entry of all if that is
+        smaller.
+        """
         panels, (height, width) = self.panels, next(iter(self.panels.values())).shape
         largest = {name: abs(matrix).max() for name, matrix in panels.items()}
         most = 2.5 * max(size for name, size in largest.items() if not name.startswith("learned"))
@@ -67,17 +74,18 @@ class Matrices:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One line per entry: its row and column, and its value in every panel."""
+        """The data of the figure, one line per entry: its row and column, and its value in every panel."""
         row, column = np.indices(next(iter(self.panels.values())).shape)
         values = {name: matrix.ravel() for name, matrix in self.panels.items()}
         return pd.DataFrame({"row": row.ravel(), "column": column.ravel()} | values)
 
 
 def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
-    """The learned matrices of a row's first seed, by suffix of the figure's file name. Empty for a mixer without them.
+    """The figures of a trained model, by suffix of their file name. Empty if the mixer has no learned matrices.
 
-    T has the effects of symbols on a symbol. Linear attention on colliding agents also has the matrix E C E^T for the
-    embedding E, and if the embedding is sinusoidal, C itself. Other mixers have only T.
+    ``row`` is the row of the model, which belongs to the row's first seed. The matrix T has the effects of the column's
+    symbol on the row's symbol. Linear attention on colliding agents also has the matrix E C E^T for the embedding E,
+    and if the embedding is sinusoidal, C itself. Other mixers have only T.
     """
     effects, world, title = model.effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:
@@ -104,7 +112,10 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
 
 @style()
 def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
-    """The error by length, one panel per task. Lines show the worst seed, marks every seed, and crosses predictions."""
+    """Mean squared error against length, one panel per task.
+
+    Lines show the worst seed, marks every seed, and crosses predictions or floors.
+    """
     frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
     tasks, names = [task for task in WORLDS if task in set(frame.task)], list(dict.fromkeys(frame.row))
     colors = zip(distinct(PALETTE, len(names)), itertools.cycle(MARKERS))
@@ -150,7 +161,7 @@ def _diverged(frame: pd.DataFrame) -> str:
 
 
 def errors_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """One line per row, length and seed."""
+    """The data of :func:`errors`: one line per row, length and seed."""
     return pd.DataFrame(
         {"task": row.task, "row": row.name, "length": n, "trained_length": row.world.length, "seed": seed, "mse": error}
         | {"predicted": predicted, "floor": row.floor(n), "variance": row.variance(n)}
@@ -161,7 +172,7 @@ def errors_frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def devised(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataFrame]:
-    """The diagonal of the devised C in sinusoidal coordinates, by index (eq. 17)."""
+    """A figure of the diagonal of the devised C in sinusoidal coordinates, by index (eq. 17), and its data."""
     diagonal = np.diag(world.solution[0])
     title = f"Devised C of sinusoidal positions, N {world.positions}, R {world.radius}"
     with style(), _page(layout, (6, 3.4), title, "") as figure:

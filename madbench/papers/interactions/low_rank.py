@@ -1,4 +1,4 @@
-"""Appendix G.3: the error of softmax HyperAttention in low rank, by rank, size of the scores and cost."""
+"""Appendix G.3: the error of low-rank softmax HyperAttention, by rank, size of the entries of q and k, and cost."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 TOKENS, WIDTH, ORDER = (16, 64), 4, 3
 SIZES = (0.5, 1.0, 2.0)
-"""The largest entries of q and k that are measured."""
+"""Sizes of the entries of q and k: entries are uniform between minus the size and the size."""
 DEGREES = (0, 1, 2, 3, 4, 6)
 SEED = 0
 
 
 class LowRankMeasure(PlainMeasure):
-    """Measures the largest error of one head with random q, k and v in float64, against a sum over tuples."""
+    """Measures the largest error of one low-rank head against the exact sum over tuples.
+
+    q, k and v are random, in float64.
+    """
 
     def decide(self, request: Request, results: Results | None) -> Made:
         frame = errors()
@@ -55,7 +58,10 @@ def _verdict(is_so: bool) -> str:
 
 
 def exact(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Causal softmax HyperAttention of order 3 over all pairs of tokens, (B, H, T, d_vo)."""
+    """Causal softmax HyperAttention of order 3 over all pairs of visible tokens, (B, H, T, d_vo).
+
+    ``q`` (B, H, T, R) is scaled. ``k`` and ``v`` have the keys (B, H, T, R) and values (B, H, T, d_vo) of both slots.
+    """
     tokens = q.shape[2]
     z = torch.einsum("bhis,bhjs,bhks->bhijk", q, *k)
     seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()
@@ -64,7 +70,10 @@ def exact(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor])
 
 
 def errors() -> pd.DataFrame:
-    """One row per length, size of the entries and degree: rank, largest error relative to the largest value, FLOPs."""
+    """One row per length, size of the entries and degree of the polynomial: rank, error, and FLOPs of both sums.
+
+    The error is the largest error of an output, relative to the largest exact output.
+    """
     rows = []
     for tokens in TOKENS:
         generator = torch.Generator().manual_seed(SEED)

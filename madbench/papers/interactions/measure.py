@@ -38,7 +38,10 @@ SHORT |= {"controls=true": f"controls=[{','.join(CONTROLS)}]"}
 DEVISED, EXACT = Colliding(positions=360, radius=5, embedding="sinusoidal"), 1e-10
 """The world of Figure 1, and the largest error of an entry that counts as rounding."""
 FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
-"""The embedding of each figure, and the suffix of its file name, which is ``_coordinates`` for a figure of C itself."""
+"""By id of the item of a figure: the embedding, and the suffix of the figure's file name.
+
+The suffix is ``_coordinates`` for a figure of C itself.
+"""
 APART = 0.1
 """The smallest distance at which the learned C of Figure 2 counts as different from the devised C."""
 LEARNED_C = Quantity("learned_c", {"against": "devised C"})
@@ -94,8 +97,7 @@ class WorldMeasure:
 class FigureMeasure(WorldMeasure):
     """Trains colliding agents with the embedding of a figure, without controls, and draws only the figure's matrices.
 
-    A figure of C itself adds a verdict on whether the learned C differs from the devised C, for the drawn seed, which
-    is the first.
+    For a figure of C itself, a verdict is added: does the learned C of the first seed differ from the devised C?
     """
 
     def plan(self, request: Request) -> Experiment:
@@ -134,7 +136,7 @@ def _measured(weights: Path, row: Row) -> Values:
 
 
 def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
-    """The Frobenius distance of the devised C from the nearest multiple of the learned C, over the norm of the devised.
+    """The Frobenius distance of the devised C from the nearest multiple of the learned C, relative to the devised norm.
 
     Multiples count as equal because a factor of C can be moved to the values. The distance is the sine of the angle
     between the two matrices: 0 for multiples, and at most 1.
@@ -155,7 +157,10 @@ class DevisedMeasure(PlainMeasure):
 
 
 def _override(text: str) -> str:
-    """The override of the profile for a word of the command line, which may be one of :data:`SHORT`."""
+    """The profile's override that a KEY=VALUE of the command line stands for.
+
+    Short forms are those of :data:`SHORT`.
+    """
     for short, override in SHORT.items():
         if text == short or short.endswith("=") and text.startswith(short):
             return text.replace(short, override, 1)
@@ -163,7 +168,10 @@ def _override(text: str) -> str:
 
 
 def error_table(rows: Sequence[Row]) -> Listing:
-    """The errors of a test agent by length, the largest over the seeds. Below each row is its floor or prediction."""
+    """The table of the mean squared errors of a test agent by length, for rows of one task.
+
+    Each number is the largest over the seeds. Below each row is a line with its floor or prediction, if it is known.
+    """
     from madbench.analysis.rendering import Listing
 
     world = rows[0].world
@@ -197,7 +205,7 @@ def _number(value: float | None) -> str:
 
 
 def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
-    """The figures of errors, of the devised matrix at the paper's size, and of the first seed's learned matrices."""
+    """Yields the figures of errors, of the devised matrix at the paper's size, and of the matrices of first seeds."""
     from madbench.papers.interactions.figures import errors, errors_frame, learned_matrices
     from madbench.training.checkpoints import load_model
 

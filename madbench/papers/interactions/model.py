@@ -18,12 +18,12 @@ from madbench.papers.interactions.mixers.tuples import ALL
 
 
 class InteractionModel(nn.Module):
-    """Symbols to values: ``mixer(E[symbols])``, with no norm, residual, MLP or positions (sections 3 to 6).
+    """Maps symbols to values by ``mixer(E[symbols])``, with no norm, residual, MLP or positions (sections 3 to 6).
 
     Args:
         vectors: the embedding E (S, d), which is not trained.
-        mixer: bidirectional, (B, L, d) -> (B, L, d); a :class:`Coupling` of output width 1 returns the values itself;
-            any other mixer is followed by a linear map to one number.
+        mixer: bidirectional, (B, L, d) -> (B, L, d). A :class:`Coupling` of output width 1 returns the values itself.
+            Any other mixer is followed by a linear map to one number.
         has_relu: True if a dense layer with a ReLU follows, a - b relu(c - d y), which starts as min(1, y) (B.2).
     """
 
@@ -45,7 +45,7 @@ class InteractionModel(nn.Module):
         return a - b * F.relu(c - d * y)
 
     def _sums(self, symbols: Tensor) -> Tensor:
-        """The output of the mixer, (B, L)."""
+        """The values (B, L) of symbols (B, L) before the ReLU layer."""
         if not self._by_count:
             return self.readout(self.mixer(self.vectors[symbols])).squeeze(-1)
         # Equal symbols have equal values: effects between all symbols, times the count of each symbol.
@@ -54,11 +54,13 @@ class InteractionModel(nn.Module):
         return (counts @ self.effects().T).gather(1, symbols)
 
     def effects(self) -> Tensor | None:
-        """The learned effects, comparable across embeddings and factorizations (Corollary D.3).
+        """The learned effects T of S symbols on each other: (S, S) for pairs, (S, S, S) for triples.
 
-        An entry is the effect of the other symbols on the first one, times the value of the others, summed over heads.
-        The shape is (S, S) for pairs and (S, S, S) for triples, each counted once. None for longer tuples, and for
-        mixers such as softmax whose outputs are not such a sum. A ReLU layer after the mixer is left out.
+        An entry is the effect of the other symbols on the first symbol, times the value of the other symbols, summed
+        over heads. Each pair of other agents is counted once. T does not depend on the embedding and on the
+        factorization of the effects (Corollary D.3). A ReLU layer after the mixer is left out.
+
+        None for longer tuples, and for mixers whose outputs are not a sum of effects, such as softmax attention.
         """
         if isinstance(self.mixer, HyperFeatureAttention) and self.mixer.linear and not self.mixer.rope:
             return self._pairs()
@@ -73,7 +75,7 @@ class InteractionModel(nn.Module):
         return sum(pair * (e @ of_head[..., 0].T).prod(1) for pair, of_head in zip(pairs, w))
 
     def _pairs(self) -> Tensor:
-        """The effects (S, S) of a sum over single agents, computed from its output for one agent and for every two."""
+        """The effects (S, S) of a mixer of pairs, computed from its output for one agent and for every two agents."""
         symbols = torch.arange(len(self.vectors), device=self.vectors.device)
         alone = self._sums(symbols[:, None])[:, 0]
         return torch.stack(
@@ -85,11 +87,12 @@ class InteractionModel(nn.Module):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Initialize where gradient flow provably converges (Theorems 4.4, G.7), or from N(0, 0.3^2) if no theorem
-        applies.
+        """Initialize where gradient flow provably converges (Theorems 4.4, G.7).
 
-        Linear attention of one head and HyperAttention begin with C = 0 and a value of 1 for every symbol or tuple of
-        symbols. With two or more factors, C = 0 would never change: the gradient of a product of zeros is zero.
+        Linear attention of one head and HyperAttention start with C = 0 and a value of 1 for every symbol or tuple of
+        symbols. Couplings with several heads or factors, to which no theorem applies, start from N(0, 0.3^2): with
+        several factors, C = 0 would never change, because the gradient of a product of zeros is zero. Other mixers keep
+        their weights.
         """
         if not isinstance(self.mixer, Coupling):
             return
@@ -114,18 +117,21 @@ class ValueLoss(nn.Module):
         self.model = model
 
     def branch(self, symbols: Tensor, values: Tensor) -> str:
-        """Return the name of the operators that a call runs. For inputs of equal shapes and dtypes it never differs."""
+        """Return the empty name. Calls with inputs of equal shapes and dtypes always run the same operators."""
         return ""
 
     def forward(self, symbols: Tensor, values: Tensor) -> Tensor:
-        """Map symbols and values (B, L) to a scalar."""
+        """Map symbols and values (B, L) to the scalar loss."""
         return F.mse_loss(self.model(symbols), values)
 
 
 def interaction_mixer(
     label: str, width: int, max_len: int, *, n_head: int, path: str = "auto", **settings: Any
 ) -> nn.Module:
-    """Build the bidirectional mixer of a label (:func:`madbench.mixers.build`). Full couplings get output width 1."""
+    """Build the bidirectional mixer of a label. A label with base ``C`` gets a :class:`Coupling` of output width 1.
+
+    Any other mixer is built by :func:`madbench.mixers.build` with ``settings``.
+    """
     parsed = parse(label)
     if getattr(parsed, "base", "") != "C":
         return mixers.build(parsed, width, max_len, n_head=n_head, path=path, causal=False, **settings)

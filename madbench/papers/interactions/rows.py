@@ -1,4 +1,4 @@
-"""Rows of stored runs: errors by length, with floors and predictions. Also the claims that these rows decide."""
+"""Stored runs by row: their errors by length, floors and predictions. Also the claims of the paper that they decide."""
 
 from __future__ import annotations
 
@@ -52,18 +52,19 @@ class Row:
         return self.records[0].details.get("model_parameters", 0)
 
     def errors(self, length: int) -> list[float]:
-        """The errors by seed. The error of a diverged run is infinite."""
+        """The mean squared error of a test agent at a length, one value per seed. Infinite for a diverged run."""
         return [record.metrics.get(f"mse_{length}", math.inf) for record in self.records]
 
     def metric(self, name: str) -> list[float]:
-        """A metric by seed. NaN if the run does not have it."""
+        """The metric with a name, one value per seed. NaN for a run that does not have it."""
         return [record.metrics.get(name, math.nan) for record in self.records]
 
     @property
     def distance(self) -> float | None:
-        """The mean squared difference between the learned and the theoretical matrix, the largest over the seeds.
+        """The mean squared difference between learned and theoretical effects, the largest over the seeds.
 
-        Infinite if a seed has diverged. None for mixers without such a matrix.
+        The difference is over the entries of a matrix or tensor. Infinite if a seed has diverged. None for mixers
+        without such a matrix.
         """
         values = self.metric("effects_error")
         if all(map(math.isnan, values)):
@@ -71,26 +72,37 @@ class Row:
         return math.inf if any(map(math.isnan, values)) else max(values)
 
     def variance(self, length: int) -> float:
-        """The variance of the values at a length: the error of a constant."""
+        """The variance of the agents' values at a length, which is the mean squared error of a constant."""
         variances = (value for value in self.metric(f"variance_{length}") if not math.isnan(value))
         return max(variances, default=math.nan)
 
     def floor(self, length: int) -> float | None:
-        """The lowest error that a label of this kind can reach. None if it is not known."""
+        """The lowest mean squared error at a length that a label of this kind can reach. None if it is not known.
+
+        Also None if it would be 0 for a label without full couplings, whose factors may be too narrow to reach 0.
+        """
         label = parse(self.label)
         order = max(getattr(label, "orders", None) or [getattr(label, "degree", 0)])
         floor = self.world.floor(self.label.partition(":")[0], order, length) if label.base else None  # softmax
         return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow to reach 0
 
     def predicted(self, length: int) -> list[float]:
-        """The errors that theory predicts for a control after a perfect fit at L*, by seed. Empty without a control."""
+        """The mean squared errors at a length that theory predicts for a control, one per seed.
+
+        Empty without a control.
+
+        A control breaks a condition of the theorem. The prediction assumes a perfect fit at the training length L*.
+        """
         if not self.control:
             return []
         errors = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
         return [self.world.control_error(length, error) for error in errors]
 
     def reference(self, length: int) -> float | None:
-        """The theoretical error at a length: the largest predicted error, or else the floor. None without both."""
+        """The theoretical mean squared error at a length: the largest predicted error, or else the floor.
+
+        None if there is neither.
+        """
         return max(self.predicted(length), default=self.floor(length))
 
     @property
@@ -105,7 +117,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The result of the row, in a few words."""
+        """The result of the row in a few words, such as ``exact at every length``."""
         length = self.world.length
         if self.control:
             is_as_predicted = self.is_learned and all(
@@ -124,7 +136,7 @@ class Row:
         return "below its floor" if floor else "not exact"
 
     def summary(self) -> dict[str, Any]:
-        """The row as JSON: errors by length and seed, and the numbers that they are compared with."""
+        """The row as a mapping for JSON: errors by length and seed, and the numbers that they are compared with."""
         lengths = {
             str(n): {
                 "mse": list(map(_finite, self.errors(n))),
@@ -230,7 +242,7 @@ def _colliding_claims(row: Row) -> list[Claim]:
 
 
 def _genotype_claims(row: Row) -> list[Claim]:
-    """Claims on lengths. By the paper, linear attention fits only the trained length, and with a ReLU every length."""
+    """The claims of B.2: linear attention fits only the training length, and with a ReLU layer it fits every length."""
     world = row.world
     numbers = ", ".join(f"L {n}: {max(row.errors(n)):.1e}" for n in world.lengths)
     fits = _claim(row, f"{row.name}: no error at L*", "B.2", row.is_learned, numbers)

@@ -51,7 +51,7 @@ def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
 
 
 def _variance(outcome: JobOutcome, lengths: Sequence[int]) -> float:
-    """log10 of the largest error of a constant at some lengths, from the record. 0 if the record has none."""
+    """log10 of the largest error of a constant at some lengths. 0 if the record has no such error."""
     metrics = outcome.record.metrics if outcome.record else {}
     variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
     return _log(max(variances, default=1.0))

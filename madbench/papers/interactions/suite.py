@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 NAME = "interactions"
 TASKS = ("colliding", "hunters", "alliances", "plane", "genotype", "pixels", "series")
-"""The worlds, in the order of their tables."""
+"""The names of the tasks, one per world, in the order of their tables."""
 COLLIDING = TASKS[0]
-"""The world whose settings a profile lists by embedding and by control."""
+"""The task whose settings a profile lists by embedding and by control."""
 EMBEDDINGS = ("one_hot", "sinusoidal")
 """The embeddings of colliding agents' positions."""
 CONTROLS = ("without_itself", "distinct")
 """The controls of colliding agents: broken conditions of the theorem."""
 LEAST_ERROR = 1e-30
-"""The smallest mean squared error; lower errors count as this."""
+"""The smallest mean squared error in scores. A smaller error counts as this error."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ class InteractionModelConfig:
     def cost(self, label: str, mixer: Allocation, tokens: int, width: int) -> Cost:
         """The cost of the model (:mod:`madbench.papers.interactions.model`) on ``tokens`` tokens of ``width`` numbers.
 
-        A bidirectional mixer counts by its own formula. A coupling has values of width 1 in place of ``width``, and any
-        other mixer is followed by a linear map to one number.
+        FLOPs are those of the bidirectional mixer. Parameters are those of the mixer, except that the values of a
+        coupling have width 1 in place of ``width``. Any other mixer is followed by a linear map to one number. A ReLU
+        layer adds 4 parameters.
         """
         has_couplings = getattr(parse(label), "base", "") == "C"
         parameters = mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width
@@ -169,7 +170,7 @@ class InteractionProfile(Profile):
         return getattr(family, "is_bidirectional", False)
 
     def plan(self, task: str) -> InteractionTask:
-        """The setup of a task."""
+        """The profile's setup of a task. The default setup if the profile has none."""
         return self.tasks.get(task, InteractionTask())
 
     def world(self, task: str, **changes: Any) -> World:
@@ -189,11 +190,14 @@ class InteractionProfile(Profile):
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
 
     def relu(self, task: str) -> tuple[bool, ...]:
-        """The variants of the ReLU layer: from the model's settings if they set it, else from the task's setup."""
+        """One value per variant of the ReLU layer, True with the layer.
+
+        The variants are those of the model's settings if they set ``relu``, else those of the task's setup.
+        """
         return (self.model["relu"],) if "relu" in self.model else self.plan(task).relu
 
     def training_config(self, task: str, setting: Mapping[str, Any]) -> InteractionTraining:
-        """The optimizer run of a setting."""
+        """The training configuration of a task under a setting. An embedding may have its own learning rate."""
         plan = self.plan(task)
         rate = plan.learning_rates.get(setting.get("embedding", ""))
         own = {"learning_rate": rate} if rate else {}
@@ -201,7 +205,7 @@ class InteractionProfile(Profile):
         return from_mapping(InteractionTraining, values, f"training of {task}")
 
     def model_of(self, task: str, label: str, relu: bool) -> InteractionModelConfig:
-        """The model around the mixer of a label."""
+        """The configuration of the model around the mixer of a label."""
         return InteractionModelConfig(self.model.get("n_head", self.plan(task).heads.get(label, 1)), relu)
 
     def jobs_like(self, job: Job) -> list[Job]:
@@ -313,7 +317,7 @@ def schedule(job: Job) -> Schedule:
 
 @functools.cache
 def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
-    """The width of a world's vectors, its length, and a key of everything that affects its samples and tests."""
+    """A world's vector width, its training length, and a key of everything that affects its samples and tests."""
     world = _world(task, json.loads(setting))
     arrays = (hashlib.sha256(array.tobytes()).hexdigest() for array in (world.effects, world.vectors))
     sizes = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
@@ -339,7 +343,7 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
 
 
 def size(job: Job) -> Size:
-    """The size of a job."""
+    """The size of a job: its parameters, steps, tokens and FLOPs."""
     world, config = world_of(job), job.training
     width = world.vectors.shape[1]
     mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
@@ -358,7 +362,10 @@ def size(job: Job) -> Size:
 
 
 class InteractionSuite(Suite):
-    """Agents that all see each other: one column per task, the error on new agents at the training length."""
+    """The suite of agents that all see each other.
+
+    A task has two columns of errors on new agents: at the training length, and at other lengths.
+    """
 
     name = NAME
     title = "Interacting agents"

@@ -1,4 +1,4 @@
-"""A job of the interactions suite ready to train: agents of one length, tested at every length."""
+"""A job of the interactions suite, ready to train: samples of L* agents, tested at every length."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class InteractionTrial(Trial):
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """Return the metrics of the final tests.
 
-        ``mse_<L>`` is the mean squared error per test agent with L agents, ``mse`` that with L* agents, and
-        ``variance_<L>`` the error of a constant.
+        ``mse_<L>`` is the mean squared error per test agent in samples of L agents. ``mse`` is that at the training
+        length L*. ``variance_<L>`` is the error of a constant.
 
         ``effects_error`` is the mean squared difference between the entries of the learned and the theoretical matrix
         or tensor. For pairs, ``diagonal_error`` covers the diagonal only.

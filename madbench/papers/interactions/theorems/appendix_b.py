@@ -23,7 +23,7 @@ IMAGE = (7, 8)
 
 
 def policies() -> Iterator[Check]:
-    """Eq. 18: effects that depend on the shift between two agents and on both policies."""
+    """The checks of eq. 18: effects that depend on the shift between two agents and on both policies."""
     what = (
         "Effects of the shift of two agents and of both policies are a C of 2 N^2 dimensions, by a Fourier series per "
         "pair of policies: exact for drawn f and w, the agent itself among the others, at every length."
@@ -40,21 +40,24 @@ def policies() -> Iterator[Check]:
 
 @functools.cache
 def _world() -> tuple[Array, Array, Array]:
-    """The embedding z (S, 2 N^2), drawn f (policies, policies, N, N) by shift, and drawn w (S,)."""
+    """The embedding z (S, 2 N^2), random effects f (policies, policies, N, N) by shift, and random values w (S,)."""
     generator, waves = np.random.default_rng(0), sinusoids(CELLS)
     vectors = np.kron(np.eye(POLICIES), np.kron(waves, waves))
     return vectors, generator.normal(size=(POLICIES, POLICIES, CELLS, CELLS)), generator.normal(size=SYMBOLS)
 
 
 def _effects(f: Array) -> Array:
-    """f of every pair of symbols, (S, S). A symbol is a policy and a cell (x, y)."""
+    """The effects f of every pair of symbols, (S, S). A symbol is a policy and a cell (x, y)."""
     policy, x, y = np.unravel_index(np.arange(SYMBOLS), (POLICIES, CELLS, CELLS))
     shifts = (np.subtract.outer(place, place) % CELLS for place in (x, y))
     return f[policy[:, None], policy, *shifts]
 
 
 def _couplings(f: Array) -> Array:
-    """C (2 N^2, 2 N^2): for each pair of policies, a sum of Kronecker products of couplings along x and along y."""
+    """The C (2 N^2, 2 N^2) that gives the effects f.
+
+    For each pair of policies it is a sum of Kronecker products of couplings along x and along y.
+    """
     blocks = [[np.zeros((CELLS**2, CELLS**2)) for _ in range(POLICIES)] for _ in range(POLICIES)]
     for a, b in itertools.product(range(POLICIES), repeat=2):
         left, sizes, right = np.linalg.svd(f[a, b])
@@ -64,7 +67,10 @@ def _couplings(f: Array) -> Array:
 
 
 def _error(is_distinct: bool) -> float:
-    """The largest error of linear attention for the sum over all agents, or over other agents if all are distinct."""
+    """The largest error of linear attention for the sum of effects over all agents of random sequences.
+
+    If ``is_distinct``, no two agents are equal, and the sum is over the other agents.
+    """
     vectors, f, w = _world()
     if is_distinct:
         f = f.copy()
@@ -86,10 +92,11 @@ def _others(row: Array, own: int, without_itself: bool) -> Array:
 
 
 def _least_error() -> float:
-    """The smallest error over all C and W, for one agent alone and for two agents of the same symbol.
+    """The smallest error over all C and W, for one agent alone and for two agents of the same symbol, relative to f w.
 
-    For n agents of a symbol, linear attention gives n T, and eq. 18 gives (n - 1) f w. The nearest T for n = 1 and n =
-    2 is one third of f w. The error is that of linear attention with this T, over f w.
+    For n agents of one symbol, linear attention gives n T for some number T, and eq. 18 gives (n - 1) f w. The T with
+    the smallest largest error for n = 1 and n = 2 is one third of f w. The result is the error of linear attention with
+    this T.
     """
     vectors, f, w = _world()
     effects = _effects(f) * w
@@ -105,7 +112,7 @@ def _least_error() -> float:
 
 
 def pixels() -> Iterator[Check]:
-    """B.3: linear attention over pixels compared with convolutions of the image."""
+    """The checks of B.3: linear attention over pixels compared with convolutions of the image."""
     what = "The counts of linear attention are the convolution of the image with a kernel that spans the offsets."
     yield Check("pixels as a convolution", what, "B.3", _against_convolution, ROUNDING)
     what = "C of other offsets, of other sizes, is another convolution: width, and number of weights, stay the same."

@@ -26,11 +26,11 @@ PAPER_COUNTS = {"hfa": 1e6, "attention": 1e7}
 TABLE2 = (768, 3, 1024)
 """A layer of the models of Table 2: d_model, heads and tokens."""
 TABLE2_LABELS = ("hfa:2", "hfa:3", "hfa:1+2", "hfa:2+3")
-"""The rows of HyperFeatureAttention in Table 2, in both readings of their orders."""
+"""The labels of HyperFeatureAttention in Table 2, for both readings of their orders."""
 
 
 def of_waves() -> Iterator[Check]:
-    """Lemmas B.4 and B.5 and Remark B.7: Fourier series on a ring, with the factor 1 / N in F[k]."""
+    """The checks of Lemmas B.4 and B.5, eq. 16 and Remark B.7: Fourier series on a ring, with a factor 1 / N in F."""
 
     def window() -> float:
         n, reach = 24, 4
@@ -70,7 +70,7 @@ def of_waves() -> Iterator[Check]:
 
 
 def of_descent() -> Iterator[Check]:
-    """Lemmas C.1, C.3 and C.4 and Remark D.2."""
+    """The checks of Lemmas C.1, C.3 and C.4 and Remark D.2, which the proofs on gradient descent use."""
 
     def counts() -> float:
         generator = np.random.default_rng(0)
@@ -121,7 +121,7 @@ def of_descent() -> Iterator[Check]:
 
 
 def of_rank() -> Iterator[Check]:
-    """Theorem E.2, for counts that satisfy its assumption: independent counts of each symbol."""
+    """The check of Theorem E.2, for data that satisfy its assumption: independent counts of each symbol."""
 
     def squared() -> float:
         shares = {samples: deficient(samples) for samples in (4, 8, 16)}
@@ -134,19 +134,25 @@ def of_rank() -> Iterator[Check]:
 
 
 def deficient(samples: int, symbols: int = 3) -> float:
-    """The share of data sets with ``samples`` samples whose counts (binomial, independent) do not have full rank."""
+    """The share of random data sets whose counts do not have full rank.
+
+    A data set has ``samples`` samples. The counts of symbols are binomial and independent.
+    """
     counts = np.random.default_rng(0).binomial(2, 0.3, size=(DRAWN, samples, symbols)).astype(float)
     return float((np.linalg.matrix_rank(counts) < symbols).mean())
 
 
 def of_features() -> Iterator[Check]:
-    """Appendix F.1: parameters for hunters and prey, two species, two policies and N x N cells."""
+    """The checks of Appendix F.1: parameters for hunters and prey, with two species, two policies and N x N cells."""
 
     def off(count: int, paper: float) -> float:
         return abs(math.log10(count / paper))
 
     def side_by_side(cells: int = 3) -> float:
-        """The root mean square error of the best bilinear form of one-hot (x, y) for x - x' = y - y'."""
+        """The error with which the best bilinear form of one-hot coordinates side by side fits x - x' = y - y'.
+
+        It is the root mean square over all pairs of cells (x, y) and (x', y').
+        """
         x, y = np.divmod(np.arange(cells**2), cells)
         places = np.hstack([np.eye(cells)[x], np.eye(cells)[y]])
         collides = (1.0 * (np.subtract.outer(x, x) == np.subtract.outer(y, y))).ravel()
@@ -190,7 +196,7 @@ def of_cost() -> Iterator[Check]:
 
 
 def of_triples(has_all_pairs: bool) -> Iterator[Check]:
-    """Lemma G.8 and Theorem G.4.
+    """The checks of Lemma G.8 and Theorem G.4.
 
     The theorem is checked for sums over all pairs if ``has_all_pairs`` is true, and otherwise for sums over ordered
     pairs.
@@ -223,10 +229,11 @@ def of_triples(has_all_pairs: bool) -> Iterator[Check]:
 
 
 def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int = 4) -> float:
-    """The largest error of the best C of Definition 6.1, which sums over j1 <= j2, for the sum over all j1 and j2.
+    """The largest error with which sums over ordered pairs j1 <= j2 (Definition 6.1) fit sums over all pairs.
 
-    It runs over all sequences of these lengths that contain symbol 0, and reads the row of symbol 0. The effects of
-    pairs on symbol 0 are drawn.
+    The coupling C is the best by least squares. The sequences are all those of these lengths that contain symbol 0, and
+    only those without repeated symbols if ``has_repeats`` is false. The effects of pairs on symbol 0 are random. The
+    error is that of the row of symbol 0.
     """
     effects, ordered, full = np.random.default_rng(0).normal(size=symbols**2), [], []
     for sequence in (sequence for length in lengths for sequence in itertools.product(range(symbols), repeat=length)):
@@ -238,7 +245,10 @@ def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int
 
 
 def shared_slots(symbols: int = 4) -> float:
-    """The largest error of linear HyperAttention of order 3 with shared slots (Definition G.1) on symmetric effects."""
+    """The largest error of linear HyperAttention of order 3 with shared slots (Definition G.1) for symmetric effects.
+
+    The effects and values of pairs are random and symmetric in the two slots. The weights are set by hand.
+    """
     generator = np.random.default_rng(0)
     f, w = generator.normal(size=(symbols,) * 3), generator.normal(size=(symbols,) * 2)
     f, w = f + f.transpose(0, 2, 1), w + w.T

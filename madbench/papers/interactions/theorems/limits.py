@@ -23,11 +23,11 @@ VALUE_WIDTHS = (3, 9, 18)
 TOO_FEW = (np.array([[1.0, -1.0], [1.0, -1.0]]), np.ones(2))
 """Effects of rank 1 and values of two symbols that no one-dimensional embedding represents."""
 NETWORKS = ((2, 2), (2, 4), (3, 3), (4, 3), (5, 2))
-"""Lengths and numbers of symbols for which linear networks are counted over all sequences."""
+"""(length, number of symbols) of the linear networks whose weights are counted over all sequences."""
 
 
 def approximations() -> Iterator[Check]:
-    """Theorem B.2: fewer dimensions than symbols."""
+    """The checks of Theorem B.2: linear attention with fewer dimensions than symbols."""
 
     def shared_span() -> float:
         return maximum(*(_worst(*_problem(width, seed, True), False) for width in VALUE_WIDTHS for seed in range(3)))
@@ -55,7 +55,10 @@ def approximations() -> Iterator[Check]:
 
 
 def _problem(width: int, seed: int, is_shared: bool) -> tuple[Array, Array]:
-    """Effects F (S, S), of falling singular values, and values W (S, d2)."""
+    """Random effects F (S, S) with falling singular values, and random values W (S, d2), where d2 is ``width``.
+
+    If ``is_shared``, the left and right singular vectors of F and the left singular vectors of W are the same.
+    """
     generator = np.random.default_rng(seed)
     left, right = (np.linalg.qr(generator.normal(size=(SYMBOLS, SYMBOLS)))[0] for _ in range(2))
     sizes = generator.uniform(0.5, 1.5, SYMBOLS) * 2.0 ** -np.arange(SYMBOLS)
@@ -69,7 +72,11 @@ def _problem(width: int, seed: int, is_shared: bool) -> tuple[Array, Array]:
 
 
 def _worst(effects: Array, values: Array, is_wide: bool) -> float:
-    """The largest ratio of an agent's error to the bound, on drawn sequences and on sequences of a single symbol."""
+    """The largest ratio of an agent's error to the bound of Theorem B.2, over random and nearly constant sequences.
+
+    Linear attention keeps the 4 largest singular directions of effects and values. Its embedding spans the left
+    directions of the effects, and if ``is_wide`` also the right directions and those of the values.
+    """
     left, sizes, right = np.linalg.svd(effects)
     directions, scales, turned = np.linalg.svd(values, full_matrices=False)
     kept = (left[:, :KEPT] * sizes[:KEPT]) @ right[:KEPT]
@@ -91,10 +98,10 @@ def _worst(effects: Array, values: Array, is_wide: bool) -> float:
 
 
 def least_error() -> float:
-    """The smallest possible largest error of linear attention of width 1 over the pairs of ``TOO_FEW``.
+    """The smallest possible largest error of linear attention of width 1 for ``TOO_FEW``, minus the bound.
 
-    Its output is a b_i b_j^2 for embeddings b and a = C W, and its sign is the same for every j. The scale of b is
-    absorbed in a, so b is given by an angle.
+    For embeddings b and a = C W, the output is a b_i b_j^2, whose sign is the same for every j. The scale of b is
+    absorbed in a, so the search is over a and over an angle that gives b.
     """
     effects, values = TOO_FEW
     angles, sizes = np.linspace(0, np.pi, 721), np.linspace(-8, 8, 641)
@@ -111,7 +118,7 @@ def least_error() -> float:
 
 
 def parameters() -> Iterator[Check]:
-    """Theorem 3.2: the number of effective weights of linear attention and of a linear network."""
+    """The checks of Theorem 3.2: the number of effective weights of linear attention and of a linear network."""
 
     def of_attention() -> float:
         return max(abs(attention_weights(length, 3) - 9) for length in (2, 3, 5, 8))
@@ -145,7 +152,10 @@ def parameters() -> Iterator[Check]:
 
 
 def attention_weights(length: int, symbols: int) -> int:
-    """The rank of the slopes of linear attention's outputs in C and w, over drawn sequences."""
+    """The number of effective weights of linear attention: the rank of the Jacobian of its outputs in C and w.
+
+    The outputs are those of random sequences.
+    """
     generator = torch.Generator().manual_seed(0)
     operator = Coupling(1, symbols, 1, causal=False).double()
     drawn = [torch.randn(parameter.shape, generator=generator).double() for parameter in operator.parameters()]
@@ -161,7 +171,10 @@ def attention_weights(length: int, symbols: int) -> int:
 
 
 def network_weights(length: int, symbols: int) -> int:
-    """The rank, over all sequences, of the products for which each output of a linear network has its own weights."""
+    """The number of effective weights of a linear network of products of two tokens, which shares no weights.
+
+    It is the rank of the products over all sequences, summed over the L outputs.
+    """
     sequences = np.array([*itertools.product(range(symbols), repeat=length)])
     tokens = np.eye(symbols)[sequences]
     products = (np.einsum("na,njb->njab", tokens[:, i], tokens).reshape(len(tokens), -1) for i in range(length))
@@ -169,7 +182,7 @@ def network_weights(length: int, symbols: int) -> int:
 
 
 def layers() -> Iterator[Check]:
-    """Remark F.6: two layers of linear attention, and products of two features."""
+    """The checks of Remark F.6: two layers of linear attention, and products of two features."""
 
     def most_interaction() -> float:
         return maximum(*(interaction(stack_of(depth, skips, (1,))) for depth in (2, 3) for skips in (False, True)))
@@ -186,7 +199,10 @@ def layers() -> Iterator[Check]:
 
 
 def stack_of(depth: int, has_skips: bool, orders: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Layers of three heads that see all tokens, from normal weights."""
+    """A stack of ``depth`` layers as a function of x (B, L, 6) -> (B, L, 6).
+
+    A layer is a :class:`Coupling` of three heads that see all tokens, with random weights.
+    """
     generator = torch.Generator().manual_seed(depth)
     stack = nn.ModuleList(Coupling(3, 6, 6, orders=orders, causal=False).double() for _ in range(depth))
     for parameter in stack.parameters():
@@ -208,7 +224,10 @@ def products(x: Tensor) -> Tensor:
 
 
 def interaction(function: Callable[[Tensor], Tensor]) -> float:
-    """|y(0, 0) - y(0, 1) - y(1, 0) + y(1, 1)| of rows (a, b) of one sequence, relative to the largest output."""
+    """The interaction of two features in the outputs y(a, b) of a function: |y(0, 0) - y(0, 1) - y(1, 0) + y(1, 1)|.
+
+    The four rows are of one sequence. The result is relative to the largest output. It is 0 if y(a, b) = g(a) + g'(b).
+    """
     symbols = torch.tensor([(0, 0), (0, 1), (1, 0), (1, 1), (0, 0), (2, 1), (1, 2)])
     x = torch.cat([torch.eye(3).double()[symbols[:, side]] for side in range(2)], dim=-1)[None]
     with torch.no_grad():

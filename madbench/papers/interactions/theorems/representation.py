@@ -21,9 +21,9 @@ ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
 
 
 def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
-    """The output (N, L, d2) of the operator for tokens X (N, L, d).
+    """The output (N, L, d2) of a bidirectional :class:`Coupling` for tokens X (N, L, d).
 
-    C and W are given by head; W has output width d2.
+    ``c`` and ``w`` are its parameters, with heads as their first axis. The last axis of ``w`` is d2.
     """
     operator = Coupling(len(c), x.shape[-1], w.shape[-1], causal=False, **options).double()
     with torch.no_grad():
@@ -33,8 +33,9 @@ def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
 
 
 def linear_attention(c: Array, w: Array, x: Array) -> Array:
-    """Linear attention (X C X^T) X W, (N, L, d2), of tokens X (N, L, d) for C (d, d), W (d, d2); (N, L) for w (d,) (eq.
-    1).
+    """Linear attention (X C X^T) X W (eq. 1) of tokens X (N, L, d), for C (d, d) and W (d, d2): (N, L, d2).
+
+    For w (d,) the result is (N, L).
     """
     return outputs(c[None, None], w.reshape(1, 1, len(c), -1), x).reshape(*x.shape[:2], *w.shape[1:])
 
@@ -125,7 +126,7 @@ def constructions() -> Iterator[Check]:
     """The paper's constructions with weights set by hand: genes, pixels, time series (B.2 to B.4)."""
 
     def activations(alleles: Sequence[int]) -> float:
-        """The largest error over the alleles of a sequence, with the weights built for sequences of four."""
+        """The largest error over the alleles of one sequence, with the paper's weights for sequences of length four."""
         c = np.zeros((5, 5))
         for allele, needed in ACTIVATED_BY.items():
             c[allele, needed] = 1 / max(1, len(needed))
@@ -167,7 +168,10 @@ def constructions() -> Iterator[Check]:
         return abs(linear_attention(c, w, x[None])[0, -1] - values[-1]).max()
 
     def genotype(c: Array, clips: bool, world: Genotype, length: int) -> float:
-        """The largest error of couplings (S, S) of alleles over drawn sequences. An empty place has no coupling."""
+        """The largest error of linear attention with couplings ``c`` (S, S) of alleles, over random sequences.
+
+        If ``clips``, outputs are cut at 1. The last row and column of ``c``, of the empty place, are left out.
+        """
         symbols, expected = world.data("test", length, 0)
         outputs = linear_attention(c[:-1, :-1], np.ones(world.alleles), world.vectors[symbols])
         return abs((np.minimum(1, outputs) if clips else outputs) - expected).max()

@@ -32,7 +32,7 @@ _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 3
 
 @dataclass(frozen=True)
 class Descent:
-    """The result of gradient descent from C = 0 and a value of b = 1 for every symbol."""
+    """The result of gradient descent on C and w, which starts at C = 0 and a value of 1 for every symbol."""
 
     c: Array  # (d, d')
     w: Array  # (d',)
@@ -69,7 +69,7 @@ def descend(counts: Array, features: Array, targets: Array, rate: float, steps: 
 
 
 def occurrences(symbols: Array, size: int) -> Array:
-    """s (B, S): the count of each symbol in each sample."""
+    """The counts s (B, S) of each symbol in each of B samples, for S = ``size`` symbols."""
     return np.stack([np.bincount(row, minlength=size) for row in symbols]).astype(float)
 
 
@@ -79,7 +79,7 @@ def rank(counts: Array) -> int:
 
 
 def _problem(world: Colliding) -> tuple[Array, Array]:
-    """Counts (B, S) and the value of every symbol (B, S) in each training sample."""
+    """The counts (B, S) of symbols in each training sample, and the value (B, S) of each symbol's agents there."""
     symbols, _ = world.data("train", world.length, 0)
     counts = occurrences(symbols, world.symbols)
     return counts, counts @ world.effects.T + (world.control == "without_itself")
@@ -239,7 +239,10 @@ def _allied(rate: float, steps: int) -> Descent:
 
 @functools.cache
 def _triple_problem() -> tuple[Array, Array, Alliances]:
-    """Counts (B, K), and Gamma_bc = #{j1 >= j2: x_j1 = b, x_j2 = c} as (B, K^2)."""
+    """The counts (B, K) of symbols and (B, K^2) of ordered pairs in each training sample, and the world.
+
+    The count of a pair is Gamma_bc = #{j1 >= j2: x_j1 = b, x_j2 = c}.
+    """
     world = Alliances(types=4, length=6, samples=600)
     symbols, _ = world.data("train", 6, 0)
     newest, oldest = np.tril_indices(6)

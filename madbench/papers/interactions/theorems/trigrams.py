@@ -44,7 +44,10 @@ def most_completed(words: int = WORDS) -> int:
 
 
 class Phrases(nn.Module):
-    """One head over the tokens of a phrase (verb, filler, preposition). It attends to single tokens, or to pairs."""
+    """One attention head over the tokens (verb, filler, preposition) of a phrase.
+
+    The last token, the preposition, attends to single tokens, or to pairs of tokens if ``has_pairs``.
+    """
 
     def __init__(self, has_pairs: bool, words: int = WORDS):
         super().__init__()
@@ -92,7 +95,7 @@ def wrong_of_two_prepositions() -> float:
 
 @functools.cache
 def learned(has_pairs: bool) -> float:
-    """The mean probability of the right completion after training on the log-likelihood, for the best seed."""
+    """The mean probability of the right completion after training one head on the log-likelihood, for the best seed."""
     phrases = torch.tensor([*itertools.product(range(WORDS), repeat=2)])
     right, best = phrases.sum(1) % WORDS, 0.0
     for seed in SEEDS:
@@ -110,7 +113,7 @@ def learned(has_pairs: bool) -> float:
 
 
 def checks() -> Iterator[Check]:
-    """The checks of one head of order 2 and of order 3."""
+    """The checks of one head that attends to single tokens (order 2), and of one that attends to pairs (order 3)."""
     source = "ours, after G.2.1"
     what = "One head is certain of keep .. in mind and keep .. at bay, and of both exchanged after another verb."
     run = wrong_of_two_prepositions

@@ -87,9 +87,10 @@ class Colliding(World):
         return np.diag([4 / n * (reach + 0.5), *waves]), np.array([-math.sqrt(2), *[0.0] * (n - 1)])
 
     def control_error(self, length: int, diagonal_error: float = 0.0) -> float:
-        """The mean squared error at ``length`` of a perfect fit at L* under the control; 0 without a control.
+        """The mean squared error at ``length`` under the control of a model that fits the training length L* perfectly.
 
-        ``diagonal_error`` is the learned matrix's mean squared error on the diagonal (Appendix D.2).
+        ``diagonal_error`` is the mean squared error of the learned matrix on its diagonal (Appendix D.2). 0 without a
+        control.
         """
         if self.control == "without_itself":
             return (length / self.length - 1) ** 2
@@ -144,8 +145,10 @@ class Hunters(World):
         return (species[:, None] != species[None]) * near * np.where(species == 1, 1.0, -1.0)[None]
 
     def floor(self, family: str, order: int, length: int) -> float | None:
-        """The floor of linear attention, which is linear in the row's features: the part of ``effects`` outside their
-        span (eq. 3).
+        """The lowest mean squared error of order 1 and order 3 at a length. None for other orders and for ``ha:``.
+
+        Order 1 is linear attention, which is linear in the features of the row's agent: its error is the part of
+        ``effects`` outside the span of these features (eq. 3). Order 3 reaches 0.
         """
         if family != "hfa":
             return None
@@ -211,8 +214,10 @@ class Alliances(World):
         return g[:, :, None] * g[:, None, :] * (1 - g[None])
 
     def floor(self, family: str, order: int, length: int) -> float | None:
-        """The floor of sums over single agents: C(L - 1, 2) times the part of ``effects`` beyond its means over either
-        agent.
+        """The lowest mean squared error at a length. 0 for ``ha:`` of order 3, None for other orders of ``ha:``.
+
+        For ``hfa:`` it is C(L - 1, 2) times a variance. Sums over single agents miss the part of ``effects`` that is
+        beyond its means over either agent. The variance is the mean square of this part.
         """
         if family == "ha":
             return 0.0 if order == 3 else None

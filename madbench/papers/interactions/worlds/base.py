@@ -55,11 +55,11 @@ class World:
         return self.test_lengths
 
     def draw(self, generator: np.random.Generator, count: int, length: int) -> Array:
-        """Draw symbols (count, length) of independent agents, uniform over all symbols."""
+        """Draw symbols (count, length) of independent agents, uniformly over all symbols."""
         return generator.integers(self.symbols, size=(count, length))
 
     def thin(self, generator: np.random.Generator, symbols: Array) -> Array:
-        """The training samples (N, L) as they are used: unchanged, unless a world leaves places empty."""
+        """The training samples (N, L) that are used: unchanged, unless a world replaces symbols by empty places."""
         return symbols
 
     def values(self, symbols: Array) -> Array:

@@ -141,7 +141,7 @@ class Genotype(World):
         return without_replacement(generator, self.alleles, count, length)
 
     def thin(self, generator: np.random.Generator, symbols: Array) -> Array:
-        """Training samples whose last places are empty, from ``fewest`` alleles up."""
+        """Replaces the last symbols of each training sample by empty places. At least ``fewest`` alleles remain."""
         present = generator.integers(self.fewest, self.length + 1, size=(len(symbols), 1))
         return np.where(np.arange(self.length) < present, symbols, self.alleles) if self.fewest else symbols
 
