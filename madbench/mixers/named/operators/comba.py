@@ -8,8 +8,9 @@ k is scaled to length 1, and q is q - D sigmoid(s) k scaled to length 1, with D 
 alpha_t = exp(-e^A softplus(w_a x_t + c)) in (0, 1), with A and c per head, and beta_t = sigmoid(w_b x_t), doubled by
 ``neg``. The output is W_o (RMSNorm(o_t) * sigmoid(W_g x_t)), with a norm per head.
 
-The kernels of flash-linear-attention and of the authors scale p to length 1, too. The feedback sigmoid(s) then changes
-q only. ``unit`` is this form. The library's plain recurrence differs from both: it reads the state after the decay.
+The argument ``unit`` scales p to length 1, too, as the kernels of flash-linear-attention and of the authors do. The
+feedback sigmoid(s) then changes q only. The library's plain recurrence differs from both forms: it reads the state
+after the decay.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     u_t = v_t - beta_t sum_(j<t) softmax_(j<t)(q_t . k_j / sqrt(K)) u_j,    beta_t = w_b x_t + b
     o_t = sum_(j<=t) softmax_(j<=t)(q_t . k_j / sqrt(K)) u_j
 
-With P the matrix of the softmax over earlier tokens, U = (I + Diag(beta) P)^-1 V. The first token has no earlier one,
+With P the matrix of the softmax over earlier tokens, U = (I + Diag(beta) P)^-1 V. The first token has no earlier token,
 so u_0 = v_0. beta has one number per head. It may have any sign and is near 0 initially. q and k are rotated by
-position. With ``norm`` they are normed per head before, with a gain shared by the heads. Decoding keeps k and u. Past
-the context, u of a token is corrected by the u that the cache still has, and is not corrected again.
+position. With ``norm`` they are normed per head before, with a gain shared by the heads. Decoding keeps k and u. If it
+drops tokens beyond the context, u of a new token is corrected by the cached u only, and cached u stay as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class DeltaFormer(Attention):
     """The operator DeltaFormer, whose equation is in the docstring of this module.
 
-    U is solved in blocks of rows. The values of :class:`Tokens` are u, which a single token gets in :meth:`extend`.
+    For a sequence, the values of :class:`Tokens` are U, which is computed in blocks of rows. For a single token they
+    are v, which :meth:`extend` corrects.
     """
 
     norm: bool = False
@@ -79,7 +80,7 @@ class DeltaFormer(Attention):
         return super().extend(cached, tokens._replace(cached={**tokens.cached, "v": u}))
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: two per channel of each key and value that is read, for u and for o."""
+        """FLOPs per token besides those of parameters: two per channel of each key and value read, for u and for o."""
         return super().flops(dims, length) + (length - 1) * (dims.key_dim + dims.value_dim)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
@@ -102,9 +103,9 @@ class DeltaFormer(Attention):
 
 
 def corrected(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, size: int) -> Tensor:
-    """The values U (B, H, T, V) of a sequence, in blocks of ``size`` rows. beta is (B, H, T, 1).
+    """The corrected values U (B, H, T, V) of a sequence with values v (B, H, T, V) and beta (B, H, T, 1).
 
-    The backward pass computes the blocks again if there are several.
+    Computed in blocks of ``size`` rows. If there are several, the backward pass computes each block again.
     """
     import torch
 
@@ -123,7 +124,10 @@ def corrected(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, size: int) -> Tenso
 
 
 def corrected_block(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *earlier: Tensor) -> Tensor:
-    """U (B, H, M, V) of the last M of the tokens of k (B, H, N, K). ``earlier`` are the blocks of U before them."""
+    """The corrected values U (B, H, M, V) of the last M tokens of a sequence with keys k (B, H, N, K).
+
+    q, v and beta are those of the M tokens. ``earlier`` are the blocks of U before them.
+    """
     import torch
 
     from madbench.mixers.named import attention_ops

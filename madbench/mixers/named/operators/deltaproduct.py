@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaProduct(Recurrent):
-    """The operator DeltaProduct, whose equation is in the docstring of this module. With n = 1 it is GDN(neg)."""
+    """The operator DeltaProduct, whose equation is in the docstring of this module. With n = 1 it equals GDN(neg)."""
 
     n: int = integer(default=2, least=1, most=4)
     ungated: bool = False

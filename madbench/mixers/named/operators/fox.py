@@ -76,9 +76,11 @@ class FoX(Attention):
         return attention_ops.softmax(z + decay.to(z.dtype), first)
 
     def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v with one more channel, whose product adds the decay to the scores.
+        """Queries, keys and values (B, H, T, .) whose plain causal softmax attention is this operator.
 
-        The channel is 1 in queries. In keys it is the sum of log f from the token to the middle of the sequence.
+        Queries and keys have one more channel, whose product adds the decay to the scores. In keys this channel is the
+        sum of log f from the token to the middle of the sequence. In queries it is a constant, which undoes the
+        division by the square root of the width.
         """
         import torch
 

@@ -40,7 +40,7 @@ class GLA(Recurrent):
     has_channel_decay: ClassVar = True
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with up to twice as many value channels as key channels, in ascending order of parameters."""
+        """Widths whose values are as wide as keys or up to twice as wide, in ascending order of parameters."""
         key_cost, value_cost = heads * (2 * d + RANK + 1), 3 * d * heads + 1
         pairs = sorted(wider_values(d, heads, step, 1), key=lambda pair: key_cost * pair[0] + value_cost * pair[1])
         return [Dims(d, heads, key, value) for key, value in pairs]

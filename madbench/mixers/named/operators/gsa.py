@@ -62,7 +62,7 @@ class GSA(Recurrent):
         return {"keys": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: for each number of P and S, 1 for its decay, 2 for what is written, 2 for the read-out."""
+        """FLOPs per token: 5 for each number of P and S (1 for its decay, 2 for writing it, 2 for the read-out)."""
         return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

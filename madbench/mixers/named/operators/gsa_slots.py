@@ -1,4 +1,4 @@
-"""The read-outs of a state whose columns, called slots, decay: the first pass of gated slot attention."""
+"""The first pass of gated slot attention: products of queries with slots, the decaying columns of a state."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PAIRS = 4  # rows whose decay is computed pair by pair
 
 
 def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns P_t^T q_t (B, H, T, M) for P_t = P_(t-1) Diag(f_t) + k_t s_t^T, and the last P (B, H, K, M).
+    """Returns P_t^T q_t (B, H, T, M) of all rows t, and the last P (B, H, K, M).
 
-    q and k are (B, H, T, K), s and log f are (B, H, T, M). ``before`` is P before the first row, or None for zeros. No
-    exponent is above zero.
+    P_t = P_(t-1) Diag(f_t) + k_t s_t^T. q and k are (B, H, T, K), s and log f are (B, H, T, M). ``before`` is P before
+    the first row, or None for zeros. No exponent is above zero.
     """
     length = q.shape[2]
     if is_symbolic(length) or length <= BLOCK:
@@ -35,7 +35,10 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
 
 
 def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Computes :func:`read_slots` from all pairs of rows, for a single block and for exported programs."""
+    """Computes :func:`read_slots` from all pairs of rows, for a single block and for exported programs.
+
+    c is the sum of log f up to each row.
+    """
     lower = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).tril()[..., None]
     decay = masked_exp((c[:, :, :, None] - c[:, :, None]).to(s.dtype), lower)
     y = ((q @ k.mT)[..., None] * decay * s[:, :, None]).sum(-2)
@@ -47,11 +50,11 @@ def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | N
 
 
 def _within_blocks(q: Tensor, k: Tensor, s: Tensor, c: Tensor) -> Tensor:
-    """sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j of blocks (..., BLOCK, .).
+    """sum_(j<=t) (q_t . k_j) exp(c_t - c_j) s_j within blocks (..., BLOCK, .), where c is the sum of log f.
 
     Within parts of ``PAIRS`` rows, the decay is computed for each pair of rows. Neighboring parts are then joined two
-    by two until one is left. The decay from a row of the first part to a row of the second is a product of two factors:
-    to the last row of the first part, and from that row on.
+    by two until one is left. The decay from a row of the first part to a row of the second part is a product of two
+    factors: the decay up to the last row of the first part, and the decay after this row.
     """
     near_q, near_k, near_s, near_c = (split_rows(side, PAIRS) for side in (q, k, s, c))
     lower = torch.ones(PAIRS, PAIRS, dtype=torch.bool, device=q.device).tril()[..., None]

@@ -52,14 +52,17 @@ class LogLinearMamba2(SelfContained):
     without_decay: ClassVar = ("L",)
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Layers whose values have d channels. For smaller budgets, keys and values of a head have equal width."""
+        """Widths with d value channels in all heads, in ascending order of parameters.
+
+        Smaller layers come before them, for smaller budgets. Their heads have equally many key and value channels.
+        """
         width = max(1, d // heads)
         wide = [Dims(d, heads, states, width) for states in widths(step, 2 * d)]
         narrow = [Dims(d, heads, each, each) for each in widths(step, width)]
         return [dims for dims in narrow if self.size(dims) < self.size(wide[0])] + wide
 
     def size(self, dims: Dims) -> int:
-        """The number of parameters."""
+        """The number of parameters of a layer with these widths."""
         return sum(map(count, self.parts(dims).values()))
 
     def library_dims(self, d: int, heads: int) -> Dims:
@@ -79,20 +82,21 @@ class LogLinearMamba2(SelfContained):
         }
 
     def initialize(self, layer: nn.Module) -> None:
-        """Draws the initial values of the library: A is -1, -2, ... of the heads."""
+        """Sets the initial values of the library's layer. A of the heads is -1, -2, and so on."""
         import torch
 
         layer.draw_declared()
         layer.A_log.copy_(torch.arange(1, layer.dims.heads + 1).log())
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The windows and all buckets. The position is carried as an integer, which is not counted."""
+        """The sizes of ``windows`` and ``buckets``. The position is carried as an integer, which is not counted."""
         return {**super().carried(dims), "buckets": (LEVELS - 1) * dims.value_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: for each number of a state 5 as in Mamba-2, and 3 for each bucket that a token reads.
+        """FLOPs per token for each number of a state: 5 as in Mamba-2, and 3 for each bucket that the token reads.
 
-        They are 1 for the decay of a bucket and 2 for its read-out. A token reads half of log2 T buckets on average.
+        The 3 are 1 for the decay of a bucket and 2 for its read-out. A token reads half of log2 T buckets on average,
+        where T is ``length``.
         """
         from math import log2
 

@@ -18,16 +18,16 @@ TOP = 14  # the highest level
 
 
 def levels_of(t: Tensor, s: Tensor) -> Tensor:
-    """The number of binary digits of t xor s, at most ``TOP``."""
+    """The level at which row t reads token s: the number of binary digits of t xor s, at most ``TOP``."""
     differing = t ^ s
     return sum((differing >> bit > 0).long() for bit in range(TOP))
 
 
 def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, size: int) -> Tensor:
-    """The sums of values (B, H, T, V) that the rows read: sum_s scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s.
+    """The sum of values that each row t reads: sum_s scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s.
 
-    q and k are (B, H, T, K), v is (B, H, T, V), log decay is (B, H, T), and the scales are (B, H, T, TOP + 1). ``size``
-    is a number of rows per block, a power of two.
+    It is (B, H, T, V). q and k are (B, H, T, K), v is (B, H, T, V), log decay is (B, H, T), and the scales are (B, H,
+    T, TOP + 1). ``size`` is the number of rows per block, a power of two.
     """
     length = q.shape[2]
     is_single = is_symbolic(length) or length <= size
@@ -43,7 +43,10 @@ def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Ten
 
 
 def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -> Tensor:
-    """The sums of blocks (B, H, Z, C, .), from all pairs of rows. c is the sum of log decays so far."""
+    """The sums of values (B, H, Z, C, V) within each of Z blocks of C rows, from all pairs of rows.
+
+    c (B, H, Z, C, 1) is the sum of log decays up to each row.
+    """
     rows = torch.arange(q.shape[-2], device=q.device)
     mask, level = rows[:, None] >= rows, levels_of(rows[:, None], rows)
     decay = masked_exp((c - c.mT).to(q.dtype), mask)
@@ -52,9 +55,10 @@ def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -
 
 
 def _between_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor, size: int) -> Tensor:
-    """The sums over earlier blocks (B, H, T, V). The second half of each pair of groups reads the state of the first.
+    """The sums of values (B, H, T, V) that rows read from earlier blocks of ``size`` rows.
 
-    Pairs of blocks come first, then pairs of such pairs, and so on. A state decays to the end of its group.
+    Neighboring blocks are joined in pairs, then pairs in pairs of twice the size, and so on. In each pair, the rows of
+    the second half read the state of the first half. A state has the decay up to its last row.
     """
     ends = split_rows(c, size)[..., -1:, :]
     state = (split_rows(k, size) * (ends - split_rows(c, size)).to(k.dtype).exp()).mT @ split_rows(v, size)
@@ -73,7 +77,10 @@ def _between_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor, 
 
 
 def buckets_after(k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
-    """The buckets (B, H, TOP, K, V) that the token after the rows reads at the levels 1 to ``TOP``. Others are zero."""
+    """The buckets (B, H, TOP, K, V) that the token after these rows reads at the levels 1 to ``TOP``.
+
+    Levels without tokens are zero.
+    """
     length = k.shape[2]
     c = log_decay[..., None].double().cumsum(-2)
     k = k * (c[:, :, -1:] - c).to(k.dtype).exp()
@@ -94,9 +101,10 @@ def buckets_after(k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
 def read_step(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, buckets: Tensor, position: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One token (B, H, 1, .) at ``position`` (B,) after the tokens of ``buckets``: its sum, and the next buckets.
+    """Decodes one token (B, H, 1, .). Returns its sum of values (B, H, 1, V) and the buckets for the next token.
 
-    The token joins the buckets below the lowest digit 0 of the position, and they become one bucket at this digit.
+    The token is at ``position`` (B,), and ``buckets`` (B, H, TOP, K, V) have all tokens before it. The token joins the
+    buckets below the lowest binary digit 0 of the position, and together they become one bucket at this digit.
     """
     decayed = log_decay.exp()[..., None, None] * buckets
     read = (scales[:, :, 0, 1:, None, None] * (q[:, :, :, None] @ decayed)).sum(2)

@@ -60,7 +60,7 @@ class Mamba2(Recurrent):
         }
 
     def channels(self, dims: Dims) -> int:
-        """The number of convolved channels."""
+        """The number of convolved channels: those of x, B and C."""
         return dims.value_dim + 2 * dims.key
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

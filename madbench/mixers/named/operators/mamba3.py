@@ -55,9 +55,9 @@ class Mamba3(Recurrent):
     has_mirror: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with even state sizes from 4 up, which is the smallest size with an angle, and the inner width d.
+        """Widths with the inner width d and even state sizes of at least 4, the smallest size with an angle.
 
-        For narrow models, candidates with a smaller inner width come first.
+        Candidates with a smaller inner width come first, for narrow models.
         """
         width = max(1, d // heads)
         states = [states for states in widths(step, 2 * d) if states >= 4 and states % 2 == 0] or [4]
@@ -80,12 +80,12 @@ class Mamba3(Recurrent):
         }
 
     def projected(self, dims: Dims) -> tuple[int, ...]:
-        """The channels of z, x, B, C, Delta, A, lambda and the angles."""
+        """The numbers of channels of z, x, B, C, Delta, A, lambda and the angles, in this order."""
         inner, states, heads = dims.value_dim, dims.key, dims.heads
         return inner, inner, states, states, heads, heads, heads, states // 4
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The angles, and the last B and x, which the next token writes once more."""
+        """The sizes of the angles, and of the last B and x, which the next token writes once more."""
         return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
@@ -128,8 +128,8 @@ class Mamba3(Recurrent):
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         """See :meth:`madbench.mixers.named.operator.Operator.loops`.
 
-        Each head has a state (K, V), the last product B_(t-1) x_(t-1)^T as ``before``, and the sum of its K // 4 angles
-        as ``turned``.
+        Each head has a state (K, V), the product B_(t-1) x_(t-1)^T of the last token as ``before``, and the sums of its
+        K // 4 angles as ``turned``.
         """
         import math
 

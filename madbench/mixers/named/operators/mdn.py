@@ -77,7 +77,7 @@ class MDN(SelfContained):
         }
 
     def initialize(self, layer: nn.Module) -> None:
-        """Draws the initial values of the library. Both biases of steps start equal."""
+        """Sets the initial values of the library's layer. ``dt_bias`` and ``mu_bias`` start equal."""
         import math
 
         layer.draw_declared()
@@ -90,10 +90,10 @@ class MDN(SelfContained):
         return {**super().carried(dims), "memory": size, "momentum": size}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: 12 for each number of S.
+        """FLOPs per token besides those of parameters: 12 for each number of S.
 
-        They are 1 for each decay, 2 for what is written to M, 4 for what M removes, 2 for M that is written to S, and 2
-        for the read-out.
+        These are 1 for the decay of S, 1 for that of M, 2 for what is written to M, 4 for what M removes, 2 for writing
+        M to S, and 2 for the read-out.
         """
         return 12 * dims.key_dim * dims.value
 
@@ -121,7 +121,7 @@ class MDN(SelfContained):
         return y, {**windows, "memory": memory, "momentum": momentum}
 
     def coefficients(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """log alpha, log mu, beta and eta, (B, H, T) each, in float32 or wider."""
+        """log alpha, log mu, beta and eta of x (B, T, D): (B, H, T) each, in float32 or wider."""
         from madbench.mixers.named import ops
 
         a, b, m, e = (ops.linear_in_float32(layer.get_submodule(f"{name}_proj"), x) for name in "abme")

@@ -32,10 +32,10 @@ def momentum_rule(
     before: tuple[Tensor, Tensor] | None,
     size: int,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Returns S_t^T q_t (B, H, T, V) of all rows, and the last S and M (B, H, K, V).
+    """Returns S_t^T q_t (B, H, T, V) of all rows t, and the last S and M (B, H, K, V) each.
 
-    q, k, p are (B, H, T, K), v is (B, H, T, V), the others are (B, H, T). ``before`` is S and M before the first row,
-    or None for zeros. ``size`` is the number of rows per block.
+    q, k and p are (B, H, T, K), v is (B, H, T, V), the other rows are (B, H, T). ``before`` has S and M before the
+    first row, or is None for zeros. ``size`` is the number of rows per block.
     """
     length, keys = q.shape[2], q.shape[3]
     size = length if is_symbolic(length) else min(size, length)
@@ -71,11 +71,11 @@ def momentum_rule(
 
 
 def _between_rows(total: Tensor, dtype: torch.dtype) -> Tensor:
-    """exp(c_t - c_s) for s <= t, else 0, (..., T, T), from sums of logarithms c (..., T, 1)."""
+    """The matrix (..., T, T) of exp(c_t - c_s) for s <= t, else 0. ``total`` (..., T, 1) are sums of logarithms c."""
     mask = torch.ones(total.shape[-2], total.shape[-2], dtype=torch.bool, device=total.device).tril()
     return masked_exp((total - total.mT).to(dtype), mask)
 
 
 def _row_before(x: Tensor, first: float = 0.0) -> Tensor:
-    """The rows of x (..., T, C) one row later, after a row of constants."""
+    """x (..., T, C) shifted by one row: row t is row t - 1 of x, and row 0 is the constant ``first``."""
     return F.pad(x, (0, 0, 1, -1), value=first)

@@ -72,7 +72,10 @@ class MesaNet(Recurrent):
         return {**super().carried(dims), "squares": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: 5 for each number of S, and for each number of P 3, and 2 + 2 K / 3 of the elimination."""
+        """FLOPs per token besides those of parameters: 5 for each number of S, 5 + 2 K / 3 for each number of P.
+
+        Of the latter, 3 are for the recurrence of P, and 2 + 2 K / 3 for solving the linear system by elimination.
+        """
         return 5 * self.recurrent(dims) + (5 + 2 * dims.key / 3) * dims.key_dim * dims.key
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

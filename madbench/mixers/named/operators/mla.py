@@ -26,7 +26,7 @@ EPS = 1e-6  # epsilon of the norm of c
 
 @dataclass(frozen=True)
 class LatentDims(Dims):
-    """The widths of a layer of latent attention. ``key`` includes ``rope``."""
+    """The widths of a layer of latent attention. The ``key`` channels of a head include its ``rope`` channels."""
 
     latent: int  # C, channels of c
     rope: int  # R, channels of the part of keys that all heads share
@@ -108,7 +108,7 @@ class MLA(Attention):
         return self.expand(layer, tokens.cached)
 
     def expand(self, layer: nn.Module, cached: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The keys and values of all heads, from the cached c and r."""
+        """The keys and values of all heads, (B, H, T, .) each, from the cached c and r."""
         import torch
 
         from madbench.mixers.linear_maps import weight_of

@@ -74,7 +74,7 @@ class MLSTM(Recurrent):
         return dims.key_dim * (dims.value + 1)
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The running maximum."""
+        """The size of the running maximum m, one number per head."""
         return {"maximum": dims.heads}
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:

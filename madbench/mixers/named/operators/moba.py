@@ -2,11 +2,11 @@
 
     o_t = sum_(j in S_t) softmax_(j in S_t)(q_t . k_j / sqrt(K)) v_j,    y_t = W_o norm(o_t)
 
-S_t has the tokens j <= t of the block of t, and all tokens of the topk - 1 earlier blocks with the largest scores
-q_t . mean(k of the block), arXiv 2502.13189. A block has 16 tokens. The choice of blocks has no gradient, and each head
-has its own. For this choice q and k are never in 16 bits. They are rotated by position, and with ``norm`` normed per
-head before. The norm of the output is over the channels of a head. Gains are shared by the heads. Past the context,
-blocks begin at the oldest cached token.
+S_t has the tokens j <= t of the block of t, and all tokens of the topk - 1 earlier blocks with the largest scores q_t .
+mean(k of the block), arXiv 2502.13189. A block has 16 tokens. The choice of blocks has no gradient, and each head has
+its own. For this choice q and k are never in 16 bits. They are rotated by position, and with ``norm`` normed per head
+before. The norm of the output is over the channels of a head. Gains are shared by the heads. If decoding drops tokens
+beyond the context, blocks begin at the oldest cached token.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ OUTPUT_EPS = 1e-6  # epsilon of the norm of the output
 
 @dataclass(frozen=True)
 class MoBA(Attention):
-    """The operator MoBA, whose equation is in the docstring of this module. All scores are computed, and masked."""
+    """The operator MoBA, whose equation is in the docstring of this module.
+
+    The scores of all tokens are computed, and those of tokens outside of S_t are masked.
+    """
 
     topk: int = integer(4, 1, 8)
     norm: bool = False

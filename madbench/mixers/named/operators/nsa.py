@@ -4,11 +4,12 @@
         + g2_t sum_(j in S_t) softmax_(j in S_t)(q_t . k_j / sqrt(K)) v_j
         + g3_t sum_(j in W_t) softmax_(j in W_t)(q_t . k_j / sqrt(K)) v_j
 
-arXiv 2502.11089. Blocks have 16 tokens. The first sum is over the blocks c that end at t or before, and 0 if there are
-none. S_t has the tokens j <= t of topk blocks: the first block, the block of t, the one before it, and the other blocks
-before t with the largest scores q_t . mean(k of c). W_t has the newest 32 tokens. The gates are sigmoids of linear maps
-of x, three per head. q and k are rotated by position, and never in 16 bits, for the choice of blocks, which has no
-gradient. Past the context, blocks begin at the oldest cached token.
+Source: arXiv 2502.11089. Blocks have 16 tokens. The first sum is over the blocks c that end at t or before, and 0 if
+there are none. S_t has the tokens j <= t of topk blocks: the first block, the block of t, the one before it, and the
+other blocks before t with the largest scores q_t . mean(k of c). W_t has the newest 32 tokens. The gates are sigmoids
+of linear maps of x, three per head. q and k are rotated by position. They are never in 16 bits, so that rounding does
+not change the choice of blocks. This choice has no gradient. If decoding drops tokens beyond the context, blocks begin
+at the oldest cached token.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ GATES = ("means", "chosen", "window")
 
 @dataclass(frozen=True)
 class NSA(Attention):
-    """The operator NSA, whose equation is in the docstring of this module. All scores are computed, and masked.
+    """The operator NSA, whose equation is in the docstring of this module.
 
-    The queries of :class:`Tokens` have K + 3 channels: q, and then the gates.
+    The scores of all tokens are computed, and those of tokens outside of S_t or W_t are masked. The queries of
+    :class:`Tokens` have K + 3 channels: q, and then the gates.
     """
 
     topk: int = integer(4, 3, 8)

@@ -44,7 +44,7 @@ class Parallax(Attention):
     state: ClassVar = "T*(H*K + H*V)"
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with an even number of key channels, and values that are as wide or wider."""
+        """Widths with an even number of key channels. Values are as wide as keys or slightly wider."""
         key_step = max(2, step)
         return [
             Dims(d, heads, key, value)
@@ -83,7 +83,7 @@ class Parallax(Attention):
         return shares * (1 + mean - probed)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: two more per channel of each key that is seen, for r . k."""
+        """FLOPs per token: those of softmax attention, and two per channel of each key that is seen, for r . k."""
         return super().flops(dims, length) + (length + 1) * dims.key_dim
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -86,7 +86,10 @@ class PaTH(Attention):
         return {**tokens.cached, **tokens.mirrors}
 
     def dynamics(self, q: Tensor, seen: Mapping[str, Tensor]) -> Dynamics:
-        """The recurrence of a sequence whose scores are A."""
+        """The recurrence whose scores are A, for a sequence with queries q (B, H, T, K).
+
+        ``seen`` has its keys, values and mirrors, as in :meth:`seen`.
+        """
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
 
@@ -100,7 +103,10 @@ class PaTH(Attention):
         return self.normalize(layer, a, seen, first)
 
     def normalize(self, layer: nn.Module, a: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        """The weights of scores A (B, H, M, N), whose first row is ``first``."""
+        """The weights (B, H, M, N) of scores A (B, H, M, N): a softmax of A / sqrt(K), with the forget gates.
+
+        Row m sees the tokens 0 to ``first`` + m. If ``first`` is None, it sees all tokens.
+        """
         from madbench.mixers.named import attention_ops
 
         if self.forget:
@@ -144,7 +150,10 @@ class PaTH(Attention):
         return {"beta/2": tokens.mirrors["beta"].squeeze(-1).mT / 2} | forget
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: four more per channel of each key that is seen, because every mirror rewrites these keys."""
+        """FLOPs per token: those of softmax attention, and four per channel of each key that is seen.
+
+        The four are for the mirror of each token, which rewrites all keys before it.
+        """
         return super().flops(dims, length) + 2 * (length + 1) * dims.key_dim
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

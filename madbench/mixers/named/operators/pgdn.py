@@ -57,7 +57,7 @@ class PGDN(GDN):
         return {**super().carried(dims), "squares": dims.key_dim}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token: those of GDN, and for each channel of a key 1 for the decay of A and 2 for its square."""
+        """FLOPs per token: those of GDN, and for each key channel 1 for the decay of A and 2 for the squared key."""
         return super().flops(dims, length) + 3 * dims.key_dim
 
     def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
@@ -75,7 +75,10 @@ class PGDN(GDN):
             return Rows(d, {**windows, "squares": squares})
 
     def preconditioner(self, layer: nn.Module, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        """M (B, H, T, K) of keys of length 1, and the last A (B, H K). ``before`` is A before x, or None for zero."""
+        """M (B, H, T, K) for keys k of length 1, and the last A (B, H K).
+
+        ``before`` is A before the first token of x (B, T, D), or None for zero.
+        """
         from madbench.mixers.named import ops, recurrent_ops
 
         heads, key = layer.dims.heads, layer.dims.key

@@ -36,7 +36,7 @@ class RetNet(Recurrent):
     head_norm: ClassVar = "g_norm_swish_gate"
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
-        """Widths with an even number of key channels, and up to twice as many value channels."""
+        """Widths with an even number of key channels. Values are as wide as keys or up to twice as wide."""
         pairs = sorted(wider_values(d, heads, step, 2), key=lambda pair: (2 * pair[0] + 3 * pair[1], pair[1]))
         return [Dims(d, heads, key, value) for key, value in pairs]
 
@@ -72,7 +72,7 @@ class RetNet(Recurrent):
             return Rows(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, silu(gate))
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """Empty, because the position is carried as an integer, which is not counted."""
+        """Empty. The position is carried as an integer, which is not counted."""
         return {}
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

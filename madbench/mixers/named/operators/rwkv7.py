@@ -43,7 +43,10 @@ class RwkvDims(Dims):
 
     @classmethod
     def with_ranks(cls, d: int, heads: int, key: int, value: int, most: int | None = None) -> RwkvDims:
-        """The widths with the library's ranks, but at most ``most``, or twice ``most`` for the gate."""
+        """The widths with the ranks of the library's layer in a model of width d.
+
+        If ``most`` is given, ranks are at most ``most``, and that of the gate at most twice ``most``.
+        """
 
         def rank(factor: float, width: int = 64, times: int = 1) -> int:
             usual = max(32, round(factor * d**0.5 * width / 64 / 32) * 32)
@@ -114,11 +117,11 @@ class RWKV7(Recurrent):
         }
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
-        """The last input, with which the next one is mixed."""
+        """The size of the last input x, which is mixed with the next input."""
         return {"input": dims.d}
 
     def shared_name(self, dims: Dims) -> str:
-        """The name of the first layer's values among the shared values."""
+        """The name of the first layer's values in the mapping of shared values."""
         return f"{self.name}, {dims.value_dim} values"
 
     def initialize(self, layer: nn.Module) -> None:

@@ -8,13 +8,17 @@ from torch import Tensor, nn
 from madbench.mixers.named.layer import LowRankMap, NamedLayer
 
 POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
-"""Exponents by name of the mixed input: the initial weight of the previous input in a channel is 1 minus a power of
-the channel's place."""
+"""Exponents p by name of the mixed input. In channel i of d, the initial weight of the previous input is 1 - (i / d)^(p
+r), where r falls from 1 in the first of L layers to 1 / L in the last."""
 
 
 @torch.no_grad()
 def initialize(layer: NamedLayer) -> None:
-    """Sets all parameters. Linear maps are orthogonal. The output and the products of low-rank maps start at zero."""
+    """Sets the initial values of all parameters.
+
+    The linear maps to r, k and v are multiples of orthogonal matrices. The output map is zero, and so are the products
+    of low-rank maps, because the first factor is zero.
+    """
     place, dims = layer.allocation.size.layer, layer.dims
     depth = place.index / max(place.count - 1, 1)  # from 0 to 1
     remaining = 1 - place.index / place.count  # from 1 to nearly 0
@@ -40,17 +44,17 @@ def initialize(layer: NamedLayer) -> None:
 
 
 def _places(width: int) -> Tensor:
-    """The places of channels, from 0 to 1."""
+    """Evenly spaced numbers from 0 to 1, one per channel."""
     return torch.arange(width) / max(width - 1, 1)
 
 
 def _centered(width: int) -> Tensor:
-    """The places of channels, from -1/2 to 1/2. A single channel is at 0."""
+    """Evenly spaced numbers from -1/2 to 1/2, one per channel. A single channel has 0."""
     return _places(width) - 0.5 if width > 1 else torch.zeros(1)
 
 
 def _draw_orthogonal(weight: Tensor, gain: float) -> None:
-    """Draws an orthogonal matrix times ``gain``. Computed in float32, because 16 bits have no decomposition."""
+    """Sets ``weight`` to a random orthogonal matrix times ``gain``, drawn in float32 because 16 bits have no QR."""
     drawn = torch.empty_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
     weight.copy_(nn.init.orthogonal_(drawn, gain=gain))
 

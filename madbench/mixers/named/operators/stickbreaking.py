@@ -2,9 +2,9 @@
 
     o_t = sum_(j<t) sigmoid(z_tj) prod_(j<l<t) (1 - sigmoid(z_tl)) v_j,    z_tj = q_t . k_j / sqrt(K)
 
-The weights of a row sum to at most 1. Nearer tokens come first, so positions are not encoded. A row does not see its
-own token, and the first row is 0. With ``current`` a row sees its own token: j <= t and l <= t. With ``norm`` q and k
-are normed per head, with a gain shared by the heads.
+The weights of a row sum to at most 1. The order of the products encodes positions, so q and k are not rotated. A row
+does not see its own token, and the first row is 0. With ``current`` a row sees its own token: j <= t and l <= t. With
+``norm`` q and k are normed per head, with a gain shared by the heads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EPS = 1e-6  # epsilon of the norms of queries and keys
 SMALLEST_WEIGHT = 0.7
-"""The smallest computed weight is this power of the smallest normal number: 3e-27 in float32."""
+"""Exponent p of the smallest computed weight tiny^p. tiny is the smallest normal number: tiny^p is 3e-27 in float32."""
 
 
 @dataclass(frozen=True)
