@@ -1,7 +1,7 @@
-"""The two files with the weights of a run: the checkpoint of an unfinished run, and the weights of a finished run.
+"""Files with the weights of a run: the checkpoint of an unfinished run, and the weights of a finished run.
 
-Both files contain the job. A file is read only if its SHA-256 is right. A checkpoint ends with the digest of its
-content. In a file of weights, the metadata hold a digest of the job and the tensors.
+Both contain the job. A file is read only if its SHA-256 is right. A checkpoint ends with the digest of its content. The
+metadata of a file of weights have a digest of the job and the tensors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHUNK = 1 << 20  # bytes per hash update
 
 
 class TrainingState:
-    """The counters, curve and timings of a run in training: everything in a checkpoint except weights and optimizer.
+    """The part of a checkpoint that is neither weights nor optimizer: the step, the curve, timings, and their origin.
 
     Under torchrun the state is equal in all processes, except for the timings.
     """
@@ -53,7 +53,7 @@ class TrainingState:
         self.groups: list[dict[str, Any]] = []  # ids of the jobs that share steps, and the first of these steps
 
     def restore(self, saved: Any, steps: int) -> None:
-        """Set the attributes to the values ``saved`` in the checkpoint of a run of ``steps`` steps.
+        """Set the attributes of this state to ``saved``, the state in the checkpoint of a run of ``steps`` steps.
 
         Raises ``ValueError`` for unknown or missing names, for values of another type or shape, and for values that are
         impossible, such as a step above ``steps``.
@@ -81,7 +81,7 @@ class TrainingState:
         vars(self).update(saved)
 
     def add(self, row: dict[str, float]) -> None:
-        """Append a row to the curve. Set ``diverged`` if a loss in the row is not finite."""
+        """Append a row to the curve. Set ``diverged`` to True if a loss in the row is not finite, and else to False."""
         self.curve.append(row)
         self.diverged = not all(math.isfinite(value) for name, value in row.items() if name.endswith("_loss"))
 
@@ -165,7 +165,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
 
 
 def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
-    """Check the state of a trial that a checkpoint contains, and return it.
+    """Check the state of a trial (``trial.state``) that was read from a checkpoint, and return it.
 
     Raises ``ValueError`` if a name is missing, or if a value has another type than the trial's own value. A state dict
     of the model is also accepted, whatever the trial's own value is.

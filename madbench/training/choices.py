@@ -76,9 +76,10 @@ TASKS: dict[str, Callable[[np.ndarray, np.ndarray, int, np.random.Generator], Qu
 
 
 def _mix_choices(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> Questions:
-    """Insert the ``true`` continuations (N, L) among the ``others`` (N, 3, L), each at a random index from 0 to 3.
+    """Make questions from ``contexts`` (N, C), ``true`` continuations (N, L) and ``others`` (N, 3, L).
 
-    Each index occurs equally often, up to one.
+    The true continuation of each question is inserted among the others at a random index from 0 to 3. Over all
+    questions, the numbers of times that the four indices occur differ by at most one.
     """
     answers = rng.permutation(np.arange(len(true)) % CHOICES)
     choices = np.stack([np.insert(row, place, answer, axis=0) for row, place, answer in zip(others, answers, true)])

@@ -1,9 +1,9 @@
 """Predictions of the cost of training: FLOPs, peak memory, and seconds per FLOP on a device.
 
-FLOPs are counted in two ways. A suite's formula (:class:`madbench.suites.base.Size`) counts only causal pairs of
-tokens, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's counter counts only matrix
-products, on the dense path: T pairs per token. In the lag layout it counts T + 1 pairs per token, because the matrices
-there have one extra column of zeros.
+FLOPs are counted in two ways, which differ for T tokens. A suite's formula (:class:`madbench.suites.base.Size`) counts
+only causal pairs of tokens, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's counter
+(:func:`counted_flops_per_token`) counts only matrix products, on the dense path, with T pairs per token. In the lag
+layout it counts T + 1 pairs per token, because the matrices have one extra column of zeros.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
 
 
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
-    """Measured seconds per FLOP of a forward and backward pass on ``device``, by task.
+    """Measured seconds per FLOP of a forward and backward pass on ``device``, by the name of the task.
 
-    For each task, the job with the fewest FLOPs per step is timed.
+    One job per task is timed: the job with the fewest FLOPs per step.
     """
     samples: dict[str, Job] = {}
     for job in sorted(jobs, key=lambda job: (job.task, size_of(job).flops / size_of(job).steps)):

@@ -50,9 +50,9 @@ def resolve_device(device: str, is_here: bool = True) -> str:
 def resolve_precision(precision: str, device: str, is_here: bool = True) -> Precision:
     """Return the precision to train in. ``auto`` becomes ``bfloat16`` where it is faster, else ``float32``.
 
-    It makes matrix products faster on a GPU, and on a CPU with bfloat16 units. If ``is_here`` is False, jobs train on
-    another machine, whose CPU is assumed to have no such units. So the result does not depend on the machine that
-    submits the jobs.
+    bfloat16 is faster on a GPU, and on a CPU with units for bfloat16. If ``is_here`` is False, jobs train on another
+    machine, whose CPU is assumed to have no such units. So the result does not depend on the machine that submits the
+    jobs.
     """
     if precision != "auto":
         return precision
@@ -96,7 +96,7 @@ _BFLOAT16_TERAFLOPS = {
 
 
 def device_name(device: str) -> str:
-    """The product name of the GPU, or of the CPU, behind a torch device name."""
+    """The product name of a GPU or CPU, given the torch name of the device, such as ``cuda`` or ``cpu``."""
     if device.startswith("cuda"):
         import torch
 
@@ -195,7 +195,7 @@ def busy_cores(seconds: float = 0.2) -> float:
 
 
 def _core_times() -> dict[str, tuple[int, int]]:
-    """Idle time and total time of each core that this process may use, in clock ticks since the system's start."""
+    """The idle time and the total time of each core of this process, by core, in clock ticks since the start."""
     own, times = {f"cpu{core}" for core in _own_cores()}, {}
     with suppress(OSError, ValueError):
         for name, *ticks in map(str.split, Path("/proc/stat").read_text().splitlines()):
@@ -217,9 +217,9 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def environment_threads() -> tuple[int, str] | None:
-    """The lowest positive number of threads in ``THREAD_VARIABLES``, with its setting, such as ``OMP_NUM_THREADS=2``.
+    """The number of threads that the environment sets, and the setting as text, such as ``OMP_NUM_THREADS=2``.
 
-    None if the environment sets no such variable.
+    The variables are those in ``THREAD_VARIABLES``; the lowest number counts. None if no variable is set.
     """
     limits = []
     for name in THREAD_VARIABLES:

@@ -28,7 +28,7 @@ def has_graphs(device: str) -> bool:
 
 @dataclass
 class Fixed:
-    """The buffers, the CUDA graph and the count of the steps whose batches have one shape."""
+    """The fixed buffers and the CUDA graph of steps whose batches have one shape, and the number of steps so far."""
 
     batches: Batches
     losses: Tensor | None = None  # (N,)
@@ -116,10 +116,11 @@ class GraphStep:
 
 
 def _buffers(parts: tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]) -> tuple[list[Tensor], Tensor | float]:
-    """Empty buffers for one micro-batch of N members: tensors (N, B, ...), and the micro-batch's shares in the loss.
+    """Make empty buffers (N, B, ...) for one micro-batch of N members. Also return the members' shares in the loss.
 
-    ``parts`` has one pair of tensors and share per member. The shares get a buffer (N,) if they are tensors. If they
-    are numbers, the first one, to which the others are equal, is returned.
+    ``parts`` has one pair per member: the tensors (B, ...) of its micro-batch, and its share. If the shares are
+    tensors, an empty buffer (N,) is returned for them. If they are numbers, which are then equal, one number is
+    returned.
     """
     (batch, share), count = parts[0], len(parts)
     buffers = [tensor.new_empty((count, *tensor.shape)) for tensor in batch]

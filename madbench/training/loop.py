@@ -167,10 +167,10 @@ def _at_lowest_step(members: Sequence[GroupMember]) -> list[GroupMember]:
 
 
 def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
-    """Make the training step of members that have taken equally many steps.
+    """Make the object that takes the steps of ``members``, which have all taken the same number of steps.
 
-    On a GPU it is one CUDA graph if ``cuda_graph`` is given and the graph's step succeeds in a trial. On a CPU, the
-    forward and backward passes are replayed if the members allow it. Otherwise the step is plain.
+    On a GPU it launches each step as one CUDA graph, if ``cuda_graph`` is given and a first step on copies succeeds. On
+    a CPU it replays recorded passes if all members can be replayed. Otherwise its steps run operation by operation.
     """
     if cuda_graph and has_graphs(members[0].device):
         if not (problem := why_not(members, graph_step)):
@@ -183,7 +183,7 @@ def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: b
 
 
 def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
-    """Make a step that is launched as one CUDA graph. With ``compile``, the first member's loss is compiled."""
+    """Make the object that takes the steps of ``members`` as CUDA graphs. With ``compile``, the loss is compiled."""
     if compile:
         members[0].trial.loss.compile()
     return GraphStep(Stack(members))
@@ -284,7 +284,7 @@ def train_together(
 
 
 def _leave(group: Sequence[GroupMember], live: Sequence[GroupMember], watch: Stopwatch) -> None:
-    """Write checkpoints of the ``live`` members after other members left their ``group``.
+    """Write checkpoints of ``live``, the members at the lowest step of a ``group`` that other members have just left.
 
     Without them, a killed and resumed run would repeat steps in a group of another size, with other rounding.
     """

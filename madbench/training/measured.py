@@ -41,11 +41,11 @@ MakeStep = Callable[..., Step]  # ``make_step(members, compile=...)``; ``compile
 
 
 def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path | None = None) -> bool:
-    """True if a common step of all members takes less than ``FASTER`` times the time of separate steps of all members.
+    """True if a common step of all members takes less than 95% of the time of separate steps of all members.
 
-    False without a measurement of the common step in two cases. Separate training of all members takes less than
-    ``WORTHWHILE_SECONDS``, or the step of one member on a CPU takes more than ``OVERHEAD_SECONDS``. ``folder`` has the
-    results of earlier measurements, by device, versions, shapes and number of members.
+    The common step is not measured, and the result is False, in two cases: separate training of all members takes less
+    than ``WORTHWHILE_SECONDS``, or a step of one member on a CPU takes more than ``OVERHEAD_SECONDS``. ``folder`` has
+    the results of earlier measurements, by device, versions, shapes and number of members.
     """
 
     def measure() -> dict[str, Any] | None:
@@ -70,9 +70,9 @@ def has_compiler() -> bool:
 def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder: Path | None) -> bool:
     """True if the member's model is to be trained through ``torch.compile``.
 
-    With ``always`` it is, with ``never`` it is not. With ``auto`` it is if at least five minutes of training are left
-    and measured steps are faster compiled; ``folder`` stores this measurement. With ``auto``, it is not if there is no
-    C++ compiler, or if several processes train together.
+    True for ``always``, False for ``never``. For ``auto``, True if at least five minutes of training are left and
+    measured steps are faster compiled; ``folder`` stores this measurement. For ``auto`` it is False without a C++
+    compiler, and if several processes train together.
     """
     if when != "auto":
         return when == "always"

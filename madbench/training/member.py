@@ -91,7 +91,7 @@ class GroupMember:
             self._warn(f"{change}, which changes the last digits of its numbers; --threads {began} does not")
 
     def _note_place(self) -> None:
-        """Record torch's version and the device from this step on. Warn if an earlier part of the run had others."""
+        """Record torch's version and the device for the steps from now on. Warn if earlier steps had others."""
         if self.is_over:
             return
         kind = cpu_kind() if torch.device(self.device).type == "cpu" else device_name(self.device)
@@ -138,7 +138,7 @@ class GroupMember:
 
     @property
     def has_row(self) -> bool:
-        """True if the curve gets a row at the present step."""
+        """True if the curve gets a row after the step that was just taken."""
         return self.trial.has_row(self.state.step)
 
     def count_step(self, loss: Tensor) -> None:

@@ -112,7 +112,7 @@ def muon_parameters(model: nn.Module) -> set[str]:
 
 
 def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[str, torch.Size]:
-    """The shapes of the tensors that an optimizer of this module keeps for one parameter, by the tensors' names."""
+    """The shapes of the tensors that AdamW or :class:`MuonAndAdamW` keeps for one parameter, by the tensors' names."""
     shape = parameter.shape
     if isinstance(optimizer, MuonAndAdamW) and any(parameter is each for each in optimizer.param_groups[0]["params"]):
         return {"momentum_buffer": shape}
@@ -151,9 +151,10 @@ _GROUP_OF = (
 def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list[dict[str, Any]]:
     """A table that counts a model's parameters by group and by weight decay, in the model's order.
 
-    A row is ``{"group", "decays", "tensors", "parameters"}``; a shared parameter counts once. The groups are embedding,
-    which includes an output layer that shares its weights, positions, norms, mixer projections, mlp and readout.
-    Families name further groups: mixer conv, mixer gates, mixing gates and mixing tables.
+    A row is ``{"group", "decays", "tensors", "parameters"}``, with the numbers of tensors and of parameters; a shared
+    parameter counts once. The groups are embedding (with an output layer that shares its weights), positions, norms,
+    mixer projections, mlp, readout and other. Families name further groups: mixer conv, mixer gates, mixing gates and
+    mixing tables.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
     groups, which = _groups(model), decaying_parameters(model, fidelity)

@@ -67,7 +67,9 @@ PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GELU, nn.Sequential, nn.Modul
 """Torch modules in our models whose output depends only on their input and their parameters."""
 
 Pass = Callable[..., list[Tensor | None]]
-"""A function of tensors to a list of tensors. Its result depends only on its tensor arguments."""
+"""A function of tensors that returns a list of tensors, some of which may be None, such as losses and gradients. Its
+result depends only on its arguments.
+"""
 _programs: dict[Hashable, Pass] = {}
 
 
@@ -101,7 +103,7 @@ class Replayed:
     ``branch``.
 
     Args:
-        plain: the pass.
+        plain: the function that computes the pass plainly.
         key: passes with equal keys share programs.
         fixed: the number of leading inputs whose shapes never change, such as parameters.
     """

@@ -115,7 +115,9 @@ class Stack:
         return self.per_member(*self.compute(self.batches()))
 
     def per_member(self, losses: Tensor, norms: Tensor | None) -> Taken:
-        """Split the losses (N,) and norms (N,) from :meth:`compute` into lists with one entry per member."""
+        """Split losses (N,) and norms (N,) into two lists with one entry per member. Norms of None become a list of
+        None.
+        """
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 
     def micro_batches(self) -> list[tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]]:
