@@ -22,11 +22,11 @@ LOW_RANK = 16  # rank of dg
 
 @dataclass(frozen=True)
 class CdAllocation(RankAllocation):
-    """The ranks and the cost of a mixer of coefficient dynamics. N is ``r_qk`` and M is ``r_vo``."""
+    """The ranks of a mixer of coefficient dynamics and their cost. N is ``r_qk`` and M is ``r_vo``, over all heads."""
 
     label: Label
     value_skip: bool = False
-    """True if a head adds its own value, times D, to its readout."""
+    """True if each row's own value, times a number D per head, is added to its output."""
     other_rank: ClassVar = {"": "v", "v": ""}
     ways_to_fit: ClassVar = ("fewer heads",)
 
@@ -39,7 +39,11 @@ class CdAllocation(RankAllocation):
 
     @property
     def full(self) -> int:
-        """The initial rank: d, or if a recurrent label must match the state, the N = M with N M / H at the target."""
+        """The rank at which the search for N and M starts: d, the width of the model.
+
+        If a recurrent label must match a state, it is the rank r at which N = M = r gives a state of the target size,
+        r^2 / H.
+        """
         if self.size.rule.quantity == "state" and self.label.is_recurrent:
             return max(1, math.isqrt(int(self.size.rule.target(self)) * self.size.n_head))
         return self.size.d_model
@@ -49,7 +53,7 @@ class CdAllocation(RankAllocation):
 
     @functools.cached_property
     def rows(self) -> dict[str, tuple[int, str, str]]:
-        """The parameters, formula and tensors of each term of the label."""
+        """Each term of the number of parameters, by name: its count, its formula, and the tensors that it counts."""
         label, d, heads, n, m = self.label, self.size.d_model, self.size.n_head, self.r_qk, self.r_vo
         rows = {
             "qk": (2 * d * n, "2 d r_qk", "W_q, W_k"),
@@ -89,7 +93,8 @@ class CdAllocation(RankAllocation):
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Bytes that each token adds to the decoding cache. Zero for a recurrent label.
 
-        Keys, on which A acts, are kept in float32 or wider; values of softmax attention in their own dtype.
+        Values of softmax attention have ``bytes_per_element``, the size of a number in the mixer's dtype. All keys, on
+        which A acts, and other values are kept in float32 or wider.
         """
         if self.label.is_recurrent:
             return 0
@@ -111,10 +116,14 @@ class CdAllocation(RankAllocation):
     def flops_per_token(self, seq_len: int) -> float:
         """Approximate forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        The sum of twice the parameters and a term per head. For a recurrent label, the term is 4 n d_v for the state,
-        n d_v more for a gate and 4 n d_v more for a mirror, with d_v + 1 instead of d_v if a sum is kept. For other
-        labels, it is 2 (n + d_v) for each of (seq_len + 1) / 2 causal pairs. A mirror adds 4 n for each of these pairs
-        except that of a token with itself. Gates of scores, readouts and norms are not counted.
+        Twice the parameters, and for each head:
+
+        - recurrent labels: 4 n c for the state, n c more with a gate, and 4 n c more with a mirror, where c is d_v, or
+          d_v + 1 if a sum is kept
+        - other labels: 2 (n + d_v) for each of (seq_len + 1) / 2 causal pairs, and with a mirror 4 n more for each of
+          these pairs except that of a token with itself
+
+        Gates of scores, readouts and norms are not counted.
         """
         label, n, m = self.label, self.r_qk, self.r_vo
         if label.is_recurrent:
@@ -123,12 +132,13 @@ class CdAllocation(RankAllocation):
 
 
 def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) -> CdAllocation:
-    """Solves the ranks of ``label`` at this size.
+    """Returns the ranks N and M of ``label`` at this size.
 
-    Strict budget: see :meth:`CdAllocation.match_budget`. The ranks start at N = M = d, and N is reduced to d/4 before M
-    is reduced. Parameters left over go to M, which may exceed d. ``v`` exchanges N and M.
+    Strict budget: the search starts at N = M = d. First N is reduced, down to d/4, then M. Parameters left over go to
+    M, which may exceed d. With the letter ``v``, N and M change places. See :meth:`CdAllocation.match_budget`.
 
-    Paper's budget, and ``!``: M = d, and N = ``qk_rank`` or d if ``qk_rank`` is 0. No budget is enforced.
+    Paper's budget, and labels with ``!``: M is d, and N is ``qk_rank``, or d if ``qk_rank`` is 0. No budget is
+    enforced.
 
     Raises ``BudgetError`` for a size that no mixer can have, and under the strict budget if the smallest mixer exceeds
     it. Raises ``ConfigError`` for a ``qk_rank`` if the budget determines the ranks.

@@ -1,7 +1,8 @@
 """Checks of the built mixer of a label: its budget, its computed forms, its cache, and its numerics.
 
-Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates have their initial values. The
-paper's lemmas are checked in the package of the paper. Both sets of checks share the numbers V1 to V16.
+The mixers are in float64 and have d = 32, H = 2 and n = 16. Inputs have 16 tokens, and each check uses three seeds.
+Weights are from N(0, 1/d), gates have their initial values. The paper's lemmas are checked in the package of the paper.
+Both sets of checks share the numbers V1 to V16.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ CPU = replace(path_checks.CPU, tolerance=1e-10)
 FAR = 300  # tokens; bfloat16 cannot represent odd positions beyond 256
 FAR_ROWS = range(253, FAR, 4)
 PRODUCTS = {"bmm", "baddbmm"}
-"""Products of gates, states and scores. They are in float32 under autocast, unlike the linear maps."""
+"""Torch operations that multiply gates, states and scores. Unlike linear maps, they must not be in 16 bits."""
 UNEVEN = "a sum of terms of both signs is only as exact as the largest term"
 
 
 def checks(family: Any, label: Label) -> Iterable[Check]:
-    """The checks of a label, in the order of their numbers."""
+    """All checks of a label, in the order of their numbers."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name in ("parameters", "state"))
     parts = (_forms, _ordinary, _state, _softmax_attention, _numerics)
@@ -56,7 +57,7 @@ def checks(family: Any, label: Label) -> Iterable[Check]:
 
 
 def paths_of(mixer: CoefficientMixer) -> list[str]:
-    """The fast paths of a mixer for a whole sequence."""
+    """The paths of a mixer that compute a whole sequence on a CPU, other than ``reference``."""
     label = mixer.variant
     optional = {"chunked": label.is_recurrent, "sdpa": label.is_softmax}
     return [path for path in ("dense", "chunked", "blocks", "sdpa") if optional.get(path, True)]
@@ -108,7 +109,7 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _ordinary(samples: SampleMixers) -> Iterator[Check]:
-    """The checks at an ordinary size."""
+    """Yields the checks of :mod:`madbench.mixers.ordinary`, which are made at an ordinary model size."""
     label = samples.label
     reason = OVERFLOW if leaves_float64(label, ordinary.TOKENS) else ""
     if label.readout == "kexp" and label.scaling in ("bd", "bi"):
@@ -119,7 +120,7 @@ def _ordinary(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _perturbed(build: Callable[[], CoefficientMixer]) -> tuple[CoefficientMixer, Tensor]:
-    """A mixer near its initialization whose heads differ, and an input (B, max_len, D)."""
+    """The built mixer with random weights and changed gains and biases, and an input (B, max_len, D)."""
     with kept_random_state():
         torch.manual_seed(0)
         mixer = build().double()
@@ -182,7 +183,7 @@ def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _numerics(samples: SampleMixers) -> Iterator[Check]:
-    """Yields checks V15: results in float32 with gates that are closed or open."""
+    """Yields checks V15: with open and closed gates, float32 gives finite numbers, and those of float64."""
     label = samples.label
 
     def extreme(seed: int) -> tuple[CoefficientMixer, Tensor]:
@@ -230,12 +231,12 @@ def _numerics(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _is_as_exact_as_a_term(label: Label) -> bool:
-    """True if rows are not divided by a sum, or only by a sum of terms of one sign, which cannot cancel."""
+    """True if no row is divided by a sum of terms of both signs, which may cancel to almost zero."""
     return is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
 
 
 def _leaves_float32(label: Label) -> str:
-    """The reason why the definition of a label leaves the range of float32. Empty if it stays in this range."""
+    """The reason why numbers of this label leave the range of float32 by definition. Empty if they do not."""
     log_gate = math.log(float(label.gate)) if label.is_constant else 0.0
     if label.gate == "se" or log_gate > 0:
         return "lambda may exceed 1: its coefficients may grow without bound (Principle 6)"

@@ -1,4 +1,4 @@
-"""Decays between the rows of a block, exp(c_t - c_s) with c_t = sum_(s<=t) log lambda_s. No exponent is above zero."""
+"""Decays between the rows of a block: exp(c_t - c_s), with c_t = sum_(s<=t) log lambda_s. No exponent is above zero."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ SMALL = 2  # largest half, in rows, whose products are computed pair by pair: a 
 
 
 def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
-    """exp(exponent) if the mask is true, else 0 with a zero gradient, even if the exponential overflows."""
+    """exp(exponent) where the mask is true, else 0 with a zero gradient, even if the exponential overflows there."""
     return exponent.masked_fill(~mask, -math.inf).exp()
 
 
 class Decay:
-    """exp(c_t - c_s) for all rows s <= t, from log lambda (..., T, 1 or n). 1 if there is no gate.
+    """The decays exp(c_t - c_s) of all rows s <= t, from log lambda (..., T, 1 or n). c_t is its sum up to row t.
 
-    Within a sub-block of rows the decay is computed pair by pair. Between sub-blocks it is a product of three factors:
-    from s to the end of its sub-block, between the sub-blocks, and from the start of the sub-block of t to t.
+    Without a gate, ``log_gate`` is None and all decays are 1. Within a sub-block of rows the decay is computed pair by
+    pair. Between sub-blocks it is a product of three factors: from s to the end of its sub-block, between the
+    sub-blocks, and from the start of the sub-block of t to t.
     """
 
     def __init__(self, log_gate: Tensor | None, like: Tensor):
@@ -40,7 +41,10 @@ class Decay:
         self.between = masked_exp(between.to(dtype), _lower(end.shape[-2], -1, c)[..., None])
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, or s < t if strict, else 0: a, b (..., T, n) -> (..., T, T)."""
+        """The matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, else 0. a and b are (..., T, n).
+
+        If ``is_strict``, its diagonal is 0, too.
+        """
         if self.log_gate is None:
             return (a @ b.mT).tril(-is_strict)
         a, b = split_rows(a, self.rows), split_rows(b, self.rows)
@@ -65,23 +69,23 @@ class Decay:
 
 
 def _lower(size: int, diagonal: int, like: Tensor) -> Tensor:
-    """The mask (size, size) of the lower triangle, with the diagonal for ``diagonal`` 0 and without it for -1."""
+    """The mask (size, size) of the lower triangle: with its diagonal if ``diagonal`` is 0, without it if it is -1."""
     return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
 
 
 def split_rows(x: Tensor, rows: int) -> Tensor:
-    """(..., T, C) -> (..., T / rows, rows, C), filled with zeros at the end if ``rows`` does not divide T."""
+    """Splits rows into blocks, (..., T, C) -> (..., Z, ``rows``, C). The end of the last block is filled with zeros."""
     if is_symbolic(rows):
         return x.unsqueeze(-3)  # a single block with all rows
     return F.pad(x, (0, 0, 0, -x.shape[-2] % rows)).unflatten(-2, (-1, rows))
 
 
 class HalvedDecay:
-    """exp(c_t - c_s) per channel for all rows s <= t, from log lambda (..., T, n), as exact as :class:`Decay`.
+    """The decays exp(c_t - c_s) of all rows s <= t per channel, from log lambda (..., T, n). c_t is its sum up to t.
 
-    The rows are halved again and again, down to single rows. Let m be the last row of a first half. From its rows s to
-    the rows t of the second half, the decay is exp(c_t - c_m) exp(c_m - c_s). The sum over channels is then a matrix
-    product, and no exponent is above zero.
+    They are as exact as those of :class:`Decay`. The rows are halved again and again, down to single rows. Let m be the
+    last row of a first half. From its rows s to the rows t of the second half, the decay is exp(c_t - c_m) exp(c_m -
+    c_s). The sum over channels is then a matrix product, and no exponent is above zero.
     """
 
     def __init__(self, log_gate: Tensor, like: Tensor):
@@ -100,7 +104,10 @@ class HalvedDecay:
             size *= 2
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, or s < t if strict: a, b (..., T, n) -> (..., T, T)."""
+        """The matrix (..., T, T) of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, else 0. a and b are (..., T, n).
+
+        If ``is_strict``, its diagonal is 0, too.
+        """
         a, b = self._padded(a), self._padded(b)
         own = (a * b).sum(-1)[..., None, None]
         square = torch.zeros_like(own) if is_strict else own
@@ -123,18 +130,19 @@ class HalvedDecay:
 
 
 def products_in_place(late: Tensor, early: Tensor, log_gate: Tensor) -> tuple[Tensor, Tensor]:
-    """sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, else 0, for each a in ``late`` and each b in ``early``.
+    """Products with decay of all matrices a in ``late`` and b in ``early``. Changes both, and has no gradient.
 
-    Computes halves as :class:`HalvedDecay`, in less time but without gradients. Both inputs are changed: after each
-    size of halves, rows of ``late`` contain the decay from the start of their part to the row, and rows of ``early``
-    that from the row to the end of its part. At the end, the part has all rows.
+    The product of a and b is the matrix of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, else 0, where c_t is the sum of
+    ``log_gate`` up to row t. Halves of rows are joined as in :class:`HalvedDecay`, in less time. After the call, row t
+    of ``late`` has the decay from the first row to t as a factor, and row s of ``early`` the decay from s to the last
+    row.
 
     Args:
         late: P matrices a, contiguous (..., T, P, n). T is a power of two.
         early: R matrices b, contiguous (..., T, R, n).
-        log_gate: (..., T, n), or one number per row
+        log_gate: (..., T, n), or (..., T, 1) for one number per row.
 
-    Returns the products (..., P, R, T, T) and the logarithm of the decay of all rows, (..., n).
+    Returns the products (..., P, R, T, T) and the logarithm of the decay over all rows, (..., n).
     """
     *batch, length, lates, _ = late.shape
     earlies = early.shape[-2]

@@ -28,7 +28,7 @@ from madbench.mixers.cd.grammar import (
 )  # fmt: skip
 
 DEFAULTS = {"bn": "1/sqrt(n)", "b1n": "1/sqrt(n)", "i": "I", "1": "1", "1.": "1", "1.0": "1", "1.00": "1", "1.000": "1"}
-"""Spellings that a user may try for a default, and the default."""
+"""Segments that a user may write for a default, and the default. Labels never spell a default."""
 FEATURES = "pcugo"
 FIRST = (*READOUTS, *PRESETS, *ALIASES)
 REST = (*GATES, *MIRRORS, *(gate + mirror for gate in GATES for mirror in MIRRORS), *SCALINGS, *NORMS)
@@ -37,13 +37,13 @@ EXAMPLES = "labels look like 'cd:exp-sum', 'cd:mamba2-cg' or 'cd:id-smhk1-bwn-cu
 
 
 def message(text: str) -> str:
-    """The error message for an invalid label: a caret, the reason, and the label that was probably meant."""
+    """The error message for an invalid label: a caret at the error, the reason, and the label probably meant."""
     (position, problem), suggestion = _fault(text), nearest(text)
     return point_at(text, position, f"{problem}; {f'did you mean {suggestion!r}?' if suggestion else EXAMPLES}")
 
 
 def _fault(text: str) -> tuple[int, str]:
-    """The position of the first error, and its description."""
+    """The position of the first error in an invalid label, and a description of the error."""
     body = text[len(PREFIX) :].removesuffix("!")
     foreign = re.search(r"[^a-zA-Z0-9.-]", body)
     end = foreign.start() if foreign else len(body)
@@ -69,9 +69,9 @@ def _fault(text: str) -> tuple[int, str]:
 
 
 def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
-    """The offset of the error in a segment, and its description; "" if the segment is valid.
+    """The offset of the error in a segment, and its description. The description is empty for a valid segment.
 
-    ``before`` is the preceding segment and ``last`` its kind.
+    ``before`` is the preceding segment. ``last`` is its kind, one of ``SEGMENTS``, or empty for the first segment.
     """
     fields, folded = fields_of(segment), segment.lower()
     if not last:
@@ -108,7 +108,7 @@ def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
 
 
 def _is_features(segment: str) -> bool:
-    """True if the segment was probably meant as features.
+    """True if the invalid segment was probably meant as features.
 
     At least half of its letters are features, and no other kind of segment is similar.
     """
@@ -129,7 +129,7 @@ def _fault_of_features(segment: str) -> tuple[int, str]:
 
 
 def nearest(text: str) -> str | None:
-    """The label or preset nearest to ``text``, corrected segment by segment. None if none is similar."""
+    """The label or preset nearest to ``text``, corrected segment by segment. None if no valid label is similar."""
     if len(text) > SHOWN:
         return None
     folded = unicodedata.normalize("NFKC", text).lower().removeprefix(PREFIX)
@@ -174,7 +174,10 @@ def _close(segment: str, options: tuple[str, ...]) -> list[str]:
 
 
 def _mend(values: Mapping[str, Any], depth: int = 4) -> Label | None:
-    """The label with these fields, changed if they break a rule. None if no change helps."""
+    """The label with the fields ``values``. If they break a rule, the repairs of the rule are tried.
+
+    ``depth`` is the largest number of repairs in a row. None if they do not help.
+    """
     try:
         return Label(**values)
     except BrokenRule as rule:

@@ -100,7 +100,7 @@ FEATURES = {
 
 
 def explain(label: Label) -> list[Explanation]:
-    """One row per letter, in the order of the label, then its name in the paper and cautions."""
+    """One row per segment and feature letter, in the order of the label, then its name in the paper and cautions."""
     name, what, equation = READOUTS[label.readout]
     source = "eq. 3c" if label.readout != "sigmoid" else "this project"
     rows = [Explanation(label.readout, name, what, equation, "Lemma 8" if label.is_kernel else source)]
@@ -129,7 +129,7 @@ def explain(label: Label) -> list[Explanation]:
 
 
 def _notes(label: Label) -> Iterator[Explanation]:
-    """Notes that follow from several letters together."""
+    """Yields rows that follow from several letters together: names in the paper, cautions, and another spelling."""
     for name, free in PRESETS.items():
         preset = Label(**read(f"cd:{free}"))
         is_same = all(getattr(preset, field) == getattr(label, field) for field in CORE)

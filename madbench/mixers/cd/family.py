@@ -30,12 +30,13 @@ class Settings:
     """Settings of mixers of coefficient dynamics besides their label and size."""
 
     qk_rank: int = 0
-    """Rank N of queries and keys over all heads, if the budget does not determine it (--budget paper, !). 0: d."""
+    """Rank N of queries and keys over all heads; 0 means d. Only for ``--budget paper`` and labels with ``!``."""
     init_std: float = 0.02
-    """Initial standard deviation of the projections."""
+    """Initial standard deviation of the linear maps to queries, keys, values and outputs."""
 
     value_skip: bool = field(default=False, metadata=NOT_AT_DEFAULT)
-    """Adds the row's own value times D, one number per head that starts at 1, as the standard Mamba-2 does."""
+    """True if each row's own value times D is added to its output, as in the standard Mamba-2. D is one number per head
+    and starts at 1."""
 
     def __post_init__(self):
         check_at_least(self, 0, "qk_rank")
@@ -55,7 +56,7 @@ class CoefficientFamily:
     example = "cd:gdn-cg"
 
     def parse(self, text: str) -> Label:
-        """Parses a free spelling or a spelling with a preset."""
+        """Parses a label with or without a preset. Raises ``LabelError`` with the nearest label if it is invalid."""
         values = read(text)
         if values:
             with suppress(LabelError):
@@ -63,11 +64,11 @@ class CoefficientFamily:
         raise LabelError(message(text))
 
     def preset_spelling(self, label: Label) -> str:
-        """The spelling with a preset's name, if a preset fits; else the canonical text."""
+        """The text that begins with a preset's name, if a preset fits the label. Otherwise its canonical text."""
         return with_preset(label)
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The spelling of each factor. ``rank`` is left out with ``!``, because no rank is reduced then."""
+        """The text of each factor, by name. ``rank`` is left out for a label with ``!``, which reduces no rank."""
         letters = {name: getattr(label, name) for name in CORE}
         letters |= {"rope": "p" if label.rope else "", "conv": "c" if label.conv else ""}
         letters |= {"unit": "u" if label.unit else "", "output": label.output}
@@ -75,7 +76,7 @@ class CoefficientFamily:
         return letters | {"budget": "over" if label.over else "matched"}
 
     def neighbours(self, label: Label) -> tuple[Label, ...]:
-        """All labels that differ from this one in exactly one factor. Constant gates are those of the paper."""
+        """All labels that differ from ``label`` in exactly one factor. Constant gates are 0.95 and 1.05."""
         others = {}
         for name, options in OPTIONS.items():
             for value in ("", *CONSTANTS, *options[1:]) if name == "gate" else options:
@@ -85,15 +86,15 @@ class CoefficientFamily:
         return one_factor_apart(self.factors(label), ((other, self.factors(other)) for other in others))
 
     def explain(self, label: Label) -> list[Explanation]:
-        """One row per letter, then cautions."""
+        """Explanations: one row per segment and feature letter, then cautions."""
         return explain(label)
 
     def effective(self, allocation: CdAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings other than ``qk_rank``, which acts through the ranks."""
+        """The settings that act by themselves: all but ``qk_rank``, which acts through the allocation's ranks."""
         return {name: value for name, value in settings.items() if name != "qk_rank"}
 
     def traits(self, label: Label) -> Traits:
-        """The traits of the label. A constant gate above 1 makes coefficients grow (Principle 6)."""
+        """The traits of the label's mixers. ``may_grow`` is true for a constant gate above 1 (Principle 6)."""
         return Traits(
             outputs=("o.weight",),
             start_settings=("init_std",),

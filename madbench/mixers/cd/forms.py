@@ -1,14 +1,18 @@
-"""The computed forms of eq. 4 (arXiv 2510.09389): scores s_ij = qbar_i . A_i ... A_(j+1) kbar_j of rows and blocks.
+"""Fast computation of the scores s_ij = qbar_i . A_i ... A_(j+1) kbar_j of eq. 4 (arXiv 2510.09389).
 
-With A_t = (I - beta_t w_t r_t^T) diag(lambda_t), c_t = sum_(s<=t) log lambda_s, B = diag(beta) and
-P(a, b)_ts = sum_i a_ti b_si exp(c_ti - c_si) for s <= t (P' for s < t), the scores are
+Scores of all rows, or of blocks of rows, are computed by matrix products. Let
 
-    S = P(qbar, kbar) - P(qbar, w) B E,     (I + P'(r, w) B) E = P'(r, kbar)
-      = P(qbar, kbar) - R B P'(r, kbar),    R (I + B P'(r, w)) = P(qbar, w)
+    A_t = (I - beta_t w_t r_t^T) diag(lambda_t),    c_t = sum_(s<=t) log lambda_s,    B = diag(beta),
+    P(a, b)_ts = sum_i a_ti b_si exp(c_ti - c_si) for s <= t, else 0,
 
-or simply R diag(|kbar|) if w has the direction of the keys: kbar = |kbar| w. A mirror has r = w. If r reads the state
-before its decay, A_t = diag(lambda_t) - beta_t w_t r_t^T, and P' has c_(t-1) in place of c_t. An exponent is masked
-before exp is applied. Only differences of c are used, which are at most zero for gates below one.
+and P' the same for s < t. The matrix of all scores is
+
+    S = P(qbar, kbar) - P(qbar, w) B E,     where (I + P'(r, w) B) E = P'(r, kbar)
+      = P(qbar, kbar) - R B P'(r, kbar),    where R (I + B P'(r, w)) = P(qbar, w)
+
+It is simply R diag(|kbar|) if w has the direction of the keys: kbar = |kbar| w. A mirror has r = w. If r reads the
+state before its decay, A_t = diag(lambda_t) - beta_t w_t r_t^T, and P' has c_(t-1) in place of c_t. An exponent is
+masked before exp is applied. Only differences of c are used, which are at most zero for gates below one.
 """
 
 from __future__ import annotations
@@ -45,13 +49,16 @@ class Dynamics:
 
     @property
     def reading(self) -> Tensor | None:
-        """The directions r of A_t, along which the part of the state to remove is read. None without mirrors."""
+        """The directions r (B, H, T, n) by which mirrors read what they remove from the state. None without mirrors."""
         return self.w if self.read is None else self.read
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The effect of blocks of C rows on the states that enter them. The axis of blocks precedes the rows."""
+    """Rows in Z blocks of C rows: scores within each block, and the effect of a block on the state that enters it.
+
+    The axis of blocks precedes the rows. A state that enters a block is the state after all rows before the block.
+    """
 
     scores: Tensor  # (B, H, Z, C, C) scores between rows of one block
     queries: Tensor  # (B, H, Z, C, n) queries whose products with the keys before the block are scores
@@ -61,7 +68,10 @@ class Blocks:
 
 
 def scores(d: Dynamics) -> Tensor:
-    """s_ij of all rows at once, (B, H, T, T). With mirrors in O(T^3). Entries above the diagonal must be masked."""
+    """The scores s_ij of all rows at once, (B, H, T, T). With mirrors this takes O(T^3) time.
+
+    Entries above the diagonal are arbitrary, and the caller must mask them.
+    """
     if d.w is None and d.log_gate is None:
         return _with_own(d.q @ d.k.mT, d.own)
     decay = Decay(d.log_gate, d.q)
@@ -76,41 +86,50 @@ def scores(d: Dynamics) -> Tensor:
 
 
 def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
-    """The scores (..., T, T). If ``own`` (..., T) is given, it replaces their diagonal."""
+    """The scores ``square`` (..., T, T), with the diagonal ``own`` (..., T) unless it is None."""
     return square if own is None else square.diagonal_scatter(own, dim1=-2, dim2=-1)
 
 
 @dataclass(frozen=True)
 class PastReads:
-    """The matrices P'(r, .): the products of the mirrors of rows (..., T, n) with what earlier rows have written."""
+    """The products of mirrors with the writes of earlier rows: the matrices P'(r, b) for directions r (..., T, n).
+
+    P' is defined in the docstring of this module.
+    """
 
     decay: Decay | HalvedDecay
     reading: Tensor  # (..., T, n) r
     is_before_decay: bool  # True if r reads the state before the decay of its row
 
     def products(self, written: Tensor, is_strict: bool = True) -> Tensor:
-        """P'(reading, written) (..., T, T). If ``is_strict`` is false, its diagonal is arbitrary."""
+        """The matrix P'(reading, written) (..., T, T) for what the rows have written, (..., T, n).
+
+        If ``is_strict`` is false, its diagonal is arbitrary.
+        """
         if not self.is_before_decay:
             return self.decay.products(self.reading, written, is_strict)
         of_row_before = self.decay.products(F.pad(self.reading[..., 1:, :], (0, 0, 0, 1)), written)
         return F.pad(of_row_before[..., :-1, :], (0, 0, 1, 0))
 
     def apply_mirrors(self, rows: Tensor, w: Tensor, beta: Tensor) -> Tensor:
-        """rows (I + B P'(reading, w))^-1 for rows (..., M, T): applies all later mirrors to each direction w."""
+        """Returns rows (I + B P'(reading, w))^-1 for rows (..., M, T), where B = diag(beta).
+
+        This applies the mirrors of all later rows to each direction w (..., T, n).
+        """
         system = beta[..., None] * self.products(w, is_strict=False)
         return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
     def entering(self, decay: Tensor) -> Tensor:
-        """The directions in which each row reads a state that precedes the first row.
+        """The directions (..., T, n) by which each row reads the state that precedes the first row.
 
-        ``decay`` (..., T, 1 or n) is the product of the decays up to each row.
+        ``decay`` (..., T, 1 or n) is the product of the decays up to each row, including its own.
         """
         decay = F.pad(decay[..., :-1, :], (0, 0, 1, 0), value=1.0) if self.is_before_decay else decay
         return self.reading * decay
 
 
 def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
-    """Splits the rows into independent blocks of ``size`` rows.
+    """Splits the rows of ``d`` into blocks of ``size`` rows, each computed without the others.
 
     With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.decays.HalvedDecay`.
     """
@@ -154,11 +173,11 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
 
 
 def _split_bounded(d: Dynamics, size: int) -> Blocks:
-    """Computes :func:`split` if |c_t - c_m| is small for every row t of a block with the middle row m.
+    """Computes :func:`split` if |c_t - c_m| is small for every row t of a block, where m is its middle row.
 
-    The decay exp(c_t - c_s) is then a product of a factor of the row, exp(c_t - c_m), and a factor of the column,
-    exp(c_m - c_s). One matrix product therefore gives all four parts of the matrix [scores, queries; keys^T,
-    transition].
+    The decay exp(c_t - c_s) is then a product of exp(c_t - c_m), a factor of the row, and exp(c_m - c_s), a factor of
+    the column. One matrix product therefore gives all four tensors of a block, as parts of the matrix [scores, queries;
+    keys^T, transition].
     """
     q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * d.beta[..., None]))
     c = split_rows(d.log_gate, size).double().cumsum(-2)
@@ -183,10 +202,10 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
 
 
 def split_prompt(d: Dynamics, size: int) -> Blocks:
-    """Computes :func:`split` for a prompt. Without gradients it takes less time, and rounds differently.
+    """Splits the rows of a prompt into blocks, as :func:`split` does.
 
-    With a decay per channel, or with mirrors and a decay, blocks then have the least power of two of rows that is at
-    least ``size``.
+    If gradients are not recorded, another algorithm takes less time and rounds differently. It is used with a decay per
+    channel, and with mirrors and a decay. Its blocks have the least power of two of rows that is at least ``size``.
     """
     is_costly = d.log_gate is not None and (d.w is not None or d.log_gate.shape[-1] > 1)
     if torch.is_grad_enabled() or not is_costly or d.own is not None or d.reads_before_decay:
@@ -215,7 +234,10 @@ def split_prompt(d: Dynamics, size: int) -> Blocks:
 
 
 def _cut(whole: Tensor, size: int) -> Blocks:
-    """Blocks of ``size`` rows from the matrix [scores, queries; keys^T, transition]."""
+    """Cuts matrices [scores, queries; keys^T, transition] into the tensors of :class:`Blocks`.
+
+    ``whole`` is (..., size + n, size + n).
+    """
     upper, lower = whole.split((size, whole.shape[-1] - size), dim=-2)
     return Blocks(upper[..., :size], upper[..., size:], lower[..., :size].mT, None, lower[..., size:])
 
@@ -223,10 +245,10 @@ def _cut(whole: Tensor, size: int) -> Blocks:
 def chunked(
     d: Dynamics, size: int, values: Tensor, by_halves: bool = False, blocks: Blocks | None = None
 ) -> tuple[Tensor, Tensor]:
-    """sum_j s_ij values_j in time linear in T, and the state after the last row (B, H, n, V).
+    """Returns sum_j s_ij values_j (B, H, T, V) in time linear in T, and the state (B, H, n, V) after the last row.
 
-    values are (B, H, T, V), as is the sum. For readouts that are linear in the state: id and kernels. ``blocks`` are
-    computed if they are None.
+    values are (B, H, T, V). The readout must be linear in the state: ``id`` or a kernel. If ``blocks`` is None, they
+    are computed by :func:`split` with ``size`` and ``by_halves``.
     """
     blocks = split(d, size, by_halves) if blocks is None else blocks
     length, values = values.shape[2], split_rows(values, blocks.scores.shape[-1])
@@ -246,7 +268,10 @@ def chunked(
 
 
 def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
-    """The keys after the last row, h_Tj: (B, H, T, n). With mirrors, ``blocks`` is the result of :func:`split`."""
+    """The keys h_Tj (B, H, T, n): each key after the decays and mirrors of all later rows.
+
+    With mirrors, ``blocks`` must be the result of :func:`split`.
+    """
     if d.w is not None:
         return _keys_after_blocks(blocks)[:, :, : d.k.shape[2]]
     if d.log_gate is None:
@@ -256,7 +281,7 @@ def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
 
 
 def _keys_after_blocks(blocks: Blocks) -> Tensor:
-    """The keys of all blocks at the end of the last block, (B, H, Z C, n)."""
+    """The keys of Z blocks of C rows after the decays and mirrors of all later rows, (B, H, Z C, n)."""
     *before, last = blocks.keys.unbind(2)
     keys, passed = [last], None
     for of_block, transition in zip(reversed(before), reversed(blocks.transition.unbind(2))):
@@ -266,7 +291,7 @@ def _keys_after_blocks(blocks: Blocks) -> Tensor:
 
 
 def block_scores(blocks: Blocks, block: int) -> Tensor:
-    """s_ij of the rows of one block and all keys up to its end: (B, H, C, (block + 1) C)."""
+    """The scores s_ij of the rows of block number ``block`` with all keys up to its end: (B, H, C, (block + 1) C)."""
     queries, parts = blocks.queries[:, :, block], [blocks.scores[:, :, block]]
     if blocks.transition is not None:
         for other in reversed(range(block)):
@@ -282,7 +307,7 @@ def block_scores(blocks: Blocks, block: int) -> Tensor:
 
 
 def each_row(d: Dynamics) -> Iterator[Dynamics]:
-    """The single rows of ``d``, in order."""
+    """Yields each row of ``d`` as dynamics of a single row, in order."""
     for row in range(d.q.shape[2]):
         parts = {field.name: getattr(d, field.name) for field in fields(d)}
         tensors = {name: part[:, :, row : row + 1] for name, part in parts.items() if isinstance(part, Tensor)}
@@ -290,7 +315,7 @@ def each_row(d: Dynamics) -> Iterator[Dynamics]:
 
 
 def evolve(state: Tensor, d: Dynamics) -> Tensor:
-    """Applies A_t of the single row of ``d`` to the columns of a state (B, H, n, V)."""
+    """Applies A_t to the columns of a state (B, H, n, V). ``d`` has only row t."""
     decayed = state if d.log_gate is None else state * d.log_gate.exp().mT
     if d.w is None:
         return decayed

@@ -42,7 +42,7 @@ EVOLUTION = re.compile(rf"(?P<gate>{CONSTANT.pattern}|{'|'.join(GATES)})?(?P<mir
 FEATURES = re.compile("(?P<rope>p?)(?P<conv>c?)(?P<unit>u?)(?P<output>g?o?)")
 
 CORE = ("readout", "gate", "mirror", "scaling", "norm")
-"""The fields of phi, A, b and eta."""
+"""The fields of a label that specify phi, A, b and eta."""
 PRESETS = {
     "softmax": "exp-sum",
     "linear": "kelu-sum",
@@ -53,17 +53,17 @@ PRESETS = {
     "gateddeltanet": "id-smhk1-bwn-u",
     "mlstm": "id-se-bin-max-o",
 }
-"""Rows of the paper's Table 1. Their names are accepted in any case."""
+"""The rows of the paper's Table 1, as free spellings by name. Labels may have the names in any case."""
 ALIASES = {"normalized": "normalised", "gdn": "gateddeltanet"}
-"""Other spellings of presets."""
+"""Other names of presets, and the name in ``PRESETS``."""
 
 SEGMENTS = ("readout", "A", "b", "eta", "features", "v")
-"""Kinds of segments of a label, in order."""
+"""The kinds of segments of a label, in the order in which they are written."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """A ``cd:`` label. ``str`` is its text. Raises ``LabelError`` for an invalid combination."""
+    """A ``cd:`` label. ``str(label)`` is its canonical text. Raises ``LabelError`` for an invalid combination."""
 
     readout: str  # phi, or psi with a k before it
     gate: str = ""  # lambda_t of A_t: a constant such as 0.95, or one of GATES; "" is 1
@@ -105,17 +105,17 @@ class Label:
 
     @property
     def has_maximum(self) -> bool:
-        """True if the state is kept relative to a running maximum."""
+        """True if the state is stored divided by e^m, where m is a running maximum, so that it cannot overflow."""
         return self.is_recurrent and (self.gate == "se" or self.has_log_scale)
 
     @property
     def is_softmax(self) -> bool:
-        """True if the coefficients are those of softmax attention."""
+        """True if the coefficients are those of softmax attention, for any scale of the keys."""
         return (self.readout, self.gate, self.mirror, self.norm) == ("exp", "", "", "sum")
 
     @property
     def is_constant(self) -> bool:
-        """True if the gate is a constant, whose value is ``float(gate)``."""
+        """True if the gate is a constant. Its value is ``float(gate)``."""
         return bool(CONSTANT.fullmatch(self.gate))
 
     @property
@@ -125,7 +125,10 @@ class Label:
 
     @property
     def adds_parameters(self) -> bool:
-        """True if it has parameters besides projections and conv taps, so that the budget reduces a rank."""
+        """True if the mixer has parameters besides projections and taps of convolutions.
+
+        The budget then reduces a rank.
+        """
         costly = (self.gate in GATES, self.mirror not in ("", "hkr"), self.scaling not in ("", "b1"))
         return any(costly) or self.norm == "wx" or bool(self.output)
 
@@ -143,14 +146,17 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "rank": ("", "v"),
     "over": (False, True),
 }
-"""Values of every field. A gate may also be a constant."""
+"""The valid values of every field of a label. A gate may also be a constant such as 0.95."""
 
 
 class BrokenRule(LabelError):
-    """Raised for valid segments that do not form a label together."""
+    """Raised for segments that are valid alone but do not form a label together."""
 
     def __init__(self, segment: str, problem: str, *repairs: Mapping[str, Any]):
-        """``segment``, one of ``SEGMENTS`` or "!", is wrong. Each of ``repairs`` changes fields to repair the label."""
+        """``segment`` is the kind of the wrong segment, one of ``SEGMENTS``, or a letter such as "!".
+
+        Each of ``repairs`` has new values of fields that may repair the label.
+        """
         super().__init__(segment, problem, *repairs)
         self.segment, self.problem, self.repairs = segment, problem, repairs
 
@@ -159,7 +165,7 @@ class BrokenRule(LabelError):
 
 
 def check_rules(label: Label) -> None:
-    """Raises ``BrokenRule`` for the first rule beyond the syntax that the label breaks."""
+    """Raises ``BrokenRule`` for the first rule about combinations of segments that the label breaks."""
     gate, mirror, b = label.gate, label.mirror, label.scaling
     if b.startswith("bd") and gate not in ("sm", "dm"):
         problem = f"{b!r} is Delta of the gate, and only 'sm' and 'dm' have one"
@@ -186,7 +192,7 @@ def check_rules(label: Label) -> None:
 
 
 def rescaled(label: Label) -> Label:
-    """The label that differs only by the factor sqrt(n) of b."""
+    """The label that differs only in b: divided by sqrt(n) if b was not, and otherwise without this factor."""
     b = label.scaling
     if b in ("", "b1"):
         return replace(label, scaling="" if b else "b1")
@@ -194,10 +200,11 @@ def rescaled(label: Label) -> Label:
 
 
 def twin(label: Label) -> Label | None:
-    """The :func:`rescaled` label if it is exactly the same function, because the factor sqrt(n) cancels; else None.
+    """The :func:`rescaled` label if it is exactly the same function as ``label``, else None.
 
-    The factor cancels if coefficients of ``relu``, ``id`` or ``krelu`` are divided by their sum. It also cancels in the
-    RMSNorm of the output gate g, if the readout is ``id``.
+    It is the same function if the factor sqrt(n) of b cancels. The factor cancels if coefficients of ``relu``, ``id``
+    or ``krelu`` are divided by their sum. It also cancels in the RMSNorm of the output gate g, if the readout is
+    ``id``.
     """
     by_sum = label.norm == "sum" and label.readout in ("relu", "id", "krelu")
     by_norm = label.norm in ("", "wx", "pow") and label.readout == "id" and label.output == "g"
@@ -205,7 +212,10 @@ def twin(label: Label) -> Label | None:
 
 
 def spell(values: Mapping[str, Any], preset: str = "") -> str:
-    """The canonical text of fields, or the text that begins with a preset. Absent fields have their defaults."""
+    """The canonical text of a label with these fields. Absent fields have their defaults.
+
+    If ``preset`` is given, the text begins with it in place of phi, A, b and eta.
+    """
     features = "".join(letter for letter, name in zip("pcu", ("rope", "conv", "unit")) if values.get(name))
     readout, gate, mirror, *rest = (values.get(name, "") for name in CORE)
     head = [preset] if preset else [readout, gate + mirror, *rest]
@@ -214,7 +224,7 @@ def spell(values: Mapping[str, Any], preset: str = "") -> str:
 
 
 def with_preset(label: Label) -> str:
-    """The spelling that begins with a preset, if one fits; else the canonical text.
+    """The text that begins with a preset's name, if a preset fits the label. Otherwise its canonical text.
 
     A preset fits if it has the same A, b, phi and eta as the label, and no feature that the label lacks. The label's
     other features are written after it.
@@ -249,7 +259,7 @@ def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def preset_of(segment: str) -> str | None:
-    """The name in ``PRESETS`` of a preset, given in any case. None if it is no preset."""
+    """The name in ``PRESETS`` that ``segment`` stands for, in any case or as an alias. None if it is no preset."""
     name = segment.lower()
     name = ALIASES.get(name, name)
     return name if name in PRESETS else None
@@ -260,7 +270,7 @@ def _merge(value: bool | str, other: bool | str) -> bool | str:
 
 
 def read(text: str) -> dict[str, Any] | None:
-    """The fields that a text sets, even if their combination is invalid. None if the syntax is wrong."""
+    """The fields that the text of a label sets, even if their combination is invalid. None if the syntax is wrong."""
     body = text.removeprefix(PREFIX)
     first, *rest = body.removesuffix("!").split("-")
     preset = preset_of(first)

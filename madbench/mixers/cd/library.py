@@ -25,7 +25,7 @@ MODULES = {
     "chunk_kda": "fla.ops.kda",
     "chunk_dplr_delta_rule": "fla.ops.generalized_delta_rule",
 }
-"""The library module of each operator."""
+"""The module of flash-linear-attention that has each function, by name of the function."""
 
 
 @contextmanager
@@ -42,7 +42,10 @@ def silence() -> Iterator[None]:
 
 
 def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Returns the library's function. Raises ``TrainingError`` if the library or a GPU is missing."""
+    """Returns the function ``name`` of flash-linear-attention.
+
+    Raises ``TrainingError`` if the library or a GPU is missing.
+    """
     if not torch.cuda.is_available():
         raise TrainingError("path 'fla' runs on a CUDA GPU only, and there is none here; use 'auto'")
     try:
@@ -54,7 +57,10 @@ def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
 
 
 def arithmetic(x: Tensor) -> torch.dtype:
-    """The dtype of autocast, or that of x. Raises ``TrainingError`` unless it has 16 bits."""
+    """The dtype in which the kernels compute for an input x: that of autocast if it is on, else that of x.
+
+    Raises ``TrainingError`` unless it has 16 bits.
+    """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     if dtype not in (torch.bfloat16, torch.float16):
@@ -63,10 +69,11 @@ def arithmetic(x: Tensor) -> torch.dtype:
 
 
 def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool) -> Tensor:
-    """sum_j s_ij values_j: values (B, H, T, V) -> (B, H, T, V) in ``dtype``.
+    """The sums sum_j s_ij values_j, by the library's kernels: values (B, H, T, V) -> (B, H, T, V) in ``dtype``.
 
-    ``is_delta_rule`` is true if b_j is the strength of the mirror along key j. The library writes beta_j times a value
-    with a key of length 1. The value is therefore multiplied by the rest of the key's length.
+    ``is_delta_rule`` is true if b_j is the strength beta_j of the mirror along key j. The library's delta rule takes
+    keys of length 1 and multiplies each value by beta_j. The values are therefore first multiplied by |kbar_j| /
+    beta_j.
     """
     if d.own is not None:  # earlier rows contribute through the state of the row before
         q = d.q if d.log_gate is None else d.q * d.log_gate.exp()
@@ -93,10 +100,10 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
 
 
 def _scalar(gate: Tensor | None) -> Tensor | None:
-    """(B, T, H, 1) -> (B, T, H)."""
+    """Removes the last axis of one decay per head: (B, T, H, 1) -> (B, T, H)."""
     return None if gate is None else gate.squeeze(-1)
 
 
 def _by_row(x: Tensor) -> Tensor:
-    """(B, H, T, ...) to (B, T, H, ...) or back, contiguous."""
+    """Exchanges the axes of heads and rows: (B, H, T, ...) -> (B, T, H, ...) or back, contiguous."""
     return x.transpose(1, 2).contiguous()

@@ -84,7 +84,8 @@ class CoefficientMixer(Projections):
         else:
             self.chunk = 64 if is_costly else 128
         self.chunks_per_prompt_block = 4 if label.is_recurrent and is_diagonal else 1
-        """Rows of a block of a prompt, divided by ``chunk``: without gradients, a gate per coordinate costs less."""
+        """Rows per block of a prompt, divided by ``chunk``. Blocks are larger with a gate per coordinate, which costs
+        less without gradients."""
         self.dense_limit = self.chunk if label.is_recurrent or is_costly else DENSE_LIMIT_LENGTH
         if path in ("chunked", "fla") and not label.is_recurrent:
             raise TrainingError(f"path {path!r} needs a readout that is linear in the state, not {label}; use 'auto'")
@@ -113,12 +114,15 @@ class CoefficientMixer(Projections):
         return self._read_out(self._with_skip(y, d), x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
-        """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
+        """The outputs of :meth:`forward` at the positions ``rows``, by loops in float64: (B, len(rows), D).
+
+        All positions if ``rows`` is None.
+        """
         check_weights(self, "q", "k", "v", "o")
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
+        """Decodes a prompt x (B, T, D) at once. Returns the outputs (B, T, D) and the cache for the next token.
 
         Equals T calls of :meth:`step`. Readout ``id`` and kernel readouts use the chunked form and keep its last state.
         Other readouts keep the keys, evolved to the last row. With ``slide``, other readouts decode tokens beyond
@@ -146,8 +150,9 @@ class CoefficientMixer(Projections):
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
 
-        Equals row ``cache.position`` of :meth:`forward`. Time and cache are O(1) for id and kernels. Other readouts
-        keep every key, or the newest ``max_len`` keys with ``slide``.
+        Equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. Time and cache are O(1) for
+        readout ``id`` and kernel readouts. Other readouts keep every key, or the newest ``max_len`` keys with
+        ``slide``.
         """
         if x.dim() != 2:
             shape = tuple(x.shape)
@@ -170,7 +175,7 @@ class CoefficientMixer(Projections):
         return self._read_out(self._with_skip(y, d), row)[:, 0], Cache(state, values, maximum, inputs, position)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape."""
+        """The path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
         if self.variant.is_softmax and not needs_plain_operators():
@@ -184,7 +189,7 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def coefficients(self, x: Tensor) -> Coefficients:
-        """Scores, coefficients and their normalization for every head and x (B, T, D), before output gates."""
+        """Scores, coefficients and eta of every head for x (B, T, D), before output gates and without gradients."""
         label, (d, _) = self.variant, self.dynamics(x)
         with without_autocast(x):
             s = forms.scores(d).tril()
@@ -210,7 +215,7 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Normalized coefficients, scores, and the gates: decay lambda, strength beta, and output.
+        """Normalized coefficients and scores of x (B, T, D), and its gates: lambda, beta, and the output gate.
 
         With a ReLU, ``active`` is True where a coefficient is positive. Otherwise it is None: all are active.
         """
@@ -225,7 +230,7 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def evolution(self, x: Tensor) -> Tensor:
-        """The matrix A_t by which each row and head changes the state: x (B, T, D) -> (B, T, H, n, n)."""
+        """The matrices A_t by which each row and head changes the state: x (B, T, D) -> (B, T, H, n, n)."""
         d = self.ingredients(x)[0]
         gate = d.q.new_zeros(1, 1, 1, 1) if d.log_gate is None else d.log_gate
         a = torch.diag_embed(gate.exp().expand_as(d.q))
@@ -235,11 +240,14 @@ class CoefficientMixer(Projections):
         return a.transpose(1, 2)
 
     def _with_ones(self, d: Dynamics) -> Tensor:
-        """The values, with a column of ones if eta needs the sum of the coefficients."""
+        """The values (B, H, T, V), and one more column of ones if eta needs the sum of the coefficients."""
         return F.pad(d.v, (0, 1), value=1.0) if self.variant.norm in ("sum", "max") else d.v
 
     def _divide_by_eta(self, y: Tensor, d: Dynamics) -> Tensor:
-        """Divides rows by eta. If eta needs sums, these are the last column of y: see :meth:`_with_ones`."""
+        """Divides the rows of y (B, H, T, V) by eta.
+
+        If eta needs the sums of coefficients, they are a further last column of y, from :meth:`_with_ones`.
+        """
         sums = None
         if self.variant.norm in ("sum", "max"):
             y, sums = y[..., :-1], y[..., -1]
@@ -247,13 +255,19 @@ class CoefficientMixer(Projections):
         return y if scale is None else y * scale[..., None]
 
     def _combine(self, s: Tensor, d: Dynamics, first_row: int | None) -> Tensor:
-        """Outputs (B, H, R, V) from scores (B, H, R, S) of the rows from ``first_row`` on; None: rows see all keys."""
+        """The normalized outputs (B, H, R, V) of R rows from their scores (B, H, R, S) with S keys.
+
+        Row r sees the keys 0 to ``first_row`` + r. If ``first_row`` is None, all rows see all keys.
+        """
         a, scale = parts.activate(self.variant, s, first_row, d.row_log, d.log_norm)
         y = a @ d.v.to(a.dtype)
         return y if scale is None else y * scale[..., None]
 
     def _combine_rows(self, d: Dynamics, path: str, blocks: forms.Blocks | None = None) -> Tensor:
-        """Rows (B, H, T, V) on the path ``sdpa``, ``dense`` or ``blocks``. ``blocks`` are computed if they are None."""
+        """The normalized outputs (B, H, T, V) on the path ``sdpa``, ``dense`` or ``blocks``.
+
+        The path ``blocks`` computes ``blocks`` if they are None.
+        """
         if path == "sdpa":
             q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)
             refuse_second(path, (q, k, d.v))

@@ -18,7 +18,7 @@ GATE_ROOT = 16  # sg and dg take this root of a sigmoid
 
 
 def softplus(x: Tensor) -> Tensor:
-    """ln(1 + e^x), exact in float64 too. torch's default returns x from 20 on."""
+    """ln(1 + e^x), exact in float64 too. The default of torch returns x if x is above 20."""
     return F.softplus(x, threshold=40)
 
 
@@ -28,13 +28,16 @@ def shifted_elu(x: Tensor) -> Tensor:
 
 
 FEATURES = {"krelu": F.relu, "kelu": shifted_elu, "ksoftplus": softplus, "kexp": torch.exp}
-"""psi of a kernel readout, applied to queries and keys."""
+"""The function psi of each kernel readout. It is applied to queries and keys."""
 READOUTS = {"exp": torch.exp, "relu": F.relu, "softplus": softplus, "elu": shifted_elu, "sigmoid": torch.sigmoid}
-"""phi of a readout that is not linear in the score."""
+"""The function phi of each readout that is not linear in the score."""
 
 
 def read_out(readout: str, s: Tensor) -> Tensor:
-    """phi(s) of a readout that acts on each score. A kernel readout returns s: its psi acted on queries and keys."""
+    """phi(s) of the scores s, elementwise.
+
+    s itself for ``id`` and for a kernel readout, whose function psi was applied to queries and keys.
+    """
     return READOUTS[readout](s) if readout in READOUTS else s
 
 
@@ -58,9 +61,10 @@ def length(x: Tensor) -> Tensor:
 
 
 def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """log lambda_t of a learned gate from its logits (B, H, T, 1 or n), and Delta_t if the gate has one.
+    """log lambda_t of a learned gate from its logits (B, H, T, 1 or n), and Delta_t, or None if it has none.
 
-    ``a_log`` is (H, 1, 1 or n). The logarithm is computed directly, so that no gate underflows.
+    ``a_log`` is (H, 1, 1 or n), for the gates ``sm`` and ``dm``. The logarithm is computed directly, so that no gate
+    underflows.
     """
     if gate in ("sm", "dm"):
         delta = softplus(logits)
@@ -71,11 +75,11 @@ def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[
 
 
 def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The running maxima m_t = max(f_t + m_(t-1), i_t), and m_(t-1), (..., T) each.
+    """The running maxima m_t = max(f_t + m_(t-1), i_t) of all rows t, and m_(t-1), (..., T) each.
 
-    f is the logarithm of the gate (..., T, C), or its largest coordinate if it has several. i (..., T) is the logarithm
-    of the key's scale. ``before`` is m_0; if it is None, m_1 = i_1 and m_0 = m_1 - f_1. The coefficients do not depend
-    on m, so they need no gradient of it.
+    f is the logarithm of the gate (..., T, C), or its largest coordinate if C > 1. i (..., T) is the logarithm of the
+    key's scale. ``before`` is m_0; if it is None, m_1 = i_1 and m_0 = m_1 - f_1. The coefficients do not depend on m,
+    so they need no gradient of it.
     """
     i = log_scale.double()
     f = torch.zeros_like(i) if log_gate is None else log_gate.double().amax(-1).expand_as(i)
@@ -91,10 +95,11 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
 def activate(
     label: Label, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Scores (B, H, R, S) -> coefficients, and the scale (B, H, R) of their row. a_ij is the product of both.
+    """Computes coefficients (B, H, R, S) from scores (B, H, R, S), and a scale (B, H, R) or None for 1.
 
-    The scores may lack a factor e^row_log per row. Row r sees the keys up to ``first_row`` + r. If ``first_row`` is
-    None, it sees all keys.
+    The normalized coefficient a_ij is the coefficient times the scale of its row. The scores of a row may lack a factor
+    e^row_log, which the scale then contains. ``log_norm`` is log eta, if eta does not depend on scores. Row r sees the
+    keys 0 to ``first_row`` + r. If ``first_row`` is None, it sees all keys.
     """
 
     def mask(a: Tensor) -> Tensor:
@@ -117,7 +122,10 @@ def activate(
 
 
 def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None) -> Tensor | None:
-    """e^row_log / eta_i (B, H, T), from the sums of coefficients without the factor e^row_log. None if it is 1."""
+    """The scale e^row_log / eta_i of each row, (B, H, T). None if it is 1.
+
+    ``sums`` are the sums of a row's coefficients without the factor e^row_log, for eta ``sum`` and ``max``.
+    """
     if label.norm == "sum":
         return 1 / away_from_zero(sums, EPS if row_log is None else EPS * (-row_log).exp())
     if label.norm == "max":
@@ -128,11 +136,11 @@ def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_nor
 
 
 def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:
-    """x, or if |x| is smaller, ``least`` with the sign of x (+ for zero)."""
+    """x where |x| is at least ``least``. Elsewhere ``least`` with the sign of x, which is + for zero."""
     floor = torch.where(x < 0, -least, least).to(x.dtype)
     return torch.where(x.abs() < least, floor, x)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, T, heads * C) -> (B, heads, T, C)."""
+    """Splits channels into heads: (B, T, heads * C) -> (B, heads, T, C)."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)

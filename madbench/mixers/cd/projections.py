@@ -1,4 +1,4 @@
-"""The parameters of a mixer of coefficient dynamics, which turn a sequence into queries, keys, values and gates."""
+"""The parameters of a mixer of coefficient dynamics. They map a sequence to queries, keys, values and gates."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class Projections(nn.Module):
         """Initializes the parameters. With the same seed, the values equal those of a new mixer.
 
         q, k, v and o: N(0, init_std^2). Gain and D: 1. Other weights: N(0, 0.02^2). Biases are 0 except for gates,
-        which start open. ss: lambda evenly from 0.9 to 0.99 over heads. sm, dm: Delta log-uniform in [0.001, 0.1]
-        (Example 2) and e^a uniform in [1, 16]. se: c = -0.05.
+        which start open. Gate ss: lambda evenly from 0.9 to 0.99 over heads. Gates sm, dm: Delta log-uniform in [0.001,
+        0.1] (Example 2) and e^a uniform in [1, 16]. Gate se: c = -0.05.
         """
         redraw_parts(self)
         self._draw()
@@ -97,7 +97,11 @@ class Projections(nn.Module):
             self.a_log.uniform_(1, 16).log_()
 
     def dynamics(self, x: Tensor, cache: Cache | None = None) -> tuple[Dynamics, tuple[Tensor | None, Tensor | None]]:
-        """The rows as inputs of the computed forms, and the running maximum and conv inputs that the next rows need."""
+        """The :class:`Dynamics` of x (B, T, D), and the tensors that the next tokens need besides the state.
+
+        These are the running maximum and the last inputs of the convolutions, or None if the label has none. ``cache``
+        is that of the tokens before x, or None at the start of a sequence.
+        """
         position, before, maximum = (cache.position, cache.inputs, cache.maximum) if cache else (0, None, None)
         d, log_scale, inputs = self.ingredients(x, position, before)
         with without_autocast(x):
@@ -122,10 +126,10 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """Returns the dynamics of rows from ``position`` on, a logarithm, and the last inputs of the convolutions.
+        """Returns the dynamics of x (B, T, D), a logarithm (B, H, T) or None, and the last inputs of convolutions.
 
-        The logarithm is that of a factor of b_j that the keys do not contain yet. It is None if they contain all of
-        b_j.
+        The logarithm is that of a factor of b_j by which the keys are not multiplied yet. It is None if there is no
+        such factor. The first row of x is at ``position``. ``before`` has the inputs of the convolutions before x.
         """
         label, heads = self.variant, self.n_head
         q, k, v, inputs = self._project(x, before)
@@ -161,7 +165,10 @@ class Projections(nn.Module):
         return Dynamics(q, k, v, log_gate, w, beta, length, row_log, log_norm), log_b, inputs
 
     def _project(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """q, k and v (B, T, N or M), and the three rows that the convolutions of the next token read."""
+        """q and k (B, T, N) and v (B, T, M) of x (B, T, D), and the last three inputs of the convolutions.
+
+        The convolutions of the next token read these inputs. They are None if the label has no convolutions.
+        """
         q, k, v = project(x, self.q, self.k, self.v)
         if not self.q_conv:
             return q, k, v, None
@@ -178,7 +185,10 @@ class Projections(nn.Module):
         return q, k, v, last
 
     def _gate(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """log lambda (B, H, T, 1 or n), or (1, 1, T, 1) if it is constant, and Delta."""
+        """log lambda of x: (B, H, T, 1 or n), or (1, 1, T, 1) if it is constant. Also returns Delta (B, H, T, 1).
+
+        Each of them is None if the label does not have it.
+        """
         label = self.variant
         if not label.gate:
             return None, None
@@ -193,7 +203,7 @@ class Projections(nn.Module):
         return parts.log_lambda(label.gate, parts.split_heads(logits, self.n_head), a_log)
 
     def _strength(self, x: Tensor) -> Tensor:
-        """beta (B, H, T)."""
+        """The strengths beta (B, H, T) of the mirrors."""
         if not self.strength:
             return x.new_full((x.shape[0], self.n_head, x.shape[1]), 2)
         beta = call_in_dtype_of_input(self.strength, x).transpose(1, 2).sigmoid()
@@ -202,9 +212,9 @@ class Projections(nn.Module):
     def _scaling(
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
     ) -> tuple[Tensor | float, Tensor | None]:
-        """Returns b_j, a number or (B, H, T, 1), and None.
+        """Returns the scale b_j of the keys, a number or (B, H, T, 1), and None.
 
-        If b_j may be huge: returns its factor 1 or 1 / sqrt(n), and the logarithm (B, H, T) of its other factor.
+        If b_j may be huge, returns a factor of b_j, 1 or 1 / sqrt(n), and the logarithm (B, H, T) of the other factor.
         """
         kind = self.variant.scaling[1:2]
         norm = 1.0 if kind and not self.variant.scaling.endswith("n") else self.allocation.key_width**-0.5
@@ -224,6 +234,9 @@ class Projections(nn.Module):
         return b * norm, None
 
     def log_pow(self, length: int, position: int, like: Tensor) -> Tensor:
-        """log lambda^i of the rows from ``position`` on, (1, 1, T)."""
+        """log lambda^i of a constant gate lambda, for ``length`` rows from ``position`` on: (1, 1, T).
+
+        i is counted from 1: the first row of a sequence has i = 1.
+        """
         rows = torch.arange(position + 1, position + length + 1, device=like.device, dtype=like.dtype)
         return (rows * math.log(float(self.variant.gate)))[None, None]

@@ -1,4 +1,4 @@
-"""The range of a label's coefficients, which decides which checks apply in float64 and in float32."""
+"""The range of a label's coefficients. Checks in float64 or float32 do not apply to labels that leave this range."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ OVERFLOW = "exp of a growing score leaves the range of float64"
 
 
 def leaves_float64(label: Label, length: int) -> bool:
-    """True if exp of a score can be infinite in float64 after the growth of the score over ``length`` tokens."""
+    """True if e^s of a score s can be infinite in float64, because scores grow over ``length`` tokens."""
     return growth(label, length) * LARGEST_SCORE > FLOAT64_EXPONENT
 
 
 def growth(label: Label, length: int) -> float:
-    """The growth factor of a score over ``length`` tokens for exp with a constant gate. 0 for other labels."""
+    """The factor lambda^length by which a constant gate multiplies scores of readout ``exp``. 0 for other labels."""
     return float(label.gate) ** length if label.readout == "exp" and label.is_constant else 0.0

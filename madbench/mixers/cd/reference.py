@@ -21,8 +21,8 @@ def reference(
 ) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
-    ``parameters`` is the state dict of a ``CoefficientMixer``, in any floating dtype. ``rows`` are the rows to compute;
-    None means all.
+    ``parameters`` is the state dict of a ``CoefficientMixer``, in any floating dtype. If ``rows`` is not None, only the
+    outputs at these positions are returned, (B, len(rows), D).
     """
     p = {name: value.double() for name, value in parameters.items()}
     rows = range(x.shape[1]) if rows is None else rows
@@ -53,7 +53,10 @@ def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: 
 def _head(
     p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor, wanted: Sequence[int], *sides: Tensor
 ) -> dict[int, Tensor]:
-    """y_i of one head, before output gates, for each row i in ``wanted``."""
+    """The outputs y_i of head number ``head`` before output gates, by row i, for the rows in ``wanted``.
+
+    ``sides`` are q, k and v of all heads, before normalization and rotation.
+    """
     q, k, v = (side.chunk(n_head, dim=1)[head] for side in sides)
     length, n = q.shape
     if label.unit:
@@ -99,7 +102,7 @@ def _head(
 def _gate(
     p: dict[str, Tensor], label: Label, n_head: int, head: int, x_t: Tensor, n: int
 ) -> tuple[Tensor, Tensor | None]:
-    """lambda_t, as one number or n numbers, and Delta_t."""
+    """lambda_t of one head as a tensor of one number or n numbers, and Delta_t, or None if the gate has none."""
     kind = label.gate
     if kind[:1] in ("", "0", "1"):
         return torch.tensor(float(kind or 1), dtype=torch.float64), None
@@ -145,7 +148,7 @@ def _softplus(x: Tensor) -> Tensor:
 
 
 def _elu(x: Tensor) -> Tensor:
-    """ELU(x) + 1."""
+    """ELU(x) + 1, the function phi of readout ``elu``."""
     return torch.where(x > 0, x + 1, torch.exp(torch.clamp(x, max=0.0)))
 
 
@@ -168,12 +171,12 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def _convolve(x: Tensor, taps: Tensor) -> Tensor:
-    """Computes row t as the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3."""
+    """The causal convolution of x (T, C): row t is the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3."""
     return torch.stack([sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t) for t in range(x.shape[0])])
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Rotates coordinates r and r + n/2 of row t by the angle t 10000^(-2r/n), with t from 0."""
+    """Rotates coordinates r and r + n/2 of row t of x (T, n) by the angle t 10000^(-2r/n), with t from 0."""
     half, rows = x.shape[1] // 2, []
     for t in range(x.shape[0]):
         angle = [t * 10000.0 ** (-r / half) for r in range(half)]

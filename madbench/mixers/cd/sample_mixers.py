@@ -27,7 +27,10 @@ class SampleMixers:
     def sample(
         self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5, path: str = "auto"
     ) -> tuple[CoefficientMixer, Tensor]:
-        """A mixer with random weights, and an input (batch, length, d). ``chunk`` 0 keeps the mixer's own chunk."""
+        """A mixer in float64 with random weights, and an input (batch, length, d).
+
+        ``chunk`` is the number of rows per block. If it is 0, the mixer keeps its own number.
+        """
         settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
         with kept_random_state(), torch.no_grad():
             torch.manual_seed(seed)
@@ -40,11 +43,17 @@ class SampleMixers:
             return mixer.eval().requires_grad_(False), torch.randn(batch, length, WIDTH, dtype=torch.float64)
 
     def largest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """Returns a function for the largest measured number over the seeds. NaN if any is NaN."""
+        """A function that returns the largest number in ``measure(mixer, x)`` over the seeds.
+
+        It returns NaN if any number is NaN.
+        """
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).max())
 
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """Returns a function for the smallest measured number over the seeds, for checks that two results differ."""
+        """A function that returns the smallest number in ``measure(mixer, x)`` over the seeds.
+
+        It is for checks that two results differ.
+        """
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 
 
@@ -54,5 +63,5 @@ def is_positive(label: Label) -> bool:
 
 
 def relative(actual: Tensor, expected: Tensor) -> Tensor:
-    """The largest difference, relative to 1 + the largest expected number."""
+    """The largest absolute difference, divided by 1 + the largest absolute expected number."""
     return (actual - expected).abs().max() / (1 + expected.abs().max())
