@@ -1,8 +1,9 @@
-"""Measurements inside the mixers of a trained model: active sets, weights, gates, lag kernels, interactions.
+"""Measurements inside the mixers of a trained model: active sets, weights, gates, lag kernels, interaction matrices.
 
-This module reads a :class:`madbench.mixers.probe.Probe` and works for every family. Rows are queries. A row has one
-slot per token that it sees. The first row sees only itself and is left out. Means are over the rows of all examples,
-for each layer and head.
+The measurements read a :class:`madbench.mixers.probe.Probe`, so they work for every family. A row of scores belongs to
+one query and has one slot per token that it sees, indexed by lag. The active set of a row is the set of slots that the
+activation does not set to zero. The first row sees only itself and is left out. Means are over the rows of all
+examples, for each layer and head.
 """
 
 from __future__ import annotations
@@ -19,37 +20,37 @@ from madbench.errors import TrainingError
 from madbench.mixers.probe import Probe
 from madbench.mixers.traits import mixers_in
 
-NEAR_ZERO, NEAR_ONE = 0.001, 0.9  # of a coefficient (Coefficient Dynamics, section 5 and D.2); near one ends at 1
+NEAR_ZERO, NEAR_ONE = 0.001, 0.9  # bounds of a coefficient (Coefficient Dynamics, sections 5 and D.2); at most 1
 GATE_CLOSED, GATE_OPEN = 0.1, 0.9
-NOISE = 0.01  # noise relative to the root mean square of the input, for the slots that change sides
+NOISE = 0.01  # size of the added noise, relative to the root mean square of the input
 BANDS = {"lag 0": (0, 1), "1": (1, 2), "2-7": (2, 8), "8-31": (8, 32), "32+": (32, None)}
-MOST_PAIRS = 2**22  # the largest default of examples times rows times keys
+MOST_PAIRS = 2**22  # the largest product of examples, rows and keys by default
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The measurements of one model as rows of tables, and its probes for figures."""
+    """The measurements of one model as tables, and its probes, from which figures are drawn."""
 
     tables: dict[str, list[dict[str, Any]]]
-    """The tables that have rows:
+    """The tables by name. A table without rows is left out.
 
     - ``active``: one row per layer and head, with size and stability of the active sets;
-    - ``weights``: one row per layer and head, with the coefficients;
+    - ``weights``: one row per layer and head, with statistics of the mixing coefficients;
     - ``gates``: one row per layer and gate;
     - ``kernels``: one row per layer, mixing and head (:func:`madbench.analysis.lag_kernels.kernel_rows`);
     - ``matrices``: one row per layer, matrix and head.
     """
     probes: list[Probe]
-    """The probes of the layers whose mixers have one, in order."""
+    """The probes of all mixers that offer one, in the order in which the mixers run."""
     layers: list[int]
     """The number of the layer of each probe, counted from 1 over all layers of the model."""
 
 
 @torch.no_grad()
 def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
-    """Measure a model in eval mode on inputs (B, T) on its device.
+    """Measure a model in eval mode on ``inputs``, a tensor (B, T) on the device of the model.
 
-    Raises ``TrainingError`` if its mixers have no ``probe``, or if the probes are empty.
+    Raises ``TrainingError`` if no mixer has a method ``probe``, or if the probes are empty.
     """
     tables: dict[str, list[dict[str, Any]]] = {}
     probes, layers = [], []
@@ -76,12 +77,15 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
 
 
 def examples_for(length: int) -> int:
-    """The default number of examples of ``length`` tokens: at most 32, and fewer if they are long. At least one."""
+    """The default number of examples to measure if each has ``length`` tokens: 1 to 32, fewer for long examples."""
     return max(1, min(32, MOST_PAIRS // length**2))
 
 
 def mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
-    """The mixers of the model in the order in which they run, each with its input (B, T, D)."""
+    """The mixers with a method ``probe``, in the order in which they run, each with its input (B, T, D).
+
+    Raises ``TrainingError`` if there are none.
+    """
     seen: list[tuple[nn.Module, Tensor]] = []
     mixers = [module for module in model.modules() if hasattr(module, "probe")]
     if not mixers:
@@ -101,12 +105,12 @@ def _moved(x: Tensor) -> Tensor:
 
 
 def _visible(rows: int, device: torch.device) -> Tensor:
-    """The number of slots that each row except the first sees, (T - 1,)."""
+    """The number of slots of each row except the first: 2 to ``rows``, as a tensor (rows - 1,)."""
     return torch.arange(2, rows + 1, device=device)
 
 
 def _mean(values: Tensor) -> list[float]:
-    """The mean of each head of (B, H, ...), without NaN."""
+    """The mean of ``values``, (B, H, ...), for each head, ignoring NaN: H numbers."""
     return values.double().nanmean(dim=[i for i in range(values.dim()) if i != 1]).tolist()
 
 
@@ -115,14 +119,19 @@ def _heads(columns: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
 
 
 def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
-    """Sizes of the active sets, and their overlaps. A and B, the sets of two successive rows, overlap by
+    """Sizes and overlaps of active sets, with one row of a table per head.
+
+    ``active`` is True for active slots, (B, H, rows, lags). ``moved`` is the same after noise of relative size
+    ``NOISE`` is added to the input of the mixer. The overlap of sets A and B of two successive rows is
     |A and B| / |A or B|.
 
+    - ``share``, ``slots``: share and number of the visible slots that are active;
+    - ``share_recent``, ``share_older``: the share among lags below 8, and among all other lags;
     - ``same_lags``: overlap if slots with the same lag are compared;
     - ``same_slots``: overlap if slot l is compared with slot l - 1 of the row before. Without mixing they are the same
       token;
-    - ``chance``: approximate overlap of independent sets of these sizes;
-    - ``flips``: share of the slots that become active or inactive if noise of size ``NOISE`` is added to the input.
+    - ``chance``: approximate overlap of independent random sets of these sizes;
+    - ``flips``: share of the slots whose activity differs between ``active`` and ``moved``.
     """
     visible = _visible(active.shape[-1], active.device)
     sizes = active.sum(-1).double()
@@ -148,10 +157,13 @@ def _overlap(mask: Tensor, other: Tensor) -> Tensor:
 
 
 def _weight_rows(weights: Tensor) -> list[dict[str, float]]:
-    """Coefficients near zero and near one, the effective number of keys of a row, and the lags of the weights.
+    """Statistics of the mixing coefficients w, (B, H, rows, lags), with one row of a table per head.
 
-    ``keys`` is (sum |w|)^2 / sum w^2, the effective number of keys. The columns of :data:`BANDS` have shares of sum
-    |w|. ``same_lags`` and ``same_tokens`` compare the shares of a row with the shares of the row before.
+    - ``keys``: (sum |w|)^2 / sum w^2, the effective number of keys of a row;
+    - ``near_zero``, ``near_one``, ``negative``: shares of the coefficients with such values;
+    - the columns of :data:`BANDS`: the share of sum |w| in each range of lags;
+    - ``same_lags``, ``same_tokens``: the part of the distribution of |w| that a row shares with the row before, by lag
+      and by token.
     """
     size = weights[..., 1:, :].double().abs()
     visible = _visible(weights.shape[-1], weights.device)
@@ -183,10 +195,10 @@ def _gate_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
-    """Measurements of the interaction matrices.
+    """Statistics of the interaction matrices of a probe, with one row of a table per matrix and head.
 
-    ``rank`` is (sum of singular values)^2 / (sum of their squares), the effective rank. ``symmetric`` and ``diagonal``
-    are the shares of the squared mass in the symmetric part and on the diagonal.
+    ``norm`` is the Frobenius norm. ``rank`` is (sum of singular values)^2 / (sum of their squares), the effective rank.
+    ``symmetric`` and ``diagonal`` are the shares of the sum of squares in the symmetric part and on the diagonal.
     """
     rows = []
     for name, matrices in probe.matrices.items():
@@ -203,7 +215,11 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def profiles(probe: Probe) -> dict[str, Tensor]:
-    """Profiles by lag, (H, L): how often a visible slot is active, and its mean share of the row's sum |w|."""
+    """Means for each head and lag over all rows that see the lag, as tensors (H, L) by name.
+
+    ``active`` is the share of rows in which the slot is active. ``weights`` is its share of the sum of |w| of a row. A
+    quantity that the probe lacks is left out.
+    """
     by_name = {}
     if probe.active is not None:
         length = probe.active.shape[-1]

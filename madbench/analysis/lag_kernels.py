@@ -1,13 +1,15 @@
-"""Shares of shifts and averages in a learned lag kernel, compared with random tables of the same size.
+"""Shares of shifts and averages in a learned lag kernel, compared with random kernels of the same size.
 
-Slot i of a row combines the tokens j with the weights in column i of R = I + Diag(p) + K, where K = A Diag(s) B^T.
+A lag kernel mixes the slots of a row of scores, which are indexed by lag from the newest token. Slot i combines the
+tokens j with the weights in column i of R = I + Diag(p) + K, where K = A Diag(s) B^T has rank r.
 Theory predicts two structures. In a shift, slot i reads token i + n, which copies at an offset. In an average, slots
 average many tokens, which summarizes and reduces noise. The papers' items that use this module name the sections.
 
 K is approximated by a multiple of a shift, by columns that are constant over a window, and by a matrix that depends
-only on the offset. The share of a structure is the squared mass of its best approximation, divided by that of K. A
-shift of L lags has L equal singular values, so a K of rank r can match at most the share r / L of it. The share of a
-shift is divided by this maximum. Random tables have independent normal entries and the same size and strengths s.
+only on the offset j - i. The share of a structure is the sum of squares of its best approximation, divided by that of
+K. A shift of L lags has L equal singular values, so a K of rank r can match at most the share r / L of it. The share of
+a shift is divided by this maximum. In a random kernel A and B have independent normal entries, and the same size and
+the same strengths s as in K.
 """
 
 from __future__ import annotations
@@ -22,24 +24,33 @@ from madbench.mixers.probe import LagKernel
 MOST_LAGS = 256  # the largest number of lags that are measured, from the newest
 MOST_SHIFT = 8
 RANDOM_TABLES = 200
-RANDOM_QUANTILE = 0.95  # quantile of the shares of random tables; a larger share is more than chance
+RANDOM_QUANTILE = 0.95  # quantile of the shares of random kernels; a larger share is more than chance
 
 
 def mixed(kernel: LagKernel, lags: int) -> Tensor:
-    """K = A Diag(s) B^T over the first ``lags`` lags, with the mean strengths s. (H, L, L): token j by slot i."""
+    """K = A Diag(s) B^T of each head over the first L = ``lags`` lags, (H, L, L), indexed by token and slot.
+
+    The strengths s are means over the inputs.
+    """
     a, b = kernel.A[:, :lags], kernel.B[:, :lags]
     return (a * kernel.s[:, None]) @ b.transpose(-1, -2)
 
 
 def diagonals(k: Tensor, offsets: Sequence[int]) -> Tensor:
-    """The share of a constant diagonal j = i + n in the squared mass of K (..., L, L), for every n: (..., N)."""
+    """The share of a constant diagonal j = i + n in the sum of squares of K, for each n of the N ``offsets``.
+
+    ``k`` is (..., L, L), and the shares are (..., N).
+    """
     length = k.shape[-1]
     sums = torch.stack([k.diagonal(-n, -2, -1).sum(-1) ** 2 / (length - abs(n)) for n in offsets], dim=-1)
     return sums / _mass(k)[..., None]
 
 
 def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
-    """Shifts n = 1, -1, 2, ..., and their shares (..., N) in K (..., L, L). A share of 1 is the most for this rank."""
+    """Returns the N offsets n = 1, -1, 2, ..., and the share of a shift by each of them in K.
+
+    ``k`` is (..., L, L), and the shares are (..., N). They are relative to the largest possible share at this ``rank``.
+    """
     length = k.shape[-1]
     offsets = [n for m in range(1, min(MOST_SHIFT, length - 1) + 1) for n in (m, -m)]
     most = torch.tensor([min(1.0, rank / (length - abs(n))) for n in offsets]).to(k)
@@ -47,7 +58,11 @@ def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 
 
 def windows(k: Tensor) -> tuple[list[int], Tensor]:
-    """Widths m = 2, 4, ..., L, and the shares (..., M) in K (..., L, L) of columns constant over m newest tokens."""
+    """Returns the M widths m = 2, 4, ..., L, and for each m the share of an average over m tokens in K.
+
+    ``k`` is (..., L, L), and the shares are (..., M). An average has columns that are constant over the m newest
+    tokens.
+    """
     length = k.shape[-1]
     widths = [m for m in (2**i for i in range(1, 30)) if m < length] + [length]
     sums = k.cumsum(-2)[..., [m - 1 for m in widths], :].square().sum(-1)
@@ -55,7 +70,7 @@ def windows(k: Tensor) -> tuple[list[int], Tensor]:
 
 
 def structure(k: Tensor, rank: int) -> dict[str, Tensor]:
-    """The shares of structures in the squared mass of K (see above).
+    """The shares of structures in the sum of squares of a kernel K of the given ``rank`` (see the module).
 
     - ``shift_1``, ``best_shift``: a shift by one token, and the shift with the largest share;
     - ``average``, ``best_window``: an average over all tokens, and over the window with the largest share;
@@ -79,11 +94,12 @@ def _mass(k: Tensor) -> Tensor:
 
 
 def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
-    """The measurements of each head's kernel over the first ``length`` lags, at most ``MOST_LAGS``.
+    """The measurements of a lag kernel, with one row of a table per head. Empty for a single lag.
 
-    ``size`` is the norm of K divided by the norm of I + Diag(p), and ``p`` is the root mean square of p. For each share
-    there is a column ``..._random`` with the ``RANDOM_QUANTILE`` quantile of the share in random tables. ``shift`` and
-    ``window`` are the best shift and the best window. Empty for a single lag.
+    They use the first ``length`` lags, at most ``MOST_LAGS``. ``size`` is the norm of K divided by the norm of
+    I + Diag(p), and ``p`` is the root mean square of p. The shares are those of :func:`structure`. For each share there
+    is a column ``..._random`` with its ``RANDOM_QUANTILE`` quantile in random kernels. ``shift`` is the offset of the
+    best shift, and ``window`` the width of the best average, both in tokens.
     """
     lags = min(length, kernel.p.shape[1], MOST_LAGS)
     if lags < 2:
@@ -103,7 +119,10 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
 
 
 def random_structure(lags: int, s: Tensor) -> dict[str, Tensor]:
-    """The shares of ``RANDOM_TABLES`` random tables over ``lags`` lags with strengths ``s`` (R,), from a fixed seed."""
+    """The shares of :func:`structure` in ``RANDOM_TABLES`` random kernels over ``lags`` lags, drawn with a fixed seed.
+
+    ``s`` has their strengths, (rank,). Each share is a tensor (RANDOM_TABLES,).
+    """
     generator = torch.Generator().manual_seed(0)
     shares: list[dict[str, Tensor]] = []
     for _ in range(RANDOM_TABLES // 20):

@@ -1,4 +1,4 @@
-r"""Tables as LaTeX ``table`` environments, as wide as one column of a page or the page, in at least 7 points."""
+r"""Tables as LaTeX ``table`` environments that fit into one column of a page or into the page, in at least 7 points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from madbench.analysis.marked_text import BEST, MINUS, WITHIN_NOISE, MarkedText,
 from madbench.errors import ConfigError
 
 Lines = Sequence[Sequence[MarkedText]]
-"""Rows of cells. The first cell of a row is its name."""
+"""The rows of a table, as lists of cells. The first cell of a row is its name."""
 
 _LABEL = "[A-Za-z0-9][A-Za-z0-9:._/+-]*"
 r"""The regular expression of names for ``\label`` and ``\ref``."""
@@ -19,9 +19,9 @@ r"""The regular expression of names for ``\label`` and ``\ref``."""
 _SCRIPT = 7.0
 r"""The points of ``\scriptsize``: the smallest size of a table, and the size of half-widths of intervals."""
 _SIZES = {10.0: "", 9.0: r"\small", 8.0: r"\footnotesize", _SCRIPT: r"\scriptsize"}
-_LEAST_ON_ONE_LINE = 8.0  # the smallest size in points before cells are broken into lines
+_LEAST_ON_ONE_LINE = 8.0  # smaller letters, in points, are used only after cells are broken into lines
 _WIDTHS: dict[Width, float] = {"single": 200.0, "double": 397.0}
-"""The widths of tables in points: a column of the ``article`` class (the narrowest), and a page of 5.5 inches."""
+"""The width of a table in points: the narrowest column of a two-column page (class ``article``), or a 5.5-inch page."""
 _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
     "±": r"$\pm$",
     MINUS: "$-$",
@@ -38,29 +38,31 @@ _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
     "|": r"\textbar{}",
 }
 _STACK = r"\def\stack#1#2#3{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}%"
-"""The macro that puts lines below each other. It is defined only inside of the table."""
+"""The definition of a macro that stacks lines in a cell. It applies only inside of the table."""
 
 _MINUS_OR_DASH = re.compile(r"(?<![\w)\]-])-(?=\.?\d)|(?<=\d)-(?=\d)")
 
 _EMS = {".,:;'!|[]il ": 0.33, "-()frtjI": 0.4, "0123456789/*+†‡§¶‖aceosxyz": 0.5, f"±<>=%mwMW~{MINUS}": 0.85}
-"""Upper bounds of the widths of characters in Computer Modern at ten points, in em; others: ``_OTHER_EM``."""
+"""Upper bounds of the widths of characters in Computer Modern at ten points, in em.
+
+Characters that are not listed have ``_OTHER_EM``."""
 _EM_OF = {character: width for characters, width in _EMS.items() for character in characters}
 _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
 _STRETCH = {10.0: 1.0, 9.0: 1.03, 8.0: 1.07, _SCRIPT: 1.14}
-"""The width of letters relative to their height, by size, compared with ten points."""
+"""The width of letters in em by size in points, divided by that at ten points. Small letters are wider."""
 _LONGEST_NAME = 24
-"""The largest number of characters per line of a name that is too long for a column."""
+"""Longer words in a name are broken into lines of at most this many characters, if the table is too wide."""
 _BOLD = 1.15  # width of bold letters relative to normal ones
 
 
 class _Form(NamedTuple):
-    """The layout of a table."""
+    """A choice of width, size of letters and line breaks for a table."""
 
     width: Width
     size: float
     """The size of the letters in points."""
     is_broken: bool
-    """True if each word of a cell has its own line."""
+    """True if every word of a cell stands on its own line."""
 
     @property
     def gap(self) -> float:
@@ -68,7 +70,7 @@ class _Form(NamedTuple):
         return 2.0 if self.is_broken else 3.0
 
     def points(self, headings: Sequence[str], lines: Lines, is_monospaced: bool) -> float:
-        """An upper bound of the width of the table in points."""
+        """An upper bound of the width of the table in points. Row names are monospaced if ``is_monospaced`` is True."""
         names, *columns = _columns(headings, lines)
         of_names = [
             max(map(len, text.split("\n"))) * _MONOSPACED_EM
@@ -103,7 +105,7 @@ def latex_table(
 
     The letters are as large as possible, from 10 to 7 points. If the table does not fit, cells are broken into lines.
     If it still does not fit, it is scaled down. If a table with a single row is too wide for one column of the page,
-    its columns become rows, unless ``width`` is the page.
+    its columns become rows, unless ``width`` is ``double``.
 
     Args:
         headings: the headings of the columns.
@@ -111,7 +113,8 @@ def latex_table(
         caption: the caption above the table.
         label: the name for ``\ref``.
         name_format: the format of the first cells. Cells that belong to the row above have the font of the text.
-        width: one column of a two-column page, or the page. By default one column if unbroken cells fit into it.
+        width: ``single`` for one column of a two-column page, ``double`` for the page. By default ``single`` if
+            unbroken cells fit into it.
 
     Raises ``ConfigError`` for a ``label`` that LaTeX cannot read.
     """
@@ -153,7 +156,11 @@ def latex(text: str) -> str:
 
 
 def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width | None) -> _Form:
-    """The best layout that fits. It prefers unbroken cells, then a single column of the page, then large letters."""
+    """The best layout in which the table fits, or the narrowest one if it fits in none.
+
+    Unbroken cells are preferred most, then a single column of the page, then large letters. ``width`` is the required
+    width, or None.
+    """
     widths = [width] if width else [*_WIDTHS]
     forms = [_Form(own, size, False) for own in widths for size in _SIZES if size >= _LEAST_ON_ONE_LINE]
     forms += [_Form(widths[-1], size, True) for size in _SIZES]
@@ -162,7 +169,10 @@ def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width 
 
 
 def _upright(headings: Sequence[str], lines: Lines) -> tuple[list[str], Lines] | None:
-    """A table of one row, turned into two columns: headings and cells. None for more rows, or for only two columns."""
+    """The headings and lines of a table of one row, turned so that its columns are rows of a heading and a cell.
+
+    None if the table has several rows or only two columns.
+    """
     rows = [line for line in lines if any(cell.text for cell in line[1:])]
     if len(rows) != 1 or len(headings) < 3:
         return None
@@ -189,14 +199,14 @@ def _words(text: str) -> list[str]:
 
 
 def _half(word: str) -> tuple[str, str]:
-    """The half-width of an interval with its ±, and the text after it. The first is empty for other words."""
+    """Split a word such as ``±1.2†`` into ``±1.2`` and the rest. The first part is empty if the word has no ±."""
     match = re.match(r"±[\d.,]*", word)
     length = match.end() if match else 0
     return word[:length], word[length:]
 
 
 def _broken_name(text: str) -> str:
-    """A name whose long words, such as the label of a module, are broken after dots and hyphens."""
+    """A name with line breaks in words that are too long, after dots, colons, underscores or hyphens."""
     return " ".join(map(_broken_word, text.split(" ")))
 
 
@@ -236,14 +246,14 @@ def _marked(text: str, mark: str) -> str:
 
 
 def _in_lines(words: Sequence[str], side: str, place: str) -> str:
-    """LaTeX code that puts each word on its own line, aligned at ``side``, such as ``l``.
+    """LaTeX code for a cell with each word on its own line. ``side`` is its alignment, such as ``l``.
 
-    ``place`` says which line is level with the row of the table: ``t`` for the first, ``b`` for the last.
+    ``place`` is ``t`` if the first line is level with the row of the table, and ``b`` if the last line is.
     """
     if len(words) == 1:
         return words[0]
     lines = [
         f"{{{word}}}" if word[:1] in ("[", "*") else word for word in words
-    ]  # a bracket or star after \\ would be its argument
+    ]  # LaTeX would read a bracket or star after \\ as its argument
     separator = r"\\"
     return rf"\stack{{{place}}}{{{side}}}{{{separator.join(lines)}}}"

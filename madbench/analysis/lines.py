@@ -1,4 +1,4 @@
-"""The threshold of a claim, called its line: the gain that separates the claim from its contrary."""
+"""The threshold of a claim, called its line: the claim is true for gains on one side of it, and false on the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from madbench.analysis.references import orientation
 
 
 def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
-    """The smallest published gain of these pairs. NaN if a number is missing."""
+    """The published gain of the pairs with the indices ``cases``. NaN if a published number is missing.
+
+    It is the smallest if the claim needs several gains (:meth:`madbench.analysis.claims.Claim.gains`).
+    """
     table = claim.reference.gains
     sums = [
         sum(weight * table.get(label, {}).get(quantity, float("nan")) for weight, label in terms)
@@ -24,12 +27,18 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
 def line_of(
     claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float], way: float = math.nan
 ) -> float:
-    """The gain that separates the claim from its contrary.
+    """The threshold of a claim on ``quantity``, as a gain in the units of the column.
 
-    A threshold that is a share of published losses or steps is scaled by the ratio of stored to published means.
-    ``means`` are the stored means by label. A threshold that is a share of published accuracies is scaled by the ratio
-    of ``way`` to the same distance in the paper. ``way`` is the distance from the heuristic to a perfect score in the
-    stored runs. If it is NaN, the threshold stays in the paper's points.
+    A threshold that is a share of published losses or steps is scaled by the ratio of stored to published means. One
+    that is a share of published accuracies is scaled by the ratio of ``way`` to the same distance in the paper.
+
+    Args:
+        claim: the claim.
+        quantity: the name of the column.
+        cases: the indices of the pairs of the claim to use.
+        means: the stored means by label.
+        way: the distance from the heuristic to a perfect score at the sizes of the stored runs. If it is NaN, a
+            threshold for accuracies stays in the paper's points.
     """
     expectation, reference = claim.expectation(quantity), claim.reference
     if claim.by or claim.within:

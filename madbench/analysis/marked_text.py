@@ -1,4 +1,4 @@
-"""Text of tables for every output format: cells with their marks, and the minus sign."""
+"""The cells of tables as text with marks, before an output format is chosen, and the minus sign in them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ class Origin(NamedTuple):
     """Sentences on where the results of a table come from."""
 
     caption: str = ""
-    """Sentences for a reader of the numbers: seeds that are left out, and runs of other code."""
+    """Sentences for the caption, such as those on seeds that chose learning rates and on runs of other code."""
     notes: str = ""
-    """The labels on which settings were chosen."""
+    """Sentences for the notes, such as those on the labels that were used to choose settings."""

@@ -16,7 +16,10 @@ SECONDS = 0.5  # seconds between two updates
 
 
 class NotebookProgress:
-    """A progress bar, the number of finished jobs, the time left, and one line per running job."""
+    """Shows the progress of ``jobs`` in a notebook cell. Used as a context, within which ``on_event`` gets events.
+
+    It has a progress bar, the number of finished jobs, the time left, and one line per running job.
+    """
 
     def __init__(self, jobs: Sequence[Job]):
         self.state, self._began, self._shown = SweepState(weights(jobs), jobs), time.monotonic(), -SECONDS
@@ -33,7 +36,7 @@ class NotebookProgress:
         self._handle.update(self._html(self.html()))
 
     def on_event(self, event: Event) -> None:
-        """Take an event of an executor. Updates the output at most once per :data:`SECONDS`."""
+        """Record an event of an executor. The output is updated at most once per :data:`SECONDS`."""
         now = time.monotonic() - self._began
         self.state.apply(flatten(event), now)
         if now - self._shown >= SECONDS:

@@ -1,7 +1,7 @@
-"""The number of seeds that claims need, in closed form.
+"""The number of seeds that are needed to test claims, in closed form.
 
-Power is the probability that the test finds a gain beyond its threshold, for a given true gain. The variance of the
-seeds is that of the test: the variance of the stored seeds, increased if there are few (see
+The power of a test is the probability that it finds a gain beyond the threshold of the claim, for a given true gain.
+The variance of the seeds is that of the test: the variance of the stored seeds, increased if there are few (see
 :mod:`madbench.analysis.inference.variance`). The seeds for the measured gain and for a given gain come from the same
 formula, so a larger gain never needs more seeds.
 """
@@ -25,9 +25,9 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 
 MOST_SEEDS = 50
-"""The largest number of seeds that is tried."""
+"""The largest number of seeds for which power is computed."""
 ENOUGH_POWER = 0.8
-"""The power that is enough."""
+"""The power that a number of seeds must have to be enough."""
 
 
 def power_table(
@@ -39,9 +39,10 @@ def power_table(
 ) -> Listing:
     """The table of the claims with a stored pair of labels, and the seeds that they need.
 
-    There is one record per claim, quantity and gain that has to exceed the threshold ``line``. Its keys are:
+    There is one record per claim, quantity and gain that has to exceed the threshold. Its keys are:
 
-    - ``gain``: the stored gain, or the smallest one if several have to exceed the line; ``n``: its stored seeds;
+    - ``line``: the threshold;
+    - ``gain``: the stored gain, or the smallest one if several have to exceed the threshold; ``n``: its stored seeds;
     - ``seeds``: the number of seeds that is enough if the true gain is ``gain``, 0 for more than :data:`MOST_SEEDS`;
     - ``probability``: the power with ``seeds`` seeds, None if nothing is tested;
     - ``true_gain``: the assumed true gain; if several gains have to exceed the threshold, that of ``gain_name``;
@@ -134,6 +135,8 @@ def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
 def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: float = LEVEL) -> tuple[int, float]:
     """Returns ``(n, power)``: the smallest number of seeds whose power is at least :data:`ENOUGH_POWER`.
 
+    ``terms``, ``distance`` and ``level`` are those of :func:`power_at`.
+
     If :data:`MOST_SEEDS` seeds are not enough, n is 0 and the power is that of :data:`MOST_SEEDS` seeds. If a label has
     fewer than two seeds, n is 0 and the power is NaN.
     """
@@ -146,9 +149,10 @@ def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: 
 
 
 def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, level: float = LEVEL) -> float:
-    """The probability that ``n`` seeds per label find a true gain at this ``distance`` beyond the threshold.
+    """The probability that a test with ``n`` seeds per label finds a true gain at ``distance`` beyond the threshold.
 
-    ``terms`` has each label's seeds so far, with its weight in the gain (1 and -1 for a difference).
+    ``terms`` has a pair for each label: its weight in the gain (1 and -1 for a difference) and its seeds so far.
+    ``level`` is the p-value below which the two-sided test rejects.
     """
     planned = Terms.joined([_future(sample, n).scaled(weight) for weight, sample in terms])
     freedom, error = float(planned.freedom.item()), math.sqrt(planned.variance.item())
@@ -157,7 +161,10 @@ def power_at(terms: Sequence[tuple[float, Sample]], distance: float, n: int, lev
 
 
 def _future(sample: Sample, n: int) -> Terms:
-    """The terms of the variance of a mean of ``n`` future seeds that vary as the test assumes for ``sample``."""
+    """The terms of the variance of a mean of ``n`` future seeds of the same label and column as ``sample``.
+
+    The variance per seed is the one that the test uses for ``sample``.
+    """
     if sample.parts:
         return Terms.joined([_future(part, n).scaled(1 / len(sample.parts)) for part in sample.parts])
     variance = float(sample.terms.variances[0]) * sample.n

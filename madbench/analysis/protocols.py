@@ -19,18 +19,18 @@ from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recog
 
 
 class NothingStored(StoreError):
-    """The error if no run of the requested protocol is stored.
+    """Raised if no run of the requested protocol is stored.
 
-    ``reason`` is the message without the list of other protocols.
+    ``reason`` is the message without the list of the stored protocols.
     """
 
     reason = ""
 
 
 def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
-    """The error if a profile has no stored run.
+    """The error for a query whose profile ``name`` has no stored run in the suite.
 
-    Its message has the command that trains one, and commands that show other protocols.
+    Its message has the command that trains such a run, and commands that show the stored protocols.
     """
     stored, overrides = query.jobs_of(suite), query.own_overrides(suite)
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
@@ -52,7 +52,11 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
 
 
 def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = Path("results")) -> str:
-    """One line per stored protocol of a suite: its id or the command that shows it, its settings, and its labels."""
+    """The protocols of ``runs`` of a suite as text, one line per protocol with its labels.
+
+    If the runs were trained on a corpus, a line has the id and the settings of the protocol. Otherwise it has the
+    command that shows the protocol.
+    """
     runs = list(runs)
     has_corpus = any(suite.corpus_of(run.job) for run in runs)
     return _by_id(suite, runs) if has_corpus else _by_command(suite, runs, results)
@@ -69,10 +73,10 @@ def _by_id(suite: Suite, runs: Sequence[Run]) -> str:
 
 
 def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
-    """One line per protocol: the command that shows it, and its labels.
+    """One line per protocol of ``runs``, with the command that shows the protocol, and its labels.
 
-    If a label was trained at other rates than its profile tries, the command names all its rates. If it was also
-    trained at all rates of the profile, the profile without changes has a line too.
+    If a label was trained at learning rates that its profile does not try, the command names all rates of the label. If
+    the label was also trained at all rates of the profile, there is a line for the unchanged profile too.
     """
     tasks = ",".join(suite.usual_tasks())
     alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)
