@@ -312,14 +312,14 @@ def source_checkout() -> Path | None:
 
 
 def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> WorkerResult:
-    """Train the group of an assignment, and return its records and files. The body of a worker process.
+    """Train the group of an assignment in this process, and return its records and files.
 
-    ``send`` is called with the id and the progress of a job; ``StopTraining`` that it raises is passed on. ``hand_in``
-    gets the records of jobs that end before the rest of the group.
+    ``send`` is called with the id and the progress of a job. If it raises ``StopTraining``, so does this function.
+    ``hand_in`` gets the records of jobs that end before the rest of the group.
 
     After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. A job that fails then
-    gets the record ``failed``. It gets no record if the error may have damaged the process (out of memory, lost GPU):
-    another process then has to train it.
+    gets a record with status ``failed``. It gets no record if the error may have damaged the process (out of memory,
+    lost GPU): another process then has to train it.
     """
     jobs, limit = assignment.jobs, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit

@@ -155,7 +155,7 @@ def drive(
     if todo := driver.missing(groups):
         usual, most = resource.getrlimit(
             resource.RLIMIT_NOFILE
-        )  # a claimed job is an open file; the usual limit is 1,024
+        )  # a locked job is an open file; the usual limit is 1,024
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(usual, min(most, OPEN_FILES)), most))
         with connect(store) as backend:
             driver.run(train, backend, todo)
@@ -177,7 +177,7 @@ class _Driver(Execution):
         """
         self.train, self.backend, self.todo = train, backend, todo
         self.tasks: list[Task] = []  # tasks handed to the backend
-        self.apart: deque[Task] = deque()  # jobs of failed groups, still claimed
+        self.apart: deque[Task] = deque()  # jobs of failed groups, which are still locked
         try:
             self.hand_over()
             while self.tasks:

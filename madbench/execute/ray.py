@@ -206,7 +206,7 @@ def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> WorkerRes
     import ray
 
     def hand_in(*result: Any) -> None:
-        with suppress(ray.exceptions.RayError):  # the record then comes with those of the group
+        with suppress(ray.exceptions.RayError):  # the record then comes with the records of its group
             ray.get(board.hand_in.remote(*result), timeout=5)  # stored before this worker can die
 
     board.add_news.remote({first: {}})

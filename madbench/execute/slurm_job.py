@@ -133,7 +133,7 @@ class LeftJob:
         kind, outcome = self.job.how_it_ended(task.jobs)
         if kind != "done" or outcome.broken:
             return None
-        is_whole = None not in outcome.records  # otherwise a job did not end and is trained alone now
+        is_whole = None not in outcome.records  # otherwise a job did not end; it is trained alone next
         return outcome if is_whole or len(task.jobs) == len(self.ids) > 1 else None
 
 

@@ -169,7 +169,7 @@ class SlurmBackend(Backend):
         self.has_begun |= bool(batch)
         self.waiting = [task for task in self.waiting if task not in batch]
         if is_over_limit or self.slots < self.most_slots:
-            self.slots = min(self.most_slots, len(self.jobs) + 1)  # one more, since limits change
+            self.slots = min(self.most_slots, len(self.jobs) + 1)  # one Slurm job more than now, since limits change
         if problem is None:
             self.pause = 0.0
             return

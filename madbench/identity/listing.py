@@ -75,11 +75,11 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """The content of the Python files in a record's list of code, by place, as far as this machine has the same files.
+    """The content of the Python files in a record's list of code, by place, if this machine has the same files.
 
     The content is None for a file that changed, is missing, or lies outside of the folder of the code. A record may
-    come from a stranger and list any file, so only content is returned that its writer also had. It is the whole file
-    if the list has the digest of its bytes. Otherwise it is only the code of the definitions whose digest the list has.
+    come from a stranger and list any file. So content is returned only if its writer also had it: the whole file if the
+    list has the digest of its bytes, and otherwise the code of the definitions whose digest the list has.
     """
     if not _is_listing(code):
         return {}
@@ -109,7 +109,10 @@ def _text_at(root: Path, place: str) -> SourceText | None:
 
 
 def _root_of(code: Mapping[str, Any]) -> Path | None:
-    """The folder on this machine from which a list's files are imported. None if the first file is not in any."""
+    """The folder on this machine from which the files of a list of code are imported.
+
+    None if the first file of the list is in no folder of ``sys.path`` and not in the working folder.
+    """
     first = next(iter(code["files"]))
     roots = [Path(each or ".").absolute() for each in dict.fromkeys(("", *sys.path))]
     return next((each for each in roots if (each / first).is_file()), None)

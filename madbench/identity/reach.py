@@ -25,7 +25,7 @@ _DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "__import__", "import_m
 _DYNAMIC_MODULES = {"importlib", "pkgutil", "inspect", "runpy", "imp"}
 _SUBCLASSES = {"__init_subclass__", "__subclasses__", "__subclasshook__"}
 _PLAIN_METACLASSES = {"ABCMeta", "type", "EnumMeta"}
-_MOST_UP = 2  # folders that a relative place may go up from the root; else it is absolute
+_MOST_UP = 2  # most folders that a relative place goes up from the root; other places are absolute
 
 
 class Reached:

@@ -39,7 +39,7 @@ class Event:
     path: str
     opens: bool
     owner: str  # the file of the code that did it
-    line: int  # line of the owner's statement, at its import; 0 if in a function
+    line: int  # line of the owner that is running while it is imported; 0 inside a function
     during: str  # name of the watched action
 
 
@@ -63,7 +63,7 @@ executed: dict[str, bytes] = {}
 """The text of every user's module that was run since the hook was installed, by file."""
 watched: set[str] = set()
 """The files of users' modules that were run inside :func:`watching`."""
-_own: Own = NO_LIBRARY  # of all labels so far: notes are taken for each of them
+_own: Own = NO_LIBRARY  # files of all labels so far; notes are taken for every label
 _during: list[str] = []
 _is_installed = False
 

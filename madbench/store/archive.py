@@ -218,7 +218,7 @@ def _without_folders(value: Any) -> Any:
             for number in itertools.count(2):
                 if name not in public and (name == key or name not in value):
                     break
-                name = f"{short} ({number})"  # the same name in another folder
+                name = f"{short} ({number})"  # a file of the same name in another folder
             public[name] = _without_folders(item)
         return public
     return [_without_folders(item) for item in value] if isinstance(value, list) else value
@@ -272,7 +272,7 @@ def _extract(path: Path, root: Path, limits: Limits) -> None:
                         file.write(content)
     if not any((root / "runs").iterdir()):
         raise StoreError(f"{path}: holds no runs; expected an archive that madbench archive wrote")
-    os.sync()  # one for thousands of small files
+    os.sync()  # one call for thousands of small files
 
 
 def _files_in(path: Path, archive: TarReader) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -338,9 +338,9 @@ class Store:
         self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
 
     def columns(self, job: Job) -> RunColumns | None:
-        """The columns of a run (:mod:`madbench.store.columns`). None if the run was not read from the index.
+        """The columns of a run (:mod:`madbench.store.columns`), if the run was read from the index or added to it.
 
-        In a store of few runs, no run is.
+        Otherwise None. The index of a store with few runs is not read.
         """
         return self._index.columns.get(job.id)
 

@@ -48,7 +48,7 @@ class TrainingState:
         self.loss_sum = torch.zeros((), device=device)  # sum of the losses since the curve's last row
         self.curve: list[dict[str, float]] = []
         self.diverged = False
-        self.threads = torch.get_num_threads()  # rounding depends on this number
+        self.threads = torch.get_num_threads()  # number of CPU threads, on which rounding depends
         self.places: list[dict[str, Any]] = []  # torch's version, device and first step of each part of the run
         self.groups: list[dict[str, Any]] = []  # ids of the jobs that share steps, and the first of these steps
 

@@ -97,7 +97,7 @@ class GroupMember:
         kind = cpu_kind() if torch.device(self.device).type == "cpu" else device_name(self.device)
         here, places = {"torch": str(torch.__version__), "device": kind}, self.state.places
         before = {name: places[-1][name] for name in here} if places else None
-        if before != here and (places or not self.state.step):  # an old checkpoint does not record it
+        if before != here and (places or not self.state.step):  # a checkpoint of an old version has no places
             places.append({**here, "from_step": self.state.step})
         if before not in (None, here):
             began, now = (f"torch {place['torch']} on {place['device']}" for place in (before, here))

@@ -34,8 +34,8 @@ MOST_PROGRAMS = 12
 and weight decay.
 """
 LONGEST_PASS = 0.1
-"""The longest plain pass in seconds for which a program is recorded. A longer pass gains little, and its recording
-needs much memory: for a moment all intermediate tensors of the pass exist at once.
+"""The longest plain pass, in seconds, for which a program is recorded. A longer pass gains little, and its recording
+needs much memory, because for a moment all intermediate tensors of the pass exist at once.
 """
 TIMED = 2
 """The number of plain passes that are timed before the recording. The shortest one is compared with ``LONGEST_PASS``.
@@ -156,7 +156,10 @@ class Replayed:
             return None
 
     def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """Compute a pass plainly and by its program. Discard the program if the bits differ. Return plain outputs."""
+        """Compute a pass plainly and by its program. Return the plain outputs.
+
+        If the outputs of the program are not equal to them, bit for bit, the program is discarded.
+        """
         expected = self.plain(*inputs)
         try:
             calls = PROFILED_CALLS if self.proofs[kind] == 0 else 1

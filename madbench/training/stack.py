@@ -98,7 +98,7 @@ class Stack:
         which = decaying_parameters(self.trials[0].model, members[0].job.fidelity)
         self.names = sorted(named, key=lambda name: name not in which)  # a stable sort
         self.shapes = [named[name].shape for name in self.names]
-        self.decaying = sum(named[name].numel() for name in which)  # columns
+        self.decaying = sum(named[name].numel() for name in which)  # number of columns with weight decay
         _check_equal([trial.model for trial in self.trials])
         size = (len(members), sum(shape.numel() for shape in self.shapes))
         like = next(iter(named.values())).detach()
@@ -115,8 +115,9 @@ class Stack:
         return self.per_member(*self.compute(self.batches()))
 
     def per_member(self, losses: Tensor, norms: Tensor | None) -> Taken:
-        """Split losses (N,) and norms (N,) into two lists with one entry per member. Norms of None become a list of
-        None.
+        """Split losses (N,) and norms (N,) into two lists with one entry per member.
+
+        If ``norms`` is None, every entry of the second list is None.
         """
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 
