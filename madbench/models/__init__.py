@@ -1,1 +1,1 @@
-"""Models around a mixer: MAD's token model and autoencoder and the language suite's GPT."""
+"""Models around mixers: MAD's token model and autoencoder, GPT-2's language model, and a model of real numbers."""

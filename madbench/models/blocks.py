@@ -1,4 +1,4 @@
-"""The parts of every model other than the mixer."""
+"""The parts that models have besides mixers: linear maps, embeddings, norms, MLPs and position vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INIT_STD = 0.02
 
 
 def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
-    """A linear map with weights from N(0, 0.02^2) and a zero bias."""
+    """A linear map with weights from N(0, 0.02^2). If ``bias`` is true, it has a bias that is initially zero."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.normal_(layer.weight, std=INIT_STD)
     if bias:
@@ -29,14 +29,17 @@ def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
 
 
 def embedding(rows: int, width: int) -> nn.Embedding:
-    """A table (rows, D) from N(0, 0.02^2)."""
+    """An embedding table (rows, width) with weights from N(0, 0.02^2)."""
     table = nn.Embedding(rows, width)
     nn.init.normal_(table.weight, std=INIT_STD)
     return table
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + 1e-6) times a gain, in the gain's precision. Under autocast the input may be bfloat16."""
+    """x / sqrt(mean(x^2) + 1e-6) times a gain, over the last axis, computed in the dtype of the gain.
+
+    Under autocast the input may be bfloat16.
+    """
 
     def __init__(self, width: int):
         super().__init__(width, eps=NORM_EPS)
@@ -50,12 +53,15 @@ class RMSNorm(nn.RMSNorm):
 
 
 def autocast(device: str, precision: str) -> torch.autocast:
-    """The autocast context of a forward pass: matrix products in ``precision``, weights unchanged."""
+    """The autocast context of a forward pass. Matrix products are in bfloat16 if ``precision`` is ``bfloat16``.
+
+    For any other ``precision`` the context does nothing. Weights keep their dtype.
+    """
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 class SwiGLU(nn.Module):
-    """(SiLU(x W_gate) * x W_up) W_down without biases, of inner width :func:`swiglu_width`."""
+    """(SiLU(x W_gate) * x W_up) W_down without biases. For the inner width see :func:`swiglu_width`."""
 
     def __init__(self, d_model: int, width: int = 0):
         super().__init__()
@@ -70,11 +76,11 @@ class SwiGLU(nn.Module):
 
 
 class Backbone(nn.Module):
-    """Tokens to vectors: embedding, then mixer and SwiGLU in turn, each ``x + layer(RMSNorm(x))``.
+    """Maps tokens to vectors: an embedding, then mixers and SwiGLUs in turn, each as ``x + layer(RMSNorm(x))``.
 
-    ``tokens`` is the number of token ids, or a module that embeds tokens of another kind. ``make_mixer`` is called once
-    per block. There is no position embedding: only the mixer can know positions. The output is not normalized; the
-    layers after it begin with an RMSNorm.
+    ``tokens`` is the number of token ids, or a module that embeds other inputs. ``make_mixer`` is called once per
+    block. There is no position embedding, so only the mixers can know positions. The output is not normalized, because
+    the layers after the backbone begin with an RMSNorm.
     """
 
     def __init__(
@@ -106,10 +112,11 @@ class Backbone(nn.Module):
 
 
 def sinusoids(length: int, width: int, fidelity: Fidelity = "corrected") -> Tensor:
-    """Fixed position vectors (Vaswani et al. 2017): (T, D), sines in the first half, cosines in the second.
+    """Fixed position vectors (length, width) of Vaswani et al. 2017.
 
-    Frequency i is 10000^(-2i / D). In the published fidelity it is 10000^(-i / (D/2 - 1)), which reaches 1/10000, and
-    the last column of an odd width is zero.
+    The first half of the columns has sines, and the second half has cosines. With D = ``width``, frequency i is
+    10000^(-2i / D). If ``fidelity`` is ``published``, it is 10000^(-i / (D/2 - 1)), so that the last frequency is
+    1/10000. The last column of an odd width is then zero.
     """
     if fidelity == "published":
         exponent = torch.arange(width // 2, dtype=torch.float64) / max(width // 2 - 1, 1)

@@ -1,4 +1,4 @@
-"""Text that language models write after prompts, in batches, until every text is complete."""
+"""Generation of token ids after a batch of prompts, until every text is complete."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ def continuations(
 ) -> list[list[int]]:
     """Return at most ``count`` new ids for each prompt, computed token by token with the mixers' caches.
 
-    All prompts have the same length. Past the context, each id depends on the newest ``seq_len`` tokens only
-    (:meth:`GPT.decode` with ``slide``). A mixer without a step reads all tokens again for each id.
+    All prompts have the same length. Once a text is longer than the model's context, each id depends only on the newest
+    ``seq_len`` tokens (:meth:`GPT.decode` with ``slide``). If a mixer has no method ``step``, the model reads all
+    tokens again for each id.
 
     Args:
         model: on any device; read, not changed.
-        prompts: ids, at least one each.
+        prompts: ids of each prompt, at least one.
+        count: largest number of new ids per prompt.
         is_over: maps the index of a prompt and its new ids to True if the prompt needs no further ids.
         draw: returns the next id from logits (V,) in float32.
-        vocab_size: ids from here on are padding of the embedding and never drawn.
+        vocab_size: number of ids that can be drawn. Higher ids are padding of the embedding. If None, all ids.
 
-    Raises ``TrainingError`` if the text needs more positions than the model learned.
+    Raises ``TrainingError`` if positions are learned and a text is longer than the model's context.
     """
     ids = torch.tensor(prompts, device=model.embedding.weight.device)
     decodes = all(hasattr(block.mixer, "step") for block in model.blocks)

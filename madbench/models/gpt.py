@@ -1,4 +1,4 @@
-"""GPT-2's model with any mixer in place of attention (Radford et al. 2019), and text from it."""
+"""GPT-2's model with any mixer in place of attention (Radford et al. 2019), and generation of text with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Norm = Literal["layernorm", "rmsnorm"]
 
 
 def layer_norm(width: int) -> nn.LayerNorm:
-    """LayerNorm with a gain and no bias. Its input, the residual stream, and output are float32 even under autocast."""
+    """LayerNorm with a gain and no bias. Under autocast its input (the residual stream) and output are float32."""
     return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
 
 
@@ -46,7 +46,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """x + mixer(norm(x)), then x + MLP(norm(x)); the norms have a gain and no bias."""
+    """A pre-norm block: x + mixer(norm(x)), then x + MLP(norm(x)). Both norms have a gain and no bias."""
 
     def __init__(
         self,
@@ -63,12 +63,18 @@ class Block(nn.Module):
         self.mlp = (SwiGLU if mlp == "swiglu" else MLP)(d_model, mlp_width)
 
     def forward(self, x: Tensor, shared: sharing.Shared | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D). ``shared`` are the values that mixers of this pass share; None for a block alone."""
+        """(B, T, D) -> (B, T, D).
+
+        ``shared`` has the values that mixers share in this pass of the model. None if the block runs outside a model.
+        """
         x = x + sharing.mix(self.mixer, self.mixer_norm(x), shared)
         return x + self.mlp(self.mlp_norm(x))
 
     def decode(self, x: Tensor, cache: Any, shared: sharing.Shared) -> tuple[Tensor, Any]:
-        """Map x (B, T, D) and the mixer's cache (None before a prompt) to (B, T, D) and the new cache."""
+        """Decode x (B, T, D), which follows the tokens of ``cache``. Return the output (B, T, D) and the next cache.
+
+        At the start of a sequence ``cache`` is None. ``shared`` has the values that mixers share in this pass.
+        """
         mixed, cache = sharing.decode(self.mixer, self.mixer_norm(x), cache, shared)
         x = x + mixed
         return x + self.mlp(self.mlp_norm(x)), cache
@@ -88,16 +94,21 @@ class DecodingState:
 
 
 class GPT(nn.Module):
-    """Token embedding, pre-norm blocks, a norm, and an output with the embedding's weights if tied. No dropout.
+    """A language model: token embedding, pre-norm blocks, a norm, and a linear output. There is no dropout.
 
-    With a ``swiglu`` MLP and ``rmsnorm`` the blocks are LLaMA's (Touvron et al. 2023), around any mixer.
+    A ``tied`` output uses the weights of the embedding. With the MLP ``swiglu`` and the norm ``rmsnorm``, the blocks
+    are those of LLaMA (Touvron et al. 2023) with any mixer.
 
     ``make_mixer`` is called once per block. Weights start from N(0, 0.02^2). Projections into the residual stream are
     scaled by 1 / sqrt(2 n_layer), so that its variance does not grow with the depth. These are the MLP's ``down`` and
     the projections that a mixer's family names (:class:`madbench.mixers.traits.Traits`).
 
-    Parameters: ``vocab_size`` d, twice if untied, plus ``seq_len`` d with learned positions, plus per block 8 d^2 (3 d
-    w for a SwiGLU of inner width w) + 2 d + the mixer's, plus d.
+    With d = ``d_model``, the parameters are the sum of
+
+    - ``vocab_size`` d for the embedding, and the same number for an untied output;
+    - ``seq_len`` d for learned positions;
+    - per block: the mixer's parameters, 2 d for norms, and 2 d w for a GELU MLP or 3 d w for a SwiGLU of inner width w;
+    - d for the last norm.
     """
 
     def __init__(
@@ -132,7 +143,7 @@ class GPT(nn.Module):
         return logits_of(self, self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """Map ids (B, T) to the vectors (B, T, D) from which the logits are a linear map."""
+        """Map ids (B, T) to vectors (B, T, D), which the output layer maps to logits."""
         x = self._embed(tokens, 0)
         shared: sharing.Shared = {}
         for block in self.blocks:
@@ -141,18 +152,20 @@ class GPT(nn.Module):
 
     @property
     def readout(self) -> tuple[Tensor, None]:
-        """The output matrix (V, D), and no bias."""
+        """The weight (vocab_size, D) of the output, and None in place of a bias."""
         return (self.embedding if self.head is None else self.head).weight, None
 
     @property
     def output_layer(self) -> nn.Module | None:
-        """The layer that maps :meth:`hidden` to logits; None if the embedding's weights are used instead."""
+        """The layer that maps the result of :meth:`hidden` to logits. None if the output is tied to the embedding."""
         return self.head
 
     def decode(
         self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
     ) -> tuple[Tensor, DecodingState]:
-        """Decode a prompt or more tokens: map ids (B, T) to logits of the next token (B, vocab_size) and the state.
+        """Decode ids (B, T) that follow ``state``. Return logits (B, vocab_size) of the next token, and the new state.
+
+        At the start of a sequence ``state`` is None, and the tokens are a prompt.
 
         ::
 
@@ -164,12 +177,12 @@ class GPT(nn.Module):
         The logits are the last row of :meth:`forward` on all tokens so far. If rows of the mixers depend on the length
         of the input (:mod:`madbench.mixers.lengths`), nothing can be cached and all tokens are read again.
 
-        With ``slide``, past the context the logits are the last row of :meth:`forward` on the newest ``seq_len`` tokens
-        (:meth:`newest`), which are read again for each new token. Caches would be wrong there: from the second block
-        on, the cached values of a token depend on tokens that have left the context.
+        If ``slide`` is true and there are more than ``seq_len`` tokens, the logits are the last row of :meth:`forward`
+        on the newest ``seq_len`` tokens (:meth:`newest`). These are read again for each new token. Caches would be
+        wrong here: from the second block on, the cached values of a token depend on tokens that have left the context.
 
-        Raises ``TrainingError`` if there are no tokens, if a mixer cannot decode token by token, and past ``seq_len``
-        if positions are learned.
+        Raises ``TrainingError`` if there are no tokens, or if a mixer has no method ``step``. Also raised for more than
+        ``seq_len`` tokens if positions are learned.
         """
         if tokens.shape[1] == 0:
             raise TrainingError("the prompt is empty; decoding needs at least one token")
@@ -194,24 +207,27 @@ class GPT(nn.Module):
 
     @functools.cached_property
     def rows_depend_on_length(self) -> bool:
-        """True if a mixer's rows for given tokens depend on the input's length. Measured once per kind of mixer."""
+        """True if the output of a mixer for given tokens changes with the length of the input.
+
+        It is measured once per kind of mixer (:func:`madbench.mixers.lengths.depends_on_length`).
+        """
         d_model = self.readout[0].shape[1]
         return any(depends_on_length(mixer, d_model, self.seq_len) for mixer in self._mixers_by_kind().values())
 
     def _mixers_by_kind(self) -> dict[Hashable, nn.Module]:
-        """One mixer of each kind in the model."""
+        """The first mixer of each kind in the model, by kind (:func:`madbench.mixers.traits.kind_of`)."""
         return {kind_of(block.mixer): block.mixer for block in reversed(self.blocks)}
 
     def newest(self, ids: Tensor) -> Tensor:
-        """The newest ``seq_len`` of ids (B, T). The next token depends on these only.
+        """The last ``seq_len`` ids of each sequence (B, T), or all if T is smaller.
 
-        Raises ``TrainingError`` if ids are left out and the positions are learned.
+        Raises ``TrainingError`` if positions are learned and T exceeds ``seq_len``.
         """
         self._check_positions(ids.shape[1])
         return ids[:, -self.seq_len :]
 
     def _embed(self, tokens: Tensor, first: int) -> Tensor:
-        """Map ids (B, T) to vectors (B, T, D). The first id of a row is at position ``first``."""
+        """Map ids (B, T) to vectors (B, T, D). The first id of each sequence is at position ``first``."""
         x, end = self.embedding(tokens), first + tokens.shape[1]
         if self.positions is None:
             return x
@@ -244,18 +260,19 @@ def generate(
 ) -> Iterator[int]:
     """Yield ``count`` ids that follow ``prompt``, each drawn when it is requested.
 
-    Past the context, each id depends on the newest ``seq_len`` tokens only (:meth:`GPT.decode` with ``slide``).
+    Once the text is longer than the model's context, each id depends only on the newest ``seq_len`` tokens
+    (:meth:`GPT.decode` with ``slide``).
 
     Args:
         model: on any device; read, not changed.
         prompt: ids, at least one. For an empty text, use the end-of-text token.
         generator: source of the draws, on the device of the model.
-        temperature: divides the logits; 0 takes the most probable id each time.
-        top_k: draws only among this many most probable ids.
-        vocab_size: ids from here on are padding of the embedding and never drawn.
+        temperature: divisor of the logits. At 0 the most probable id is taken each time.
+        top_k: number of most probable ids from which an id is drawn. If None, all ids.
+        vocab_size: number of ids that can be drawn. Higher ids are padding of the embedding. If None, all ids.
 
-    Raises ``ConfigError`` for an invalid setting. Raises ``TrainingError`` as :meth:`GPT.decode` does, and if the
-    logits are not finite.
+    Raises ``ConfigError`` for an invalid temperature or ``top_k``. Raises ``TrainingError`` as :meth:`GPT.decode` does,
+    and if the logits are not finite.
     """
     if not 0 <= temperature < math.inf:
         raise ConfigError(
@@ -284,7 +301,10 @@ def generate(
 
 
 def draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None = None) -> int:
-    """Draw an id from logits (V,) in float32. Raises ``TrainingError`` if they are not finite. See :func:`generate`."""
+    """Draw an id from float32 logits (V,). For the arguments see :func:`generate`.
+
+    Raises ``TrainingError`` if the logits are not finite.
+    """
     if not logits.isfinite().all():
         raise TrainingError("the model gives no finite logits; its training diverged")
     if temperature == 0:

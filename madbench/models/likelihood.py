@@ -20,17 +20,18 @@ Ids = Sequence[int]
 
 @dataclass
 class Likelihood:
-    """The log-probability of a continuation in nats, and True if greedy decoding would write it."""
+    """The log-probability of a continuation in nats. ``is_greedy`` is True if greedy decoding would write it."""
 
     log_p: float = 0.0
     is_greedy: bool = True
 
 
 def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Inputs of at most ``seq_len`` ids, each with the targets that its last positions predict.
+    """Yields inputs of at most ``seq_len`` ids, each with the targets that its last positions predict.
 
-    Every id of the continuation is a target once. A context that is too long loses its beginning. A continuation longer
-    than a window is cut into pieces of ``seq_len`` targets. The last piece gets as much context as fits.
+    Every id of the continuation is a target once. A continuation of more than ``seq_len`` ids is cut into pieces of
+    ``seq_len`` targets and a rest. Each input has as many of the ids before its targets as fit; the earliest ids are
+    left out.
 
     >>> list(windows([7], [0, 1, 2, 3, 4], 4))
     [((7, 0, 1, 2), (0, 1, 2, 3)), ((0, 1, 2, 3), (4,))]
@@ -43,7 +44,10 @@ def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tup
 
 @dataclass
 class _Row:
-    """An input of the model, and the requests whose targets are predicted at its last positions."""
+    """An input of the model, and the requests whose targets are predicted at its last positions.
+
+    A request is given by its index and its targets.
+    """
 
     inputs: tuple[int, ...]
     asked: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
@@ -70,12 +74,13 @@ def log_likelihoods(
 
     Args:
         model: :class:`madbench.models.gpt.GPT` on ``device``, or a model with the same ``hidden`` and ``readout``.
-        requests: ids of a context, at least one, and ids of its continuation.
-        seq_len: the longest input (:func:`windows`).
-        batch_tokens: the most tokens in a batch; a single row may be longer.
-        autocast: the context of the forward pass (:func:`madbench.models.blocks.autocast`).
-        vocab_size: ids from here on are padding of the embedding and never greedy.
-        batch_size: the most rows at once.
+        requests: pairs of a context, of at least one id, and the ids of its continuation.
+        seq_len: length of the longest input in tokens (:func:`windows`).
+        batch_tokens: largest number of tokens in a batch. A batch of a single row may have more.
+        device: device of the model.
+        autocast: context manager of the forward pass (:func:`madbench.models.blocks.autocast`).
+        vocab_size: number of ids that greedy decoding can choose. Higher ids are padding. If None, all ids.
+        batch_size: largest number of rows in a batch. None for no limit.
     """
     rows: dict[tuple[int, ...], _Row] = {}
     unknown: dict[int, int] = defaultdict(int)  # windows of a request still to come
@@ -105,7 +110,7 @@ def _depends_on_length(model: nn.Module, seq_len: int) -> bool:
 
 
 def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> Iterator[Sequence[_Row]]:
-    """Batches of ``rows``, which are sorted by length, longest first. A batch has the width of its first row."""
+    """Yields batches of ``rows``, which are sorted by length, longest first. Shorter rows of a batch are padded."""
     first = 0
     while first < len(rows):
         count = max(1, most_tokens // len(rows[first].inputs))
@@ -117,7 +122,7 @@ def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> I
 def _score(
     model: nn.Module, batch: Sequence[_Row], device: str, autocast: Any, vocab_size: int | None
 ) -> list[tuple[float, bool]]:
-    """For each request of each row: the log-probability of its ids here, and True if each id is the likeliest."""
+    """For each request of each row: the log-probability of its targets in nats, and True if all are the likeliest."""
     ids = torch.zeros(len(batch), len(batch[0].inputs), dtype=torch.int64)
     for i, row in enumerate(batch):
         ids[i, : len(row.inputs)] = torch.tensor(row.inputs)
@@ -129,7 +134,10 @@ def _score(
 
 
 def _row_scores(model: nn.Module, hidden: Tensor, row: _Row, vocab_size: int | None) -> list[tuple[Tensor, Tensor]]:
-    """The result of :func:`_score` for one row, as float64 and bool scalars. ``hidden`` (T, D) is padded at its end."""
+    """The results of :func:`_score` for one row, as tensors: a float64 and a bool scalar per request.
+
+    ``hidden`` (T, D) has the vectors of the row, followed by vectors of padding.
+    """
     end, longest = len(row.inputs), max(len(targets) for _, targets in row.asked)
     predicting = hidden[end - longest : end]
     logits_at_once = max(1, MOST_LOGITS // logits_of(model, hidden[:1]).shape[-1])

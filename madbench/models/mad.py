@@ -1,4 +1,7 @@
-"""MAD's two models. One reads each answer at its own position, the other reads the whole input from the last vector."""
+"""MAD's two models: a token model, which answers at every position, and an autoencoder.
+
+The autoencoder reconstructs the whole input from the vector of the last token.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 
 
 class MadModel(nn.Module):
-    """A backbone and an untied readout: RMSNorm, then a linear map with bias. It is causal if the mixer is causal."""
+    """MAD's token model: a backbone, an RMSNorm, and a linear map with bias to logits.
+
+    The linear map does not share the weights of the embedding. The model is causal if its mixers are causal.
+    """
 
     def __init__(self, backbone: Backbone):
         super().__init__()
@@ -39,9 +45,10 @@ class MadModel(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """An encoder backbone and a decoder.
+    """MAD's autoencoder: a backbone as the encoder, and an MLP as the decoder.
 
-    At every position independently, the decoder maps the encoder's last vector plus a fixed position vector to logits.
+    At each position, the input of the decoder is the encoder's last vector plus a fixed position vector. The output is
+    the logits of this position.
     """
 
     def __init__(self, backbone: Backbone, max_len: int):

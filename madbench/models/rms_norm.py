@@ -1,4 +1,4 @@
-"""RMSNorm on a CPU in blocks of rows, so that the data of each pass stays in the cache, forward and backward."""
+"""RMSNorm on a CPU, forward and backward, in blocks of rows whose data stays in the processor's cache."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BLOCK_NUMBERS = 2**18
 
 
 class NormaliseInBlocks(torch.autograd.Function):
-    """x / sqrt(mean(x^2) + eps) * gain: x (..., D) and gain (D,) of one dtype -> (..., D).
+    """x / sqrt(mean(x^2) + eps) * gain, for x (..., D) and gain (D,) of the same dtype -> (..., D).
 
-    Derivatives of higher order come from :func:`normalise`.
+    Derivatives of higher order are those of :func:`normalise`.
     """
 
     @staticmethod
@@ -55,11 +55,11 @@ class NormaliseInBlocks(torch.autograd.Function):
 
 
 def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """RMSNorm written in plain torch operators."""
+    """RMSNorm in plain torch functions: x (..., D) and gain (D,) -> (..., D)."""
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
 
 
 def _blocks(rows: Tensor) -> Iterator[slice]:
-    """The slices of blocks of rows. For tensors without data, only the first, since all need the same memory."""
+    """The slices of blocks of rows (N, D). For a tensor without data, only the first: all blocks need equal memory."""
     count = max(1, BLOCK_NUMBERS // rows.shape[1])
     return (slice(i, i + count) for i in range(0, len(rows) if has_data(rows) else min(1, len(rows)), count))

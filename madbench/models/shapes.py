@@ -1,4 +1,4 @@
-"""The shape of each model around its mixers, and the model's cost. Importing this imports no torch."""
+"""The shape of each model around its mixers, and the model's cost. Importing this module does not import torch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a model, computed without building it. Mixers count by the formula of their family."""
+    """The cost of a model, computed without building it. The costs of mixers come from formulas of their families."""
 
     parameters: int  # trainable parameters of the whole model
     flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
 
 
 def swiglu_width(d_model: int, width: int = 0) -> int:
-    """The inner width of a SwiGLU: ``width``, or 8/3 d rounded up to a multiple of 16 if that is 0."""
+    """The inner width of a SwiGLU: ``width``, or if ``width`` is 0, 8/3 ``d_model`` rounded up to a multiple of 16."""
     return width or -(-8 * d_model // (3 * 16)) * 16
 
 
@@ -49,18 +49,21 @@ class BlocksConfig:
 
     @property
     def mlp_weights(self) -> int:
-        """The weights of one MLP."""
+        """The number of weights of one MLP."""
         return 3 * self.d_model * self.inner_width
 
     def blocks_cost(self, mixers: MixerSequence, tokens: int, **causal: bool) -> Cost:
-        """The cost of all blocks on ``tokens`` tokens. FLOPs are those of mixers and of the MLPs' matrix products."""
+        """The cost of all blocks on ``tokens`` tokens. FLOPs are those of mixers and of matrix products of MLPs.
+
+        ``causal=False`` counts all pairs of tokens; only bidirectional families accept it.
+        """
         parameters = mixers.total + self.n_layer * (self.mlp_weights + 2 * self.d_model)
         return Cost(parameters, mixers.flops_per_token(tokens, **causal) + 2 * self.n_layer * self.mlp_weights)
 
 
 @dataclass(frozen=True)
 class ModelConfig(BlocksConfig):
-    """The shape of the model around the mixer. The defaults are MAD's."""
+    """The shape of MAD's models around the mixers. The defaults are MAD's."""
 
     def cost(self, mixers: MixerSequence, tokens: int, vocab_size: int, is_autoencoder: bool = False) -> Cost:
         """The cost of MAD's token model or autoencoder (:mod:`madbench.models.mad`) on ``tokens`` tokens."""
@@ -75,7 +78,7 @@ class ModelConfig(BlocksConfig):
 
 @dataclass(frozen=True)
 class SignalModelConfig(BlocksConfig):
-    """The shape of the model around the mixer."""
+    """The shape of the model of real numbers around the mixers."""
 
     d_model: int = 32
     """Width of the residual stream."""
@@ -94,7 +97,10 @@ class SignalModelConfig(BlocksConfig):
 
 @dataclass(frozen=True)
 class GPTConfig(BlocksConfig):
-    """The shape of the GPT-2 model around the mixer. The defaults are the paper's: GPT-2 small with two heads."""
+    """The shape of the GPT-2 model around the mixers. The defaults are those of the S/R/G paper.
+
+    It uses GPT-2 small with two heads.
+    """
 
     d_model: int = 768
     """Width of the residual stream."""
@@ -127,7 +133,8 @@ class GPTConfig(BlocksConfig):
     def cost(self, mixers: MixerSequence, vocab_size: int) -> Cost:
         """The cost of the language model (:mod:`madbench.models.gpt`) on ``seq_len`` tokens.
 
-        FLOPs per token: mixers + 4 ``n_layer`` d ``inner_width`` + 2 d ``vocab_size``; 6 d ``inner_width`` for SwiGLU.
+        With d = ``d_model``, FLOPs per token are the sum of the mixers' FLOPs, 2 d ``vocab_size`` for the output, and
+        per block 4 d ``inner_width`` for a GELU MLP or 6 d ``inner_width`` for a SwiGLU.
         """
         blocks = self.blocks_cost(mixers, self.seq_len)
         rows = vocab_size

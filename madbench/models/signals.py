@@ -1,4 +1,4 @@
-"""A model of real numbers: maps patches to a class, or time steps to the next time steps."""
+"""A model for inputs of real numbers. It maps patches to logits of classes, or time steps to the next time steps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from madbench.models.blocks import Backbone, RMSNorm, linear
 
 
 class SignalModel(nn.Module):
-    """A linear map of every token, alternating mixers and SwiGLUs, and a readout. There are no position embeddings.
+    """A linear map of every token, alternating mixers and SwiGLUs, and a linear output. No position embeddings.
 
     Args:
-        channels: numbers per token.
-        outputs: number of classes, or numbers per time step.
-        horizon: time steps at the end to predict, each from its own token; 0 to predict a class from the mean token.
+        channels: number of real numbers per token.
+        outputs: number of classes, or of numbers per predicted time step.
+        horizon: number of time steps to predict, each from one of the last tokens. If 0, a class is predicted from the
+            mean over tokens.
+        d_model: width of the residual stream.
+        n_layer: number of blocks of a mixer and a SwiGLU.
+        make_mixer: returns a mixer. It is called once per block.
+        mlp_width: inner width of the SwiGLUs; 0 is 8/3 ``d_model``.
     """
 
     def __init__(
@@ -43,7 +48,10 @@ class SignalLoss(nn.Module):
         self.model = model
 
     def branch(self, x: Tensor, targets: Tensor) -> str:
-        """Return a key that is equal for calls with the same operators. It is the same for all inputs of one shape."""
+        """Return an empty key: calls with inputs of one shape always run the same operators.
+
+        A recorded call may be replayed for a call with the same key (:mod:`madbench.training.replay`).
+        """
         return ""
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:

@@ -21,11 +21,12 @@ MOST_LOGITS = 2**26
 
 
 class TokenLoss(nn.Module):
-    """Mean cross-entropy of a model in nats, over the targets that count. Compilation and data parallelism wrap it.
+    """The mean cross-entropy of a model in nats, over all targets other than -100.
 
-    The model has ``hidden(tokens)``, (B, T) ids -> (B, T, D), and the attributes that :func:`logits_of` reads. On a
-    CPU, logits are computed only for tokens that count. More than ``MOST_LOGITS`` logits are computed in parts
-    (:func:`chunked_cross_entropy`), unless the output layer is more than a plain linear map.
+    It is a module, so that it can be compiled, and wrapped for data parallelism. The model has a method ``hidden``,
+    which maps ids (B, T) to vectors (B, T, D), and the attributes that :func:`logits_of` reads. On a CPU, logits are
+    computed only for targets other than -100. More than ``MOST_LOGITS`` logits are computed in parts
+    (:func:`chunked_cross_entropy`), if the output layer is a plain linear map.
     """
 
     def __init__(self, model: nn.Module):
@@ -33,7 +34,11 @@ class TokenLoss(nn.Module):
         self.model = model
 
     def branch(self, inputs: Tensor, targets: Tensor) -> str | None:
-        """A key that is equal for calls with the same shapes and operators. None if the call cannot be recorded."""
+        """A key that is equal for calls that run the same operators, if their inputs have the same shape.
+
+        A recorded call may be replayed for a call with the same key (:mod:`madbench.training.replay`). None if the call
+        cannot be recorded.
+        """
         counted = int((targets != IGNORE).count_nonzero())
         if counted == 0 or counted * len(self.model.readout[0]) > MOST_LOGITS:
             return None
@@ -44,7 +49,7 @@ class TokenLoss(nn.Module):
         return self.of_hidden(self.model.hidden(inputs), targets)
 
     def of_hidden(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The loss of hidden (B, T, D): the only part that uses the output layer."""
+        """The loss for vectors ``hidden`` (B, T, D) and ``targets`` (B, T). Only this part uses the output layer."""
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
         if targets.device.type == "cpu" and has_data(targets) and not is_traced():
             counted = (targets != IGNORE).nonzero().squeeze(1)
@@ -58,16 +63,19 @@ class TokenLoss(nn.Module):
 
 
 def has_plain_output(model: nn.Module) -> bool:
-    """True if logits are a product with ``model.readout``: the output layer, if there is one, is a plain linear map."""
+    """True if logits are a product with the matrix in ``model.readout``.
+
+    False if the model has an output layer that is more than a plain linear map, such as a layer with an adapter.
+    """
     layer = getattr(model, "output_layer", None)
     return layer is None or is_plain(layer, bias=True)
 
 
 def logits_of(model: nn.Module, hidden: Tensor) -> Tensor:
-    """Logits (..., V) of hidden (..., D), by the model's ``output_layer``, or by ``readout`` if it has none.
+    """The logits (..., V) of vectors ``hidden`` (..., D).
 
-    ``readout`` is the matrix (V, D) and the bias (V,) or None. The layer is called as a module, so that its hooks and
-    adapters act.
+    The model's ``output_layer`` is called as a module, so that its hooks and adapters act. If it is None or missing,
+    ``readout`` is used: a pair of the weight (V, D) and the bias (V,) or None.
     """
     layer = getattr(model, "output_layer", None)
     return products.linear(hidden, *model.readout) if layer is None else call(layer, hidden)
@@ -76,12 +84,12 @@ def logits_of(model: nn.Module, hidden: Tensor) -> Tensor:
 def chunked_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, most_logits: int = MOST_LOGITS
 ) -> Tensor:
-    """The mean over targets other than -100 of ``cross_entropy(hidden @ weight.T + bias, targets)``, in parts.
+    """The mean of ``cross_entropy(hidden @ weight.T + bias, targets)`` over targets other than -100, in parts of rows.
 
-    A part has at most ``most_logits`` logits, and at least one row. The gradients of a part are computed together with
-    its logits, so the logits are not computed twice: 3 N V D multiply-adds, as without parts. Under autocast, products
-    are in its dtype. Softmax, sums over parts and gradients are in float32 at least. Derivatives of higher order need
-    all logits in memory at once.
+    A part has at most ``most_logits`` logits, but at least one row. The gradients of a part are computed together with
+    its logits, so no logits are computed twice: 3 N V D multiply-adds, as without parts. Under autocast, products are
+    in autocast's dtype. Softmax, sums over parts and gradients are in float32 or wider. Derivatives of higher order
+    need all logits in memory at once.
 
     Args:
         hidden: (N, D).
@@ -112,10 +120,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_weight: bool,
         needs_bias: bool,
     ) -> Tensor:
-        """The mean loss, for ``rows`` rows of ``hidden`` at a time. The gradients are saved for the backward pass.
+        """The mean loss, computed for ``rows`` rows of ``hidden`` at a time. Saves gradients for the backward pass.
 
-        The first four arguments are those of :func:`chunked_cross_entropy`. ``dtype`` is the dtype of products. A
-        gradient is computed if its ``needs_`` argument is True.
+        The first four arguments are those of :func:`chunked_cross_entropy`. ``dtype`` is the dtype of matrix products.
+        The gradient of ``hidden`` is computed if ``needs_hidden`` is true, and so on.
         """
         precise = torch.promote_types(hidden.dtype, torch.float32)
         cast_weight, cast_bias = weight.to(dtype), None if bias is None else bias.to(dtype)
