@@ -1,4 +1,4 @@
-"""The tasks by name: the tasks of this folder, and those of installed packages (entry points ``madbench.tasks``).
+"""The registry of tasks: the tasks of this folder, and of installed packages (entry points ``madbench.tasks``).
 
 The file of a task (``tasks/*.yaml``) lists its settings: the baseline, and settings with one variable changed at a
 time. :func:`generate` draws the examples of a setting. Importing this module does not import numpy.
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 GROUP = "madbench.tasks"
 HEURISTICS = config.TASKS / "heuristics.yaml"
 TOKENS_PER_CHUNK = 1 << 17
-"""Tokens drawn at a time. This limits memory and keeps the work in the processor's cache. Another value gives other
-data.
+"""Number of tokens that are drawn at a time, so that they stay in the processor's cache. Another value changes the data
+of every task.
 """
 
 _RESERVED = ("language_model", "mad_average", "task_mean")
@@ -37,10 +37,10 @@ _RESERVED = ("language_model", "mad_average", "task_mean")
 
 @functools.cache
 def _built_in() -> dict[str, str]:
-    """The class of each built-in task, by name; no class is imported.
+    """The location ``module:Class`` of each built-in task, by the task's name. No class is imported.
 
-    A task has a file in the folder ``tasks``, and a class of its name in a module of this folder: the class of
-    ``noisy_in_context_recall`` is ``NoisyInContextRecall``.
+    A built-in task has a YAML file in the folder ``tasks``, and a class with a corresponding name in a module of this
+    folder. For example, the class of ``noisy_in_context_recall`` is ``NoisyInContextRecall``.
     """
     classes = {}
     for file in sorted(Path(__file__).parent.glob("*.py")):
@@ -56,7 +56,10 @@ def task_names() -> tuple[str, ...]:
 
 
 def tasks_of(suite: str) -> tuple[str, ...]:
-    """The tasks whose class names ``suite``. For an empty name: tasks that name no suite or cannot be loaded."""
+    """The names of the tasks of a suite. For the empty name: the tasks of the main suite.
+
+    Tasks that cannot be loaded count as tasks of the main suite.
+    """
 
     def suite_of(task: str) -> str:
         try:
@@ -68,12 +71,12 @@ def tasks_of(suite: str) -> tuple[str, ...]:
 
 
 def loaded_tasks() -> dict[str, TaskFile]:
-    """The files of all tasks that can be loaded, by name. A broken package affects only its own tasks."""
+    """The task files of all tasks that can be loaded, by the task's name. A broken package affects only its tasks."""
     return {name: task for name in task_names() if not isinstance(task := _try_to_load(name), ConfigError)}
 
 
 def broken_tasks() -> dict[str, str]:
-    """The reason why a task cannot be used, by name, for all broken tasks."""
+    """All tasks that cannot be used: name to reason, sorted by name."""
     failed = {name: str(error) for name in task_names() if isinstance(error := _try_to_load(name), ConfigError)}
     return dict(sorted((failed | REGISTRY.refused).items()))
 
@@ -92,7 +95,10 @@ def is_built_in(task: str) -> bool:
 
 @dataclass(frozen=True)
 class TaskContent:
-    """The keys of a task file. :func:`load_task_file` turns them into a :class:`TaskFile`."""
+    """The content of a task file as written: the baseline, and lists of other values for some of its fields.
+
+    :func:`load_task_file` makes a :class:`TaskFile` of it.
+    """
 
     task: str
     description: str
@@ -102,7 +108,7 @@ class TaskContent:
 
 @dataclass(frozen=True)
 class TaskFile:
-    """One task file."""
+    """A task file after validation, with one setting for every varied value."""
 
     path: Path
     task: str
@@ -115,7 +121,7 @@ class TaskFile:
         return self.settings[0]
 
     def change_of(self, setting: TaskSetting) -> dict[str, Any]:
-        """The fields in which ``setting`` differs from the baseline, with its values; empty for the baseline."""
+        """The fields in which ``setting`` differs from the baseline: name to value. Empty for the baseline."""
         baseline = asdict(self.baseline)
         return {name: value for name, value in asdict(setting).items() if value != baseline[name]}
 
@@ -138,7 +144,7 @@ def _load_class(task: str, value: str) -> type[TaskSetting]:
 
 
 def task_path(task: str) -> Path:
-    """The YAML file of ``task``: shipped with madbench, or beside the module of an installed task."""
+    """The path of the YAML file of ``task``. For an installed task, it lies next to the module of its class."""
     if is_built_in(task):
         return config.TASKS / f"{task}.yaml"
     cls = settings_class(task)
@@ -147,13 +153,16 @@ def task_path(task: str) -> Path:
 
 
 def task_source(task: str) -> str:
-    """The identity of an installed task's source. It makes an edited generator give new runs. Empty if built in."""
+    """The identity of the source code of an installed task. Empty for a built-in task.
+
+    It is part of a job's identity, so that runs with an edited generator are new runs.
+    """
     check_task(task)
     return REGISTRY.identity(task)
 
 
 def task_code(task: str) -> dict[str, Any] | None:
-    """The files of an installed task's code (:mod:`madbench.identity.listing`); None for a built-in task."""
+    """The code listing (:mod:`madbench.identity.listing`) of an installed task. None for a built-in task."""
     return REGISTRY.code(task)
 
 
@@ -163,9 +172,9 @@ def check_task(task: str, where: str = "") -> None:
 
 
 def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> TaskFile:
-    """Load the task file at ``path``, or with the content ``mapping`` if that is given.
+    """Load the task file at ``path``. If ``mapping`` is given, it is used as the content of the file.
 
-    Raises ``ConfigError`` for an unknown key, a wrong type, or a value without effect.
+    Raises ``ConfigError`` for an unknown task or key, a wrong type, or two equal settings.
     """
     content = from_mapping(TaskContent, read_yaml(path) if mapping is None else mapping, str(path))
     check_task(content.task, f"{path}: task: ")
@@ -184,7 +193,7 @@ def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> Task
 
 @functools.cache
 def load_task(task: str) -> TaskFile:
-    """Load the file of ``task``. Raises ``ConfigError`` if any part of the task cannot be loaded."""
+    """Load the YAML file of ``task``. Raises ``ConfigError`` if the task's class or file cannot be loaded."""
     path = task_path(task)
     with wrap_load_errors(str(path), ConfigError, own=(ConfigError,)):
         file = load_task_file(path)
@@ -223,9 +232,9 @@ REGISTRY: Registry[type[TaskSetting]] = Registry(
 
 
 def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:
-    """Generate the examples of ``split``, equal on every machine.
+    """Generate the examples of ``split`` for ``setting``, which are equal on every machine.
 
-    The split ``train`` has training targets, the other splits have evaluation targets.
+    The split ``train`` has training targets, and the other splits have evaluation targets.
 
     Raises ``ConfigError`` for an unknown task or split, and ``TypeError`` if ``setting`` belongs to another task.
     """
@@ -245,23 +254,24 @@ def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Exampl
 def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
     """The best test accuracy that the data allow. Every target that does not follow from the data counts as wrong.
 
-    A lucky guess (1 in 8 for the first value token of fuzzy recall at the baseline) can lift a model above it.
+    A model can exceed the ceiling by lucky guesses. For example, the first value token of fuzzy recall at the baseline
+    is guessed with probability 1/8.
     """
     return setting.ceiling(lambda split: generate(task, setting, split, seed))
 
 
 def heuristic(task: str, setting: TaskSetting) -> float:
-    """The accuracy of the best answer that ignores the context (:mod:`madbench.tasks.heuristics`).
+    """The test accuracy of the best rule that ignores the order of the context (:mod:`madbench.tasks.heuristics`).
 
-    For settings of shipped profiles it is read from a file that ``studies/heuristics.py`` writes. For other
-    settings it is computed, which takes about a second.
+    For settings of shipped profiles it is read from a file that ``studies/heuristics.py`` writes. For other settings
+    it is computed, which takes about a second.
     """
     shipped = _shipped_heuristics().get(task, {}).get(questions_text(setting))
     return _compute_heuristic(setting) if shipped is None else shipped
 
 
 def questions_text(setting: TaskSetting) -> str:
-    """The fields of a setting that determine its questions, as text: all except the numbers of examples."""
+    """The fields of a setting except the numbers of examples, as text. They determine the questions of the task."""
     counts = {f"num_{split}_examples" for split in SPLITS}
     return ", ".join(f"{name} {value}" for name, value in asdict(setting).items() if name not in counts)
 
@@ -281,8 +291,8 @@ def _compute_heuristic(setting: TaskSetting) -> float:
 def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.random.Generator:
     """The random generator for all draws of one split, seeded by a hash of all four arguments.
 
-    Every field of the setting enters the hash, including the numbers of examples. The settings of a protocol are then
-    independent of each other, so their mean does not count one test set's luck several times.
+    Every field of the setting enters the hash, including the numbers of examples. The data of different settings are
+    therefore independent, and their mean does not count the luck of one test set several times.
     """
     import numpy as np
 
@@ -296,10 +306,10 @@ def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.rando
 
 
 def find_violations(setting: TaskSetting, examples: Examples, split: Split) -> list[str]:
-    """Violations of the rules of ``setting`` in ``examples``, one message per violation.
+    """Check ``examples`` against the rules of ``setting``. Return one message per violation; empty if there are none.
 
-    The answers of every example are computed again from its tokens (:meth:`TaskSetting.read`), without the generator's
-    code.
+    The answers of every example are computed again from its tokens (:meth:`TaskSetting.read`), without the code that
+    generated them.
     """
     shape = (setting.count(split), setting.input_len)
     if examples.inputs.shape != shape or examples.targets.shape != shape:

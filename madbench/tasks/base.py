@@ -1,6 +1,6 @@
-"""The base class of tasks: a frozen setting that draws examples, and checks them again in plain Python.
+"""The base class of tasks. An instance is one setting of a task, which draws examples and can check them again.
 
-Token ids are 0..vocab_size-1. The tasks of this folder are those of MAD (Poli et al. 2024, arXiv 2403.17844).
+Token ids are 0..vocab_size-1. The tasks of this folder are the tasks of MAD (Poli et al. 2024, arXiv 2403.17844).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ IGNORE = -100
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-MOST_TOKENS = 1_000_000_000  # the most tokens of one split, which is held in memory
+MOST_TOKENS = 1_000_000_000  # largest number of tokens in one split, because a split is held in memory
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples of one split; N examples of T positions."""
+    """The N examples of one split, of T positions each."""
 
     inputs: np.ndarray  # int64 (N, T), token ids
     targets: np.ndarray  # int64 (N, T), the target id of each position, or ``IGNORE``
@@ -35,7 +35,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class CheckedExample:
-    """One example as the rules of its task describe it, computed from its tokens only."""
+    """The roles, the correct targets and the faults of one example, computed from its tokens alone."""
 
     roles: list[str]  # the role of each input position, a name in the task's ``roles``
     targets: list[int]  # the correct target of each position
@@ -45,13 +45,18 @@ class CheckedExample:
 
 @dataclass(frozen=True)
 class TaskSetting(abc.ABC):
-    """One task at one difficulty. A task is a subclass that adds fields, a heading, a title and roles.
+    """A setting of a task. A task is a subclass that adds fields, a heading, a title and roles.
 
-    ``heading`` is the heading of its column in tables, and ``title`` the title of its plots. ``roles`` maps each role
-    of an input position to a letter. With the model ``language_model``, an answer is read at its own position; with
-    ``autoencoder``, all answers come from the vector of the last position. ``solved_share`` is the fraction of the way
-    from chance to ceiling above which a seed has solved the task. ``suite`` is the name of the suite that trains the
-    task; the main suite if empty.
+    Class attributes:
+
+    - ``heading``: the heading of the task's column in tables.
+    - ``title``: the title of the task's plots.
+    - ``roles``: the roles that an input position can have, such as ``key``, each with a letter for printing.
+    - ``model``: with ``language_model``, each answer is read at its own position. With ``autoencoder``, all answers are
+      decoded from the vector of the last position.
+    - ``solved_share``: a run has solved the task if its accuracy is above this fraction of the way from chance to
+      ceiling.
+    - ``suite``: the name of the suite that trains the task. The main suite if empty.
     """
 
     heading: ClassVar[str]
@@ -81,19 +86,22 @@ class TaskSetting(abc.ABC):
             )
 
     def require(self, name: str, least: int, why: str = "", is_even: bool = False) -> None:
-        """Raise ``ConfigError`` if the field ``name`` is below ``least``, or odd if it has to be even."""
+        """Raise ``ConfigError`` if the field ``name`` is below ``least``, or if it is odd and ``is_even`` is true.
+
+        ``why`` is the reason for the limit, which the message repeats.
+        """
         value = getattr(self, name)
         if value < least or (is_even and value % 2):
             even, why = "even and " if is_even else "", f" ({why})" if why else ""
             raise ConfigError(f"{name} must be {even}at least {least}{why}, got {value}")
 
     def count(self, split: Split) -> int:
-        """Number of examples in ``split``."""
+        """The number of examples in ``split``."""
         return getattr(self, f"num_{split}_examples")
 
     @property
     def input_len(self) -> int:
-        """Positions of an input."""
+        """The number of positions of an input."""
         return self.seq_len
 
     @property
@@ -103,16 +111,22 @@ class TaskSetting(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Draw ``count`` examples from ``rng``: inputs and targets, integers (count, input_len)."""
+        """Draw ``count`` examples from ``rng``. Return inputs and targets, integers (count, input_len).
+
+        If ``training`` is true they are training targets, otherwise evaluation targets.
+        """
 
     @abc.abstractmethod
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
-        """Compute the correct answers of one example again, in plain Python and without the code of :meth:`draw`.
+        """Compute the correct targets of one example again, in plain Python and without the code of :meth:`draw`.
 
-        Of ``targets``, only the last entry may be used, and only if the shift by one has cut off that token from the
-        inputs.
+        ``training`` is true if ``targets`` are training targets. Only the last entry of ``targets`` may be used, and
+        only in tasks of next tokens, where the inputs do not have the last token of the sequence.
         """
 
     def ceiling(self, examples: Callable[[Split], Examples]) -> float:
-        """Share of the test targets that follow from their sequence or from the training data."""
+        """The share of test targets that follow from their sequence or from the training data.
+
+        ``examples`` returns the examples of a split.
+        """
         return 1.0

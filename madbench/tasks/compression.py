@@ -1,4 +1,4 @@
-"""Compression: the whole sequence must be decoded from the vector of its last token."""
+"""The task compression: the whole sequence must be decoded from the vector of its last token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,10 @@ from madbench.tasks.base import CheckedExample, TaskSetting
 
 @dataclass(frozen=True)
 class Compression(TaskSetting):
-    """T - 1 uniform ids of 0..V-2, then the compression id V-1; the target is the whole input."""
+    """Compression: the targets are the whole input.
+
+    An input has T - 1 uniform ids of 0..V-2, then the compression id V-1, where T is ``seq_len`` and V ``vocab_size``.
+    """
 
     heading, title = "Compr.", "compression"
     roles: ClassVar = {"token": "t", "compress": "C"}

@@ -1,4 +1,4 @@
-"""Fuzzy in-context recall: in-context recall with keys and values of several tokens."""
+"""The task fuzzy in-context recall: in-context recall with keys and values of several tokens."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,21 +13,26 @@ from madbench.tasks.in_context_recall import InContextRecall, first_occurrence
 
 @dataclass(frozen=True)
 class FuzzyInContextRecall(TaskSetting):
-    """Pairs of a key motif and a value motif. The last pair, the probe, appears once before at a random place.
+    """Fuzzy in-context recall: pairs of a key and a value, each of several tokens (a motif).
 
-    Id V-1 is padding. The first half of the other ids are key ids, the second half value ids. A motif of size s is a
-    uniform ordered choice of s distinct ids. Training draws key and value sizes uniformly from 1 to their maximum;
-    evaluation has keys of the largest size only.
+    T is ``seq_len`` and V is ``vocab_size``. The last pair, the probe, is also inserted at a random place before. The
+    targets of an evaluation are the tokens of values whose key was shown before, and of the probe's value at the end.
+    Training targets are all next tokens, including padding. An input has T positions: all tokens but the last.
 
-    The probe, of key size k and value size v, is drawn first, and an insertion point uniform on 0..T-2(k+v)-1. Pairs
-    are appended while the length is below T - (k + v) - (largest pair); the first append at or past the insertion point
-    is the probe. A drawn key that equals the probe's key takes the probe's value and counts as the insertion. Any other
-    repeated key keeps its first value. The probe ends the sequence, which is padded on the left to T + 1 tokens.
-    Training targets are all next tokens, including padding. Evaluation targets are the value tokens after a key shown
-    before, including the probe's value at the end. The shift by one leaves T positions.
+    Ids: V-1 is padding. The first half of the other ids are key ids, and the second half are value ids. A motif of size
+    s is a uniform ordered choice of s distinct ids. Sizes are uniform from 1 to their maximum, except that keys of an
+    evaluation always have the largest size.
 
-    A few insertion points lie past the last append. Such a probe is not shown before the end (about 2.2% of evaluation
-    sequences at the baseline).
+    A sequence is drawn as follows:
+
+    - The probe is drawn first, with key size k and value size v. The insertion point is uniform on 0..T-2(k+v)-1.
+    - Pairs are appended while the length is below T - (k + v) - (size of the largest possible pair).
+    - The first pair that starts at or after the insertion point is the probe. If an earlier pair has the probe's key,
+      this pair gets the probe's value and replaces the insertion. Any other repeated key keeps its first value.
+    - The probe is appended at the end, and the sequence is padded on the left to T + 1 tokens.
+
+    If the insertion point lies after the last pair, the probe is not shown before the end. At the baseline this happens
+    in about 2.2% of evaluation sequences.
     """
 
     heading, title = "Fuzzy recall", "fuzzy recall"
@@ -52,7 +57,7 @@ class FuzzyInContextRecall(TaskSetting):
 
     @property
     def num_key_ids(self) -> int:
-        """The number of key ids, which start at 0; the value ids follow."""
+        """The number of key ids, which are 0..n-1. The value ids follow."""
         return (self.vocab_size - 1) // 2
 
     @property
@@ -60,10 +65,10 @@ class FuzzyInContextRecall(TaskSetting):
         return self.vocab_size - 1 - self.num_key_ids
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Draw ``count`` examples from ``rng``: inputs and targets, int32 (count, T).
+        """Draw ``count`` examples from ``rng``. Return inputs and targets, int32 (count, ``seq_len``).
 
-        More pairs are drawn than fit. They are put in order, and those that would be too long are left out. Positions
-        without a target have the target ``IGNORE``.
+        More pairs are drawn than fit into a sequence. They are put in order, and pairs that do not fit are left out.
+        Positions without a target have the target ``IGNORE``.
         """
         max_key, max_value = self.max_key_size, self.max_value_size
         # Column 0 is the probe. The other columns fill a sequence even with the shortest pairs.
@@ -110,8 +115,8 @@ class FuzzyInContextRecall(TaskSetting):
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         """Compute the answers of one example again (:meth:`madbench.tasks.base.TaskSetting.read`).
 
-        A run of key ids or of value ids is one motif. Problems are wrong padding, motifs that do not alternate, repeat
-        an id or have a wrong size, and a key with two values.
+        Adjacent key ids are one key, and adjacent value ids are one value. Problems are wrong padding, keys and values
+        that do not alternate, a key or value that repeats an id or has a wrong size, and a key with two values.
         """
         tokens = [*inputs, targets[-1]]
         roles = ["pad" if t == self.vocab_size - 1 else "key" if t < self.num_key_ids else "value" for t in tokens]
@@ -153,10 +158,15 @@ class FuzzyInContextRecall(TaskSetting):
 
 
 def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarray) -> np.ndarray:
-    """The columns (N, M + 1) of the pairs in the order in which they are appended. The probe, column 0, is the last.
+    """The order (N, M + 1) in which the M drawn pairs of N sequences are appended, as column numbers.
 
-    The probe is also inserted before the first drawn pair that would start at or past ``insertion`` (N, 1), unless a
-    pair before that place has the probe's key already.
+    The probe is column 0. It is appended last, and also inserted before the first pair that would start at or after
+    ``insertion`` (N, 1). It is not inserted if an earlier pair has its key.
+
+    Args:
+        pair_len: number of tokens of each pair (N, M).
+        first: first column with the same key, for each pair (N, M).
+        insertion: insertion point in tokens (N, 1).
     """
     num_pairs = pair_len.shape[1]
     drawn_len = pair_len[:, 1:]
@@ -172,10 +182,10 @@ def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarr
 
 
 def distinct_ids(rng: np.random.Generator, n: int, shape: tuple[int, ...], size: int) -> np.ndarray:
-    """Ordered choices of ``size`` distinct ids out of 0..n-1, uniform over all of them; int32 (*shape, size).
+    """Draw ordered choices of ``size`` distinct ids out of 0..n-1, all equally likely: int32 (*shape, size).
 
-    The j-th number drawn is a rank among the n - j ids not yet chosen; passing the chosen ids in ascending order
-    turns the rank into an id.
+    The number drawn for place j is a rank among the n - j ids that are not chosen yet. It becomes an id by adding one
+    for each chosen id that is not larger, in ascending order.
     """
     chosen = np.empty((*shape, size), np.int32)
     for j in range(size):

@@ -1,7 +1,7 @@
-"""The accuracy of the best answer that ignores the context, except how often each answer was seen, in any order.
+"""The accuracy of the best rule that answers from counts alone: how often each id was seen, but not where.
 
-On MAD's tasks no other answer based on these counts is right more often. A model with this accuracy has not learned
-what the task tests.
+On MAD's tasks no other rule that uses these counts is right more often. A model with this accuracy has not learned what
+the task tests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 QUESTIONS = 100_000
 """The smallest number of questions that are drawn."""
 _TOKENS, _EXAMPLES = 1 << 17, 1000
-"""The largest numbers of tokens and of examples that are drawn at a time."""
+"""The largest number of tokens, and the largest number of examples, that are drawn at a time."""
 _CHOOSING, _LEAST = 5, 30
 """The number of batches for choosing rules, and the smallest number for scoring them.
 
@@ -29,11 +29,12 @@ One batch is not enough, because the questions in a batch are alike."""
 
 
 def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> float:
-    """The share of test questions that are answered correctly. Among equally good answers, one is drawn at random.
+    """The share of test questions that the best rule from counts answers correctly.
 
-    The answer is the id seen most often in the inputs up to the question, or in all inputs if the last position
-    answers. The id just read is left out if that is better. If a position has a fixed id as its target more often than
-    the most common id is right, the answer is that fixed id. These choices are made on other questions than the score.
+    The answer is the id that was seen most often in the inputs up to the question. For an autoencoder, it is the id
+    that was seen most often in the whole input. Among equally common ids, one is drawn at random. If it improves the
+    accuracy, the id just read is left out, and positions have fixed answers. The rule is chosen on some examples and
+    scored on others, with at least ``questions`` questions.
     """
     batches = _batches(setting, np.random.default_rng(0))
     rules, right, asked = _Rules.from_batches(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0
@@ -52,7 +53,7 @@ def _batches(setting: TaskSetting, rng: np.random.Generator) -> Iterator[tuple[n
 
 @dataclass
 class _Rules:
-    """The rule that answers the questions of each position (T,)."""
+    """A rule that answers the questions at each of T positions, by a fixed answer or by the most common id."""
 
     setting: TaskSetting
     answers: np.ndarray
@@ -64,7 +65,11 @@ class _Rules:
 
     @classmethod
     def from_batches(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:
-        """The best rules for some examples. A fixed answer must be right more often by three standard errors."""
+        """The best rule for batches of inputs and targets.
+
+        A position has a fixed answer if this answer is right more often than the most common id by three standard
+        errors.
+        """
         targets = np.concatenate([of_batch for _, of_batch in batches])
         asked = (targets != IGNORE).sum(axis=0)
         at = [ids[ids != IGNORE] for ids in targets.T]

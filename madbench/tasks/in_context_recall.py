@@ -1,7 +1,7 @@
-"""In-context recall: the target is the value of a key that was shown before with this value.
+"""The tasks in-context recall and noisy in-context recall: the target is the value of a key that was shown before.
 
-A sequence has pairs of a key and a value. Within a sequence, the value of a key is fixed. Noisy in-context recall has
-noise in place of some pairs.
+A sequence has pairs of a key and a value. Within a sequence, the value of a key is fixed. In noisy in-context recall,
+noise replaces some pairs.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,12 @@ from madbench.tasks.base import IGNORE, CheckedExample, TaskSetting
 
 @dataclass(frozen=True)
 class InContextRecall(TaskSetting):
-    """T / 2 pairs of a key (0..A//2-1) and a value (A//2..A-1), where A is V minus the number of noise ids.
+    """In-context recall: T / 2 pairs of a key and a value, with T = ``seq_len``. The last pair repeats a key.
 
-    Every pair but the last has a uniform key; two keys may share a value. The last pair repeats a key that is uniform
-    among the distinct keys already shown. Training targets are all next tokens. Evaluation targets are the values of
-    keys shown before. The shift by one leaves T - 1 positions.
+    Of the A ids that are not noise, the keys are 0..A//2-1 and the values A//2..A-1. Every pair but the last has a
+    uniform key. Two keys may have the same value. The key of the last pair is uniform among the distinct keys shown
+    before. Training targets are all next tokens. Evaluation targets are the values of keys that were shown before. An
+    input has T - 1 positions: all tokens but the last.
     """
 
     heading, title = "In-ctx recall", "in-context recall"
@@ -34,12 +35,12 @@ class InContextRecall(TaskSetting):
 
     @property
     def num_noise_ids(self) -> int:
-        """The number of ids at the top of the vocabulary that are neither key nor value."""
+        """The number of noise ids, which are the highest ids of the vocabulary. Noise is neither key nor value."""
         return 0
 
     @property
     def num_keys(self) -> int:
-        """The number of key ids, which start at 0; the value ids follow."""
+        """The number of key ids, which are 0..n-1. The value ids follow."""
         return (self.vocab_size - self.num_noise_ids) // 2
 
     @property
@@ -51,7 +52,7 @@ class InContextRecall(TaskSetting):
         return self.vocab_size - self.num_noise_ids - self.num_keys
 
     def draw_noise(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Draw the pairs that are noise: a mask, bool (count, T / 2)."""
+        """Draw which pairs are noise. Return a mask, bool (count, seq_len / 2), that is True for noise."""
         return np.zeros((count, self.seq_len // 2), bool)
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -104,11 +105,11 @@ class InContextRecall(TaskSetting):
 
 @dataclass(frozen=True)
 class NoisyInContextRecall(InContextRecall):
-    """In-context recall in which each pair is replaced, with some probability, by two independent uniform noise ids.
+    """In-context recall in which two independent uniform noise ids replace each pair with probability ``frac_noise``.
 
-    One uniformly drawn pair slot is kept free of noise, and the last pair is never noise. If that slot is the last and
-    all other pairs are noise, no key is left to repeat and the noise is drawn again. Evaluation targets are never
-    noise; training targets are all next tokens, including noise.
+    One uniformly drawn pair is kept free of noise, and the last pair is never noise. If all pairs but the last are
+    noise, there is no key to repeat, and the noise is drawn again. Evaluation targets are never noise. Training targets
+    are all next tokens, including noise.
     """
 
     heading, title = "Noisy recall", "noisy recall"
@@ -141,5 +142,5 @@ class NoisyInContextRecall(InContextRecall):
 
 
 def first_occurrence(codes: np.ndarray) -> np.ndarray:
-    """For each entry of ``codes`` (N, M), the first column of its row that holds the same code."""
+    """For each entry of ``codes`` (N, M), the first column of the same row with an equal code: integers (N, M)."""
     return (codes[:, :, None] == codes[:, None, :]).argmax(axis=2)

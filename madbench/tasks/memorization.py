@@ -1,4 +1,4 @@
-"""Memorization: a fixed map from keys to values, to be learned from the training examples."""
+"""The task memorization: a fixed map from keys to values must be learned from the training examples."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,10 +14,11 @@ MAP_SEED = 12345
 
 @dataclass(frozen=True)
 class Memorization(TaskSetting):
-    """T / 2 pairs of a uniform key and the insert id V-1. The target at the insert id is the key's value.
+    """Memorization: T / 2 pairs of a uniform key and the insert id V-1, with T = ``seq_len`` and V = ``vocab_size``.
 
-    With n = (V - 1) // 2, keys are 0..n-1 and values n..V-2. The one-to-one map between them is equal in every split
-    and for every seed. A key that is not in the training data cannot be answered, so the ceiling may be below 1.
+    The target at an insert id is the value of the key before it. With n = (V - 1) // 2, keys are 0..n-1 and values are
+    among n..V-2. Different keys have different values, and the map is equal in every split and for every seed. A key
+    that is not in the training data cannot be answered, so the ceiling may be below 1.
     """
 
     heading, title = "Memor.", "memorization"
@@ -56,7 +57,7 @@ class Memorization(TaskSetting):
 
 @functools.cache
 def values_of_keys(vocab_size: int) -> np.ndarray:
-    """The value of each key 0..n-1, int64 (n,), all distinct."""
+    """The value of each key 0..n-1, int64 (n,), with n = (vocab_size - 1) // 2. All values are distinct."""
     num_keys = (vocab_size - 1) // 2
     values = np.arange(num_keys, vocab_size - 1)
     value_of = np.random.Generator(np.random.PCG64(MAP_SEED)).permutation(values)[:num_keys]

@@ -1,4 +1,4 @@
-"""Selective copying: tokens scattered among blanks, to be repeated in order at the end."""
+"""The task selective copying: tokens that are scattered among blanks must be repeated in order at the end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,12 @@ from madbench.tasks.base import IGNORE, CheckedExample, TaskSetting
 
 @dataclass(frozen=True)
 class SelectiveCopying(TaskSetting):
-    """n uniform ids of 0..V-3 among T - 2n - 1 blanks (V-2), then the copy id V-1, then n blanks to answer at.
+    """Selective copying: n tokens among blanks, then the copy id, then n blanks with the tokens as targets.
 
-    Each blank goes, independently, before a uniformly chosen one of the n tokens, so the last token stands right
-    before the copy id. Targets are the n ids, in order, at the last n positions.
+    T is ``seq_len``, V is ``vocab_size`` and n is ``num_tokens_to_copy``. The tokens are uniform ids of 0..V-3. The
+    blank is the id V-2, and the copy id is V-1. Each of the T - 2n - 1 first blanks is placed before a token that is
+    drawn uniformly and independently. The last token therefore stands directly before the copy id. The targets are the
+    n tokens, in order, at the last n positions.
     """
 
     heading, title = "Sel. copy", "selective copying"

@@ -1,4 +1,4 @@
-"""Handwritten digits as patches: recognize the digit.
+"""The task of recognizing a handwritten digit in an image, which is read as a sequence of patches.
 
 ``digits.gz`` holds 1,797 digits of 13 writers, the test set of *Optical Recognition of Handwritten Digits* (E. Alpaydin
 and C. Kaynak, UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, license CC BY 4.0). A record is 65 bytes: 8
@@ -26,9 +26,10 @@ SIDE, LARGEST, IMAGES = 8, 16, 1797
 
 @dataclass(frozen=True)
 class Digits:
-    """Images of 8 by 8 pixels, cut into patches row by row; a token is a patch, of patch^2 channels from 0 to 1.
+    """A setting of the task: images of 8 by 8 pixels are cut into square patches, row by row.
 
-    The seed draws the splits. No two splits share an image.
+    A token is a patch. Its patch^2 channels are pixels from 0 to 1. The seed determines which images are in which
+    split. No two splits share an image.
     """
 
     heading: ClassVar[str] = "Digits"
@@ -55,21 +56,21 @@ class Digits:
             raise ConfigError(f"{asked:,} images in three splits; there are {IMAGES:,}")
 
     def count(self, split: Split) -> int:
-        """Number of images in ``split``."""
+        """The number of images in ``split``."""
         return getattr(self, f"num_{split}_examples")
 
     @property
     def length(self) -> int:
-        """Number of tokens of an input."""
+        """The number of tokens (patches) per image."""
         return (SIDE // self.patch) ** 2
 
     @property
     def channels(self) -> int:
-        """Numbers per token."""
+        """The number of pixels per token."""
         return self.patch**2
 
     def data(self, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Patches, float32 (N, T, C), and digits, int64 (N,)."""
+        """The N images of ``split``: patches, float32 (N, T, C), and digits, int64 (N,). C is ``channels``."""
         import numpy as np
 
         order = np.random.default_rng([seed, 28]).permutation(IMAGES)
@@ -87,7 +88,7 @@ class Digits:
 
 @functools.cache
 def images() -> tuple[np.ndarray, np.ndarray]:
-    """All pixels, (N, 8, 8) integers from 0 to 16, and digits (N,)."""
+    """All 1,797 images: pixels (N, 8, 8), integers from 0 to 16, and digits (N,)."""
     import numpy as np
 
     records = np.frombuffer(gzip.decompress(FILE.read_bytes()), np.uint8).reshape(-1, SIDE * SIDE + 1)

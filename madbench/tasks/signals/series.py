@@ -1,4 +1,4 @@
-"""A multivariate series whose channels follow each other at different lags: forecast the next time steps."""
+"""The task of forecasting a multivariate series whose channels follow each other at different lags."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ BURN_IN = 4  # multiples of the longest lag before a window begins
 
 @dataclass(frozen=True)
 class Series:
-    """Windows of x_t[c] = a_c x_{t - l_c}[p(c)] + noise, a vector autoregression with one coupling per channel.
+    """A setting of the task: windows of the series x_t[c] = a_c x_{t - l_c}[p(c)] + noise, for channel c at time t.
 
-    The permutation p, the lags l_c (distinct, from ``horizon`` to ``longest_lag``) and the signs of a_c are drawn once,
-    with the seed ``world``. No lag is shorter than the horizon, so the best forecast is a_c times one number of the
-    window, and its error is the noise. A token is a time step: the channels in units of their standard deviation, and a
-    flag. The flag is 1, and the channels 0, at the last ``horizon`` time steps, which are to be predicted.
+    This is a vector autoregression with one coupling per channel. The permutation p, the distinct lags l_c from
+    ``horizon`` to ``longest_lag``, and the signs of a_c are drawn once, with the seed ``world``. No lag is shorter than
+    the horizon, so the best forecast is a_c times one number of the window, and its error is the noise.
+
+    A token is a time step. It has the channels, in units of their standard deviation, and a flag. The last ``horizon``
+    time steps are to be predicted: their flag is 1, and their channels are 0.
     """
 
     heading: ClassVar[str] = "Forecasting"
@@ -63,21 +65,21 @@ class Series:
             )
 
     def count(self, split: Split) -> int:
-        """Number of windows in ``split``."""
+        """The number of windows in ``split``."""
         return getattr(self, f"num_{split}_examples")
 
     @property
     def length(self) -> int:
-        """Number of tokens of an input."""
+        """The number of tokens per input: known time steps, and time steps to predict."""
         return self.window + self.horizon
 
     @property
     def channels(self) -> int:
-        """Numbers per token."""
+        """The number of real numbers per token: the channels of the series, and the flag."""
         return self.num_channels + 1
 
     def couplings(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For each channel c: the channel p(c) that it follows, the lag l_c and the weight a_c."""
+        """For each channel c, as arrays (C,): the channel p(c) that c follows, the lag l_c, and the weight a_c."""
         import numpy as np
 
         rng = np.random.default_rng([self.world, 2602])
@@ -85,7 +87,10 @@ class Series:
         return rng.permutation(self.num_channels), lags, self.coupling * rng.choice([-1.0, 1.0], self.num_channels)
 
     def data(self, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens, float32 (N, T, C + 1), and the next time steps, float32 (N, horizon, C)."""
+        """The N windows of ``split``: tokens (N, T, C + 1) and the time steps to predict (N, horizon, C), both float32.
+
+        C is ``num_channels``.
+        """
         import numpy as np
 
         followed, lags, weights = self.couplings()
