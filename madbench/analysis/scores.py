@@ -26,7 +26,6 @@ from madbench.suites.scoring import JobOutcome, Scoring, no_scores, outcome_sent
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from madbench.experiment import Experiment
     from madbench.jobs import Job, Record
 
 
@@ -52,13 +51,6 @@ class Results(TableRows):
     def from_rows(cls, table: TableRows, store: Store) -> Results:
         """The results of a table's rows, such as those of an experiment."""
         return cls(table.grid, table.rows, store)
-
-    @property
-    def experiment(self) -> Experiment:
-        """The rows as an experiment, for packages of papers that use it in place of :attr:`rows` and :attr:`jobs`."""
-        from madbench.experiment import Experiment
-
-        return Experiment(self.grid, self.rows, self.rows[0].protocol.device, self.store.root)
 
     @functools.cached_property
     def _outcomes(self) -> dict[str, list[JobOutcome]]:

@@ -40,10 +40,6 @@ class Versions:
         """True if several versions of the job's code may be stored, and rows can show any of them."""
         return names_outside_code(job) or self.is_shown_as_stored(job.label)
 
-    def is_begun(self, jobs: Iterable[Job]) -> bool:
-        """True if a run of one of the jobs is stored, in any version."""
-        return any(map(self._alike_to, jobs))
-
     def ordered(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
         """The stored jobs by the version of their mixer's code, in the order of preference.
 

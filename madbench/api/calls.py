@@ -81,9 +81,8 @@ def named_as_arguments(parameters: Container[str]) -> Iterator[None]:
 
 
 _COMMAND = re.compile(r"(madbench [^;\n]*)")
-_NO_VALUE = "and as at for gives has helps in is its needs of on or takes trains with without".split()
-"""Words that follow an option in a message and are no value of it."""
-_OPTION = re.compile(rf"--([a-z][a-z-]*)(?: (?!(?:{'|'.join(_NO_VALUE)})\b)([^\s:;,.]+))?")
+_OPTION = re.compile(r"--([a-z][a-z-]*)(?: ([A-Z0-9][^\s:;,]*|[^\s:;,]+(?=:|;|,|$)))?")
+"""An option in a message, and its value: a word in capitals, a number, or what stands before a colon or a comma."""
 
 
 def _argument(option: re.Match[str], parameters: Container[str]) -> str:

@@ -17,11 +17,11 @@ from madbench.cli.parameters import option, output_option
 from madbench.cli.print_options import NameOptions
 from madbench.cli.printing import counted, quantity
 from madbench.errors import ConfigError
+from madbench.execute.journal import command_line
+from madbench.files import explain_os_errors, write_atomically
 
 if TYPE_CHECKING:
     from madbench.analysis.cells import Shows
-from madbench.execute.journal import command_line
-from madbench.files import explain_os_errors, write_atomically
 
 
 def report(

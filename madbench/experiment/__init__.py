@@ -48,10 +48,7 @@ from madbench.suites.protocol import Protocol
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
-__all__ = ["Experiment", "PlannedRow", "Protocol", "RunOptions", "labels_of_tasks", "prepare"]
-
-PlannedRow = SuiteRow
-"""The earlier name of :class:`madbench.rows.SuiteRow`, for packages of papers that use it."""
+__all__ = ["Experiment", "Protocol", "RunOptions", "labels_of_tasks", "prepare"]
 
 
 def prepare(

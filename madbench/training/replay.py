@@ -47,20 +47,24 @@ PROFILED_CALLS = 3
 calls, so that it tests the optimized program.
 """
 
-SCRIPTS = """
+SCRIPTS = {
+    "layer_norm_backward": """
 def layer_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor):
     bias = gain  # only its shape counts
     return torch.ops.aten.native_layer_norm_backward(grad, x, gain.shape, mean, rstd, gain, bias, [True, True, True])
-
+""",
+    "multiply": """
 def multiply(a: Tensor, b: Tensor, bias: Optional[Tensor]):
     scalars = torch.jit.annotate(List[Optional[number]], [])
     return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", scalars, "")
-"""
-"""TorchScript functions for two operators that the tracer refuses: the backward operator of LayerNorm, and oneDNN's
-matrix product.
+""",
+}
+"""TorchScript functions, by name, for two operators that the tracer refuses: the backward operator of LayerNorm, and
+oneDNN's matrix product.
 
 The tracer accepts no operator with a list of booleans or numbers among its arguments, or with an output that may be
-missing.
+missing. Each function is compiled when it is first needed, because torch may lack an operator: a build without oneDNN
+has no ``_linear_pointwise``.
 """
 
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GELU, nn.Sequential, nn.ModuleList)
@@ -197,9 +201,9 @@ def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
         def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if target is torch.ops.aten.native_layer_norm_backward.default:
                 grad, x, _, mean, rstd, gain, *_ = args
-                return _scripts().layer_norm_backward(grad, x, mean, rstd, gain)
-            if str(target) == "mkldnn._linear_pointwise.default":  # absent if torch was built without oneDNN
-                return _scripts().multiply(*args[:3])
+                return _script("layer_norm_backward")(grad, x, mean, rstd, gain)
+            if str(target) == "mkldnn._linear_pointwise.default":
+                return _script("multiply")(*args[:3])
             return super().call_function(target, args, kwargs)
 
     with torch.no_grad(), warnings.catch_warnings():
@@ -269,9 +273,9 @@ class ReplayStack(Stack):
 
 
 @functools.cache
-def _scripts() -> Any:
-    """Compile :data:`SCRIPTS`. The result is cached because recorded programs refer to it."""
-    return torch.jit.CompilationUnit(SCRIPTS)
+def _script(name: str) -> Any:
+    """Compile a function of :data:`SCRIPTS`. The result is cached because recorded programs refer to it."""
+    return getattr(torch.jit.CompilationUnit(SCRIPTS[name]), name)
 
 
 def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:

@@ -24,6 +24,7 @@ def test_an_error_about_an_option_names_the_argument(tmp_path):
             "no corpus; give --protocol ID, or see madbench table --group 2",
             "no corpus; give protocol=ID, or see madbench table --group 2",
         ),
+        ("say with --group what both are", "say with group what both are"),
         ("no run: madbench run S --group 2 makes some", "no run: madbench run S --group 2 makes some"),
     ],
 )

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import madbench
+from madbench.mixers.named.attention import Attention
+from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.probe import by_lag
 from madbench.papers.interactions.mixers.coupling import Coupling
 from madbench.papers.interactions.mixers.tuples import visible_tuples
@@ -44,25 +46,25 @@ def test_coefficients_by_lag_read_the_values_into_the_output(label):
 
 GATES = {
     "GatedAttention": ["output"],
-    "MLA": [],
+    "FoX": ["forget"],
     "FoX(gate)": ["forget", "output"],
+    "PaTH": ["beta/2"],
     "PaTH(forget)": ["beta/2", "forget"],
-    "StickBreaking": [],
-    "DeltaFormer": [],
-    "Parallax": [],
-    "MoBA": [],
     "NSA": ["chosen", "means", "window"],
 }
-"""Names of the gates of named operators with a growing cache."""
+"""Names of the gates of those named operators with a growing cache that have any."""
 
 
-@pytest.mark.parametrize("label", GATES)
+WITH_CACHE = [name for name, operator in OPERATORS.items() if issubclass(operator, Attention)]
+
+
+@pytest.mark.parametrize("label", sorted({*GATES, *WITH_CACHE}))
 def test_weights_of_a_named_operator_read_the_values_into_the_output(label):
     mixer, x = built(label)
     probe, tokens = mixer.probe(x), mixer.operator.tokens(mixer, x, 0, None)
     o = read(probe.weights, mixer.operator.seen(mixer, tokens)["v"]).unflatten(-1, (2, -1)).transpose(1, 2)
     torch.testing.assert_close(mixer.operator.read_out(mixer, o, x, tokens), mixer(x), rtol=1e-9, atol=1e-12)
-    assert sorted(probe.gates) == GATES[label]
+    assert sorted(probe.gates) == GATES.get(label, [])
     assert all(gate.shape[:2] == (2, 7) and 0 < gate.min() and gate.max() < 1 for gate in probe.gates.values())
     if "forget" in probe.gates:
         gate = mixer.g_proj if label.startswith("PaTH") else mixer.f_proj

@@ -139,7 +139,7 @@ def _with_weights(cache: Cache, mixer: nn.Module) -> Cache:
 
     If gradients are enabled, every step reads the weights anew, because they belong to its graph.
     """
-    if cache.weights and not torch.is_grad_enabled():
+    if cache.weights and cache.weights.fit(mixer) and not torch.is_grad_enabled():
         return cache
     return replace(cache, weights=step_weights(mixer))
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers.linear_maps import is_plain
+from madbench.mixers.linear_maps import is_plain, weight_of
 from madbench.mixers.srg.parts import SequenceMixing
 
 GATES = ("qk_gate", "vo_gate", "head_gate", "contrast_gate", "mix1.gate", "mix2.gate")
@@ -37,7 +37,7 @@ class StepMixing:
         if mixing is None:
             return None
         tables = (getattr(mixing, into), getattr(mixing, out_of), 1 + mixing.p[..., None])
-        first, second, gain = (table.flip(1) for table in tables) if is_reversed else tables
+        first, second, gain = (table.flip(1) if is_reversed else table.clone() for table in tables)
         return StepMixing(first, second.mT.contiguous(), gain.mT, mixing.is_from_end or is_reversed)
 
     def __call__(self, y: Tensor, s: Tensor) -> Tensor:
@@ -73,6 +73,13 @@ class StepWeights:
     mix1: StepMixing | None
     mix2: StepMixing | None
     is_reversed: bool  # True if the mixings of the lag layout apply to tokens in order of position
+    dtype: torch.dtype  # of the mixer when the copies were made
+    device: torch.device
+
+    def fit(self, mixer: nn.Module) -> bool:
+        """True if the mixer still has the dtype and the device of the copies."""
+        weight = weight_of(mixer.q)
+        return (weight.dtype, weight.device) == (self.dtype, self.device)
 
     def of_token(self, x: Tensor, before: Tensor | None, angles: tuple[Tensor, Tensor] | None) -> Ahead:
         """Computes the :class:`Ahead` of a token x (B, 1, D).
@@ -106,4 +113,5 @@ def step_weights(mixer: nn.Module) -> StepWeights:
     is_reversed = mixer.by_lag and not mixer.register_slots
     mix1 = StepMixing.of(mixer.mix1, "A", "B", is_reversed)
     mix2 = StepMixing.of(mixer.mix2, "B", "A", is_reversed)
-    return StepWeights(sizes, weight, bias, taps, mix1, mix2, is_reversed)
+    of_query = weight_of(mixer.q)
+    return StepWeights(sizes, weight, bias, taps, mix1, mix2, is_reversed, of_query.dtype, of_query.device)

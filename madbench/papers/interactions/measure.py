@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError
-from madbench.experiment import Experiment, PlannedRow, Protocol
+from madbench.experiment import Experiment, Protocol
 from madbench.grid import Grid
 from madbench.grid import Row as GridRow
 from madbench.jobs import Job
@@ -22,6 +22,7 @@ from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, Interacti
 from madbench.papers.interactions.worlds import Colliding
 from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
 from madbench.papers.quantities import Quantity, Values
+from madbench.rows import SuiteRow
 from madbench.store.runs import Store
 from madbench.suites.profile import check_tasks_of
 from madbench.training.devices import resolve_device
@@ -79,12 +80,12 @@ class WorldMeasure:
             by_row.setdefault((job.task, row_name(job)), []).append(job)
         rows = []
         for (_, name), own in by_row.items():
-            rows.append(PlannedRow(GridRow(own[0].label, named_changes=(name,)), protocol, own))
+            rows.append(SuiteRow(GridRow(own[0].label, named_changes=(name,)), protocol, own))
         return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, request.results)
 
     def decide(self, request: Request, results: Results) -> Made:
-        store, experiment = results.store, results.experiment
-        rows = interaction_rows(experiment.rows, store.records({job.id for job in experiment.jobs}))
+        store = results.store
+        rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
         made = claims(rows)
         tasks = dict.fromkeys(row.task for row in rows)
         verdicts = {f"{claim.statement} ({claim.source})": claim.verdict for claim in made}
@@ -115,8 +116,8 @@ class FigureMeasure(WorldMeasure):
         )
         if not end:
             return replace(made, figures=own)
-        verdicts, remarks, store = {}, {}, Store(results.experiment.results)
-        rows = interaction_rows(results.experiment.rows, store.records({job.id for job in results.experiment.jobs}))
+        verdicts, remarks, store = {}, {}, results.store
+        rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
         for row in (row for row in rows if row.records[0].status == "finished"):
             measured = LEARNED_C.of_run(store, row.jobs[0], functools.partial(_measured, row=row))
             distance = measured.values["distance"]

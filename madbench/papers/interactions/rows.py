@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from madbench.experiment import PlannedRow
 from madbench.jobs import Job, Record
 from madbench.labels import parse
 from madbench.papers.interactions.suite import world_of
 from madbench.papers.interactions.worlds import Colliding, Genotype, Pixels, Plane, Series, World
 from madbench.papers.making import CONTRADICTED
+from madbench.rows import SuiteRow
 
 LEARNED_MSE = 1e-6
 """The largest mean squared error at which values count as learned: ten times the errors of the paper, Theta(1e-7)."""
@@ -179,7 +179,7 @@ def row_name(job: Job) -> str:
     return " ".join([job.label, ", ".join(parts)]).strip()
 
 
-def interaction_rows(planned: Iterable[PlannedRow], records: Mapping[str, Record]) -> list[Row]:
+def interaction_rows(planned: Iterable[SuiteRow], records: Mapping[str, Record]) -> list[Row]:
     """The planned rows with at least one finished or diverged run."""
     rows = []
     for row in planned:

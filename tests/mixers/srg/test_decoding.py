@@ -164,11 +164,13 @@ def test_a_step_calls_gates_that_are_not_plain(make_mixer, randn):
     torch.testing.assert_close(given, mixer(x))
 
 
-def test_a_text_reads_the_weights_at_its_start_and_with_gradients_those_of_each_step(make_mixer, randn):
-    mixer, x = make_mixer("R-cg-q-12o"), randn(2, 4, 16)
+@pytest.mark.parametrize("label", ["R-cg-q-12o", "R-q-12"])
+def test_a_text_reads_the_weights_at_its_start_and_with_gradients_those_of_each_step(label, make_mixer, randn):
+    mixer, x = make_mixer(label), randn(2, 4, 16)
     _, cache = mixer.prefill(x[:, :3])
     before, _ = mixer.step(x[:, 3], cache)
-    mixer.mix1.p.add_(1)
+    for table in (mixer.mix1.p, mixer.mix1.A, mixer.mix1.B, mixer.mix2.A, mixer.mix2.B):
+        table.add_(1)
     kept, _ = mixer.step(x[:, 3], cache)
     assert torch.equal(kept, before)
     with torch.enable_grad():
@@ -194,6 +196,14 @@ def test_a_cache_of_bfloat16_goes_on_in_float32(randn):
     row, cache = mixer.step(x[:, 5], cache)
     assert row.dtype == cache.k.dtype == torch.float32
     assert (row - mixer(x)[:, 5]).norm() < 0.05 * row.norm()
+
+
+def test_a_mixer_may_change_its_dtype_within_a_text(make_mixer, randn):
+    mixer, x = make_mixer("G-cg-q-12o").float(), randn(2, 6, 16).float()
+    _, cache = mixer.prefill(x[:, :5])
+    row, _ = mixer.double().step(x[:, 5].double(), cache)
+    assert row.dtype == torch.float64
+    torch.testing.assert_close(row, mixer(x.double())[:, 5], rtol=1e-5, atol=1e-5)
 
 
 def test_prompts_that_are_none_and_other_batches_are_refused(make_mixer, randn):
