@@ -42,7 +42,7 @@ _TURNED = (0.0, 23.0, -23.0)  # rotation of the hue in degrees by rank: none, q,
 """Changes of hue in degrees, by rank. With the changes of lightness in :data:`_LIGHTER` they distinguish the colors of
 labels with the same base and features.
 
-Both were chosen for the 33 labels of the paper on HyperMLP."""
+Both were chosen for the 33 labels of ``@table1``."""
 MARKERS = "o^vsP*D"
 """The markers of S/R/G labels by mixing, in the order none, 1, 2, 12, 1o, 2o, 12o."""
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))

@@ -43,7 +43,7 @@ TASK = "language_model"
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTraining(Training):
-    """One run of the nanoGPT recipe. The defaults are those of the HyperMLP paper."""
+    """One run of the nanoGPT recipe. The defaults are those of the shipped profile ``gpt2``."""
 
     recorded = (
         "steps", "tokens_per_step", "learning_rate", "min_learning_rate", "lr_decay_steps", "warmup_steps",
