@@ -71,7 +71,7 @@ class Principle:
     claim: str
     source: str
     expected: str  # result of the paper
-    judge: Judge  # the way in which it is decided
+    judge: Judge  # the method that decides it, see ``deciding``
     studies: Mapping[str, Study]  # by profile
     limits: str = ""  # labels that cannot differ, and differences from the experiment of the paper
     keeps_weights: bool = False  # True if it measures trained models

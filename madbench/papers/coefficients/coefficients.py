@@ -32,7 +32,7 @@ from madbench.suites.mad.suite import MAD
 from madbench.suites.scoring import scoring_of
 from madbench.training.checkpoints import load_model
 
-EXAMPLES = 64  # first test sequences
+EXAMPLES = 64  # number of test sequences that are measured
 SHARES = Quantity("coefficients", {"near_zero": NEAR_ZERO, "near_one": NEAR_ONE, "examples": EXAMPLES})
 """The shares of coefficients near zero and near one, measured for every run of principles 2 and 2.1."""
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}

@@ -60,7 +60,8 @@ class InteractionModel(nn.Module):
         over heads. Each pair of other agents is counted once. T does not depend on the embedding and on the
         factorization of the effects (Corollary D.3). A ReLU layer after the mixer is left out.
 
-        None for longer tuples, and for mixers whose outputs are not a sum of effects, such as softmax attention.
+        None if the mixer is neither a :class:`Coupling` of at most 3 tokens nor linear HyperFeatureAttention without
+        RoPE.
         """
         if isinstance(self.mixer, HyperFeatureAttention) and self.mixer.linear and not self.mixer.rope:
             return self._pairs()

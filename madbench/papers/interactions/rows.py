@@ -89,9 +89,8 @@ class Row:
     def predicted(self, length: int) -> list[float]:
         """The mean squared errors at a length that theory predicts for a control, one per seed.
 
-        Empty without a control.
-
         A control breaks a condition of the theorem. The prediction assumes a perfect fit at the training length L*.
+        Empty if the row is not a control.
         """
         if not self.control:
             return []

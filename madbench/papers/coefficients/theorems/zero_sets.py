@@ -20,10 +20,10 @@ from madbench.mixers import Check
 from madbench.mixers.cd import parts
 from madbench.mixers.cd.grammar import Label
 
-PAIRS, WIDTH, KEY_WIDTH = 200_000, 3, 4  # number and shape of transformations (n, d)
+PAIRS, WIDTH, KEY_WIDTH = 200_000, 3, 4  # number of pairs (T_q, T_h), width d of tokens, n
 WIDTHS = (0.2, 0.1, 0.05)  # widths of intervals Z around 0
 APART = (0.0, 1.0, 2.0)  # starts of intervals of length 0.5
-NARROW, WIDE = 0.004, 0.4  # widths of intervals around 0 in the scalar case
+NARROW, WIDE = 0.004, 0.4  # widths of Z around 0 for scalars (Remark 2)
 
 
 @functools.cache

@@ -44,7 +44,7 @@ class InteractionFamily:
     is_bidirectional = True
     Label: ClassVar[type[InteractionLabel]]
     Allocation: ClassVar[type[InteractionAllocation]]
-    softmax: ClassVar[Mapping[str, str]]  # base and own factors of softmax attention
+    softmax: ClassVar[Mapping[str, str]]  # factors of softmax attention: the base and ``own_factors``
     own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
 
     def parse(self, text: str) -> InteractionLabel:

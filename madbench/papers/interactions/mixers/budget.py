@@ -82,8 +82,9 @@ class InteractionAllocation(RankAllocation):
 
         Under the strict budget, :meth:`match_budget` chooses the ranks. The side that pays (``q`` or ``v`` in the
         label) starts at d/4 and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v`` and
-        ``!`` starts at r_qk = r_vo = d. With ``!`` or under the paper's budget, the ranks are r_qk = r_vo = d.
-        Admissible ranks are those of :meth:`sides`, with d_qk at least the largest order (twice the order with RoPE).
+        ``!`` starts at r_qk = r_vo = d. With ``!`` or under the paper's budget, the ranks are the largest admissible
+        ranks up to d. Admissible ranks are those of :meth:`sides`, with d_qk at least the largest order (twice the
+        order with RoPE).
 
         All parts of a label have the same number of heads. If necessary, the number of heads is increased for this,
         except for base ``C``.
@@ -92,7 +93,7 @@ class InteractionAllocation(RankAllocation):
         """
         label, d, heads = self.label, self.size.d_model, self.size.n_head
         if more := -heads % self.head_multiple:
-            if label.base == "C":  # its heads are those of a world, one coupling each
+            if label.base == "C":  # each head is one coupling of a world, so none is added
                 raise BudgetError(
                     f"{label}: its {self.head_multiple} parts have equal shares of the heads, and n_head {heads} is not"
                     f" a multiple of {self.head_multiple}; use n_head {heads + more}"

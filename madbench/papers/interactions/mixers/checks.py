@@ -20,7 +20,7 @@ from madbench.papers.interactions.mixers.tuples import ALL, STRICT, count_tuples
 
 ROUNDING = 1e-10
 EXACT = 1e-12
-SHIFT, SHIFTS = 11, (11, 64, 257, 300)  # positions
+SHIFT, SHIFTS = 11, (11, 64, 257, 300)  # positions by which a sequence is shifted
 MIXED = 3e-2  # error of rows in bfloat16
 FAR = 66  # tokens, more than fit into any block of positions
 LONGER = (17, 33)  # additional lengths for pairs; loops over longer tuples would take too long
@@ -244,7 +244,7 @@ def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
                 slot = min(m, len(k) - 1)
                 c, values = _outer(c, k[slot]), _outer(values, v[slot])
             c, values = c.sum(0), values.movedim(0, -1)
-            if degree == 2:  # which has an axis of factors
+            if degree == 2:  # couplings of degree 2 have an axis of factors
                 c, values = c[None], values[None]
             coupling = Coupling(1, d, mixer.d_vo, degree=degree, tuples=label.tuples).double()
             coupling.load_state_dict({"c": c[None], "w": values[None]})

@@ -30,7 +30,7 @@ class BrokenRule(LabelError):
             else ""
         )
         super().__init__(problem + hint)
-        self.at = at  # the wrong letter
+        self.at = at  # the wrong letter, or a name of a part in InteractionLabel.position
         self.suggestions = list(suggestions)  # valid labels, the nearest first
 
 

@@ -205,7 +205,7 @@ def of_triples(has_all_pairs: bool) -> Iterator[Check]:
     def ordered_counts() -> float:
         symbols = np.random.default_rng(0).integers(4, size=9)
         x = np.eye(4)[symbols]
-        earlier = np.tril(np.ones((9, 9)))  # for each k the j <= k
+        earlier = np.tril(np.ones((9, 9)))  # [k, j] is 1 for j <= k
         sums = np.einsum("kj,ja,jb,kc,kd->abcd", earlier, x, x, x, x)
         gamma = np.einsum("kj,ja,kc->ac", earlier, x, x)
         return abs(sums - np.einsum("ac,ab,cd->abcd", gamma, np.eye(4), np.eye(4))).max()

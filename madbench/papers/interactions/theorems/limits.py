@@ -98,7 +98,7 @@ def _worst(effects: Array, values: Array, is_wide: bool) -> float:
 
 
 def least_error() -> float:
-    """The smallest possible largest error of linear attention of width 1 for ``TOO_FEW``, minus the bound.
+    """The smallest worst-case error that linear attention of width 1 can reach for ``TOO_FEW``, minus the bound.
 
     For embeddings b and a = C W, the output is a b_i b_j^2, whose sign is the same for every j. The scale of b is
     absorbed in a, so the search is over a and over an angle that gives b.

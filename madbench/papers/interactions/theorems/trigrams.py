@@ -1,10 +1,13 @@
 """Checks of the skip-trigram bug (G.2.1): which two-word phrases one head of softmax attention can complete.
 
-A phrase is a verb, a filler and a preposition, and its completion depends on both: keep .. in mind, keep .. at bay. A
-head gives a distribution over completions, l = sum_j softmax_j(f(x_i, x_j)) w(x_j), at the last token, and w(x_j) are
-distributions. In HyperAttention a pair of tokens has its own effect, so w takes pairs there: (preposition, verb). The
-text's example has two phrases of one verb, which one head completes. The bug is shown on more phrases: completions form
-a Latin square, v + p mod M, in which a verb or a preposition alone is uninformative.
+A phrase is a verb, a filler and a preposition. Its completion depends on verb and preposition: keep .. in mind, keep ..
+at bay. At the last token, a head gives a distribution over completions, l = sum_j softmax_j(f(x_i, x_j)) w(x_j), where
+every w(x_j) is a distribution. A head of HyperAttention reads pairs of tokens, such as (preposition, verb), in place of
+single tokens x_j.
+
+The example of the paper has two phrases with the same verb, and one head completes both. The bug is shown on M^2
+phrases whose completions form a Latin square: verb v and preposition p are completed by v + p mod M. A verb alone or a
+preposition alone then says nothing about the completion.
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ CERTAIN = 30.0
 
 
 def most_completed(words: int = WORDS) -> int:
-    """The number of the M^2 phrases that one head can complete with certainty, found by trying all certain
-    distributions.
+    """The largest number of the M^2 phrases that one head can complete with certainty.
 
     A mixture of distributions is certain of a word only if all of them are. So a phrase is completed if its verb, its
-    preposition or the filler has the right word as its value; the head then attends to that token only.
+    preposition or the filler has the right word as its value and the head attends to that token only. The number is
+    found by trying every choice of one word per token.
     """
     phrases = np.array([*itertools.product(range(words), repeat=2)])
     right = phrases.sum(1) % words
@@ -53,7 +56,7 @@ class Phrases(nn.Module):
         super().__init__()
         self.has_pairs, tokens = has_pairs, 2 * words + 1
         shape = (tokens, tokens) if has_pairs else (tokens,)
-        self.scores = nn.Parameter(torch.randn(words, *shape, dtype=torch.float64))  # f of a preposition
+        self.scores = nn.Parameter(torch.randn(words, *shape, dtype=torch.float64))  # f(x_i, x_j), x_i a preposition
         self.values = nn.Parameter(torch.randn(*shape, words, dtype=torch.float64))
 
     def forward(self, phrases: Tensor) -> Tensor:
@@ -74,10 +77,10 @@ class Phrases(nn.Module):
 def wrong_of_two_prepositions() -> float:
     """The largest probability of a wrong word for two verbs and two prepositions, with one head set by hand.
 
-    Verbs keep and another, prepositions in and at, words mind and bay: keep .. in mind, keep .. at bay, and the other
-    way round for the other verb. At "in" the head attends to keep, or to "in" if keep is absent. At "at" it attends to
-    the other verb, or to "at" if that is absent. Keep and "at" share one word as value; the other verb and "in" share
-    the other word.
+    The verbs are "keep" and another verb, the prepositions "in" and "at", and the words "mind" and "bay". The
+    completions are keep .. in mind and keep .. at bay, and the reverse for the other verb. At "in" the head attends to
+    "keep", or to "in" if there is no "keep". At "at" it attends to the other verb, or to "at" if there is none. The
+    value of both verbs is "mind", and the value of both prepositions is "bay".
     """
     head, phrases = Phrases(False, words=2), torch.tensor([*itertools.product(range(2), repeat=2)])
     keep, other, at_in, at_at, _ = range(5)

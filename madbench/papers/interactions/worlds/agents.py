@@ -124,7 +124,7 @@ class Hunters(World):
 
     @cached_property
     def features(self) -> tuple[Array, ...]:
-        """Species, policy, x, y and (x - y) mod N (S,) of every symbol."""
+        """Species, policy, x, y and (x - y) mod N of every symbol, (S,) each."""
         n = self.cells
         species, policy, x, y = np.unravel_index(np.arange(self.symbols), (2, 2, n, n))
         return species, policy, x, y, (x - y) % n
@@ -200,7 +200,7 @@ class Alliances(World):
 
     @cached_property
     def allied(self) -> Array:
-        """g (K, K), 0 or 1."""
+        """The relation g (K, K) of types: 1 if they are allied, else 0."""
         above = np.triu(np.random.default_rng(0).random((self.types, self.types)) < 0.5, 1)
         return 1.0 * (above | above.T | np.eye(self.types, dtype=bool))
 

@@ -27,12 +27,15 @@ class World:
     vectors: ClassVar[Array]
     """The fixed embedding E (S, d), one row per symbol."""
     effects: ClassVar[Array]
-    """The theoretical matrix (S, S) or tensor (S, S, S): the effect of other symbols on the first, times their value.
+    """The theoretical matrix (S, S) or tensor (S, S, S).
+
+    An entry is the effect of the other symbols on the first symbol, times the value of the other symbols.
     """
     floor: ClassVar[Callable[[str, int, int], float | None]]
-    """Maps (family, order, length) to the lowest mean squared error that such a mixer can reach; None if unknown.
+    """Maps (family, order, length) to the lowest mean squared error that mixers of the family and order can reach.
 
-    ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label.
+    ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label. None if the
+    error is unknown.
     """
 
     length: int = 10

@@ -68,8 +68,10 @@ class Plane(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (N^2, N^2) and W (N^2,) of linear attention that give the value exactly: a sum over the singular vectors of
-        f of Kronecker products of couplings along x and along y."""
+        """C (N^2, N^2) and W (N^2,) of linear attention that give the value exactly.
+
+        C is a sum over the singular vectors of f of Kronecker products of couplings along x and along y.
+        """
         left, sizes, right = np.linalg.svd(-self.by_shift)
         along = zip(left.T * sizes[:, None], right)
         c = sum(np.kron(wave_couplings(of_x), wave_couplings(of_y)) for of_x, of_y in along)
@@ -106,7 +108,7 @@ class Genotype(World):
 
     @property
     def symbols(self) -> int:
-        """All alleles, and an empty place."""
+        """The number of symbols: all alleles, and one for an empty place."""
         return self.alleles + 1
 
     @property
@@ -115,7 +117,7 @@ class Genotype(World):
 
     @property
     def vectors(self) -> Array:
-        """Unit vectors; an empty place is zero and acts on nothing."""
+        """The unit vectors of the alleles. The vector of an empty place is zero, so that it acts on nothing."""
         return np.eye(self.symbols)[:, : self.alleles]
 
     @cached_property
@@ -209,7 +211,10 @@ class Pixels(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (1 + P, 1 + P) and W (1 + P,): couplings of places, and the color as value."""
+        """C (1 + P, 1 + P) and W (1 + P,) of linear attention that give the value exactly.
+
+        C couples the places at the offsets, and W reads the color. P is the number of places.
+        """
         c = np.zeros((1 + self.places, 1 + self.places))
         c[1:, 1:] = self.reached
         return c, np.eye(1 + self.places)[0]
@@ -271,7 +276,10 @@ class Series(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (1 + steps, 1 + steps) and W (1 + steps,): couplings of steps, and the level as value."""
+        """C (1 + steps, 1 + steps) and W (1 + steps,) of linear attention that give the value exactly.
+
+        C couples the steps at the delays, and W reads the level.
+        """
         c = np.zeros((1 + self.steps, 1 + self.steps))
         c[1:, 1:] = self.by_step
         return c, np.eye(1 + self.steps)[0]

@@ -30,7 +30,10 @@ def sinusoids(size: int) -> Array:
 
 
 def wave_couplings(effect: Array) -> Array:
-    """C (N, N) with p_m C p_n = f[m - n] for the sinusoidal p, from f (N,) of any shape, even N (Theorem B.6)."""
+    """The C (N, N) with p_m C p_n = f[m - n] for the sinusoidal embeddings p of N places, N even (Theorem B.6).
+
+    f (N,) is ``effect``, which may be any function of the shift m - n.
+    """
     size = len(effect)
     spectrum = np.fft.fft(effect) / size
     c = np.zeros((size, size))
