@@ -20,11 +20,11 @@ def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
 
 
 class Decay:
-    """The decays exp(c_t - c_s) of all rows s <= t, from log lambda (..., T, 1 or n). c_t is its sum up to row t.
+    """The decays exp(c_t - c_s) of all rows s <= t, where c_t is the sum of log lambda up to row t.
 
-    Without a gate, ``log_gate`` is None and all decays are 1. Within a sub-block of rows the decay is computed pair by
-    pair. Between sub-blocks it is a product of three factors: from s to the end of its sub-block, between the
-    sub-blocks, and from the start of the sub-block of t to t.
+    ``log_gate`` is log lambda (..., T, 1 or n). If it is None, all decays are 1. Within a sub-block of rows the decay
+    is computed pair by pair. Between sub-blocks it is a product of three factors: from s to the end of its sub-block,
+    between the sub-blocks, and from the start of the sub-block of t to t.
     """
 
     def __init__(self, log_gate: Tensor | None, like: Tensor):
@@ -81,11 +81,12 @@ def split_rows(x: Tensor, rows: int) -> Tensor:
 
 
 class HalvedDecay:
-    """The decays exp(c_t - c_s) of all rows s <= t per channel, from log lambda (..., T, n). c_t is its sum up to t.
+    """The decays exp(c_t - c_s) of all rows s <= t, where c_t is the sum of log lambda up to row t.
 
-    They are as exact as those of :class:`Decay`. The rows are halved again and again, down to single rows. Let m be the
-    last row of a first half. From its rows s to the rows t of the second half, the decay is exp(c_t - c_m) exp(c_m -
-    c_s). The sum over channels is then a matrix product, and no exponent is above zero.
+    ``log_gate`` is log lambda (..., T, n). The decays are as exact as those of :class:`Decay`. The rows are halved
+    again and again, down to single rows. Let m be the last row of a first half. From its rows s to the rows t of the
+    second half, the decay is exp(c_t - c_m) exp(c_m - c_s). The sum over channels is then a matrix product, and no
+    exponent is above zero.
     """
 
     def __init__(self, log_gate: Tensor, like: Tensor):

@@ -176,7 +176,7 @@ def _close(segment: str, options: tuple[str, ...]) -> list[str]:
 def _mend(values: Mapping[str, Any], depth: int = 4) -> Label | None:
     """The label with the fields ``values``. If they break a rule, the repairs of the rule are tried.
 
-    ``depth`` is the largest number of repairs in a row. None if they do not help.
+    ``depth`` is the largest number of repairs in a row. None if no repair helps.
     """
     try:
         return Label(**values)

@@ -100,7 +100,7 @@ FEATURES = {
 
 
 def explain(label: Label) -> list[Explanation]:
-    """One row per segment and feature letter, in the order of the label, then its name in the paper and cautions."""
+    """One row per segment and feature letter, in the order of the label, then names in the paper and cautions."""
     name, what, equation = READOUTS[label.readout]
     source = "eq. 3c" if label.readout != "sigmoid" else "this project"
     rows = [Explanation(label.readout, name, what, equation, "Lemma 8" if label.is_kernel else source)]

@@ -30,7 +30,7 @@ MODULES = {
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Hides the library's warnings during its import, such as advice to install faster packages."""
+    """Hides warnings of flash-linear-attention while it is imported, such as advice to install faster packages."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -72,8 +72,8 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
     """The sums sum_j s_ij values_j, by the library's kernels: values (B, H, T, V) -> (B, H, T, V) in ``dtype``.
 
     ``is_delta_rule`` is true if b_j is the strength beta_j of the mirror along key j. The library's delta rule takes
-    keys of length 1 and multiplies each value by beta_j. The values are therefore first multiplied by |kbar_j| /
-    beta_j.
+    keys of length 1 and multiplies each value by beta_j. Before, each value is therefore multiplied by the length of
+    kbar_j and divided by beta_j.
     """
     if d.own is not None:  # earlier rows contribute through the state of the row before
         q = d.q if d.log_gate is None else d.q * d.log_gate.exp()

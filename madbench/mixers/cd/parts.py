@@ -42,7 +42,7 @@ def read_out(readout: str, s: Tensor) -> Tensor:
 
 
 def log_readout(readout: str, s: Tensor) -> Tensor:
-    """log phi(s) of sigmoid, elu or softplus. It is finite even if phi(s) underflows."""
+    """log phi(s) for readout ``sigmoid``, ``elu`` or ``softplus``. It is finite even if phi(s) underflows."""
     if readout == "sigmoid":
         return F.logsigmoid(s)
     if readout == "elu":
@@ -61,10 +61,10 @@ def length(x: Tensor) -> Tensor:
 
 
 def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """log lambda_t of a learned gate from its logits (B, H, T, 1 or n), and Delta_t, or None if it has none.
+    """log lambda_t of a learned gate from its logits (B, H, T, 1 or n), and Delta_t.
 
-    ``a_log`` is (H, 1, 1 or n), for the gates ``sm`` and ``dm``. The logarithm is computed directly, so that no gate
-    underflows.
+    Delta_t is None for a gate other than ``sm`` and ``dm``. These gates also need ``a_log``, (H, 1, 1 or n). The
+    logarithm is computed directly, so that no gate underflows.
     """
     if gate in ("sm", "dm"):
         delta = softplus(logits)

@@ -33,9 +33,9 @@ class Cache:
 
 
 class Projections(nn.Module):
-    """Linear maps, convolutions and gates of a label. They map x (B, T, D) to the :class:`Dynamics` of its rows.
+    """The linear maps, convolutions and gates of a label's mixer, from x (B, T, D) to :class:`Dynamics`.
 
-    Parameters: exactly ``allocation.total``, with the heads outermost.
+    Parameters: exactly ``allocation.total``. The channels of a head are adjacent.
     """
 
     def __init__(self, allocation: CdAllocation, init_std: float):
@@ -176,7 +176,7 @@ class Projections(nn.Module):
         if before is None:
             before = q.new_zeros(x.shape[0], CONV_TAPS - 1, sum(widths))
         inputs = [q, k, v]
-        if not is_symbolic(x.shape[1]):  # a slice would fix the least length of an exported program
+        if not is_symbolic(x.shape[1]):  # a slice would fix the least length of exported programs
             inputs = [side[:, 1 - CONV_TAPS :] for side in inputs]
         last = torch.cat((before, torch.cat(inputs, dim=-1)), dim=1)[:, 1 - CONV_TAPS :]
         convs = (self.q_conv, self.k_conv, self.v_conv)

@@ -58,7 +58,10 @@ class SampleMixers:
 
 
 def is_positive(label: Label) -> bool:
-    """True if no coefficient is negative: phi >= 0, or features >= 0 with A >= 0."""
+    """True if no coefficient of the label's mixers can be negative.
+
+    That is the case for phi >= 0, and for features >= 0 with A >= 0.
+    """
     return not label.mirror if label.is_kernel else label.readout != "id"
 
 

@@ -126,7 +126,7 @@ class Attention(Operator):
         return torch.cat(blocks, dim=2)
 
     def probed_gates(self, tokens: Tokens) -> dict[str, Tensor]:
-        """The gates of ``tokens`` for a probe, by name: numbers between 0 and 1, (B, T, ...) each."""
+        """The gates of ``tokens`` for the layer's ``probe``, by name: (B, T, ...) each, between 0 and 1."""
         return {} if tokens.gate is None else {"output": tokens.gate}
 
     def cache_of(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
@@ -144,7 +144,7 @@ class Attention(Operator):
         return self.attend(layer, tokens.q, cached, None)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides those of parameters: two for each channel of each key and value that it sees.
+        """FLOPs per token besides two per parameter: two for each channel of each key and value that the token sees.
 
         In a sequence of ``length`` = T tokens, a token sees (T + 1) / 2 tokens on average. Gates, activations and norms
         are not counted.

@@ -23,7 +23,10 @@ class BoundedDims(Dims):
 
 @dataclass(frozen=True)
 class BoundedDecay(Operator):
-    """An operator whose decay has the lower bound l / L in layer l = 0, 1, ... of L if ``bound`` is set, else 0."""
+    """An operator whose decay has a lower bound if ``bound`` is set.
+
+    The bound is l / L in layer l = 0, 1, ... of L. Without ``bound`` it is 0.
+    """
 
     bound: bool = False
 

@@ -37,7 +37,7 @@ def convolve(x: Tensor, taps: Tensor, carried: Carried | None) -> tuple[Tensor, 
     they are zero.
     """
     count, windows = taps.shape[1] - 1, carried["windows"] if carried else None
-    last = x if is_symbolic(x.shape[1]) else x[:, -count:]  # a slice would fix the least length of an export
+    last = x if is_symbolic(x.shape[1]) else x[:, -count:]  # a slice would fix the least length of exported programs
     after = pad_before(last, windows, count)[:, -count:]
     return causal_convolution(x, taps, windows), {"windows": after}
 

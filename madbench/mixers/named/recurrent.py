@@ -72,7 +72,7 @@ class Recurrent(Operator):
         return self.recurrent(dims) + super().state_size(dims, tokens)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides those of parameters, for each number of the recurrent state.
+        """FLOPs per token besides two per parameter, for each number of the recurrent state.
 
         The decay counts 1 and the read-out 2. Each row adds 2 for what it writes, and 4 for what a delta rule removes.
         Gates, activations and norms are not counted.

@@ -44,7 +44,7 @@ def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
 
 
 def total_angle(turns: Tensor, before: Tensor | None) -> Tensor:
-    """The angle of each row, pi times the sum of ``turns`` (..., T, C) up to this row, modulo 2 pi.
+    """The angles (..., T, C) of all rows: pi times the sum of ``turns`` (..., T, C) up to each row, modulo 2 pi.
 
     ``before`` (..., C) is the angle before the first row, or None for zero. The result is in float64.
     """

@@ -80,7 +80,7 @@ class DeltaFormer(Attention):
         return super().extend(cached, tokens._replace(cached={**tokens.cached, "v": u}))
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides those of parameters: two per channel of each key and value read, for u and for o."""
+        """FLOPs per token besides two per parameter: two per channel of each key and value read, for u and for o."""
         return super().flops(dims, length) + (length - 1) * (dims.key_dim + dims.value_dim)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

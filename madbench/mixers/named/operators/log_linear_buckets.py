@@ -24,10 +24,10 @@ def levels_of(t: Tensor, s: Tensor) -> Tensor:
 
 
 def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, size: int) -> Tensor:
-    """The sum of values that each row t reads: sum_s scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s.
+    """The sums of values (B, H, T, V). Row t reads sum_s scales_(t, level(t, s)) decay(t, s) (q_t . k_s) v_s.
 
-    It is (B, H, T, V). q and k are (B, H, T, K), v is (B, H, T, V), log decay is (B, H, T), and the scales are (B, H,
-    T, TOP + 1). ``size`` is the number of rows per block, a power of two.
+    q and k are (B, H, T, K), v is (B, H, T, V), and log decay is (B, H, T). The scales are (B, H, T, TOP + 1), one per
+    level. ``size`` is the number of rows per block, a power of two.
     """
     length = q.shape[2]
     is_single = is_symbolic(length) or length <= size
@@ -57,8 +57,8 @@ def _within_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor) -
 def _between_blocks(q: Tensor, k: Tensor, v: Tensor, c: Tensor, scales: Tensor, size: int) -> Tensor:
     """The sums of values (B, H, T, V) that rows read from earlier blocks of ``size`` rows.
 
-    Neighboring blocks are joined in pairs, then pairs in pairs of twice the size, and so on. In each pair, the rows of
-    the second half read the state of the first half. A state has the decay up to its last row.
+    Neighboring blocks are joined to blocks of twice the size until one is left. Whenever two are joined, the rows of
+    the second read the state of the first, with the decay up to its last row.
     """
     ends = split_rows(c, size)[..., -1:, :]
     state = (split_rows(k, size) * (ends - split_rows(c, size)).to(k.dtype).exp()).mT @ split_rows(v, size)

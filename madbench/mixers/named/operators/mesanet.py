@@ -72,7 +72,7 @@ class MesaNet(Recurrent):
         return {**super().carried(dims), "squares": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token besides those of parameters: 5 for each number of S, 5 + 2 K / 3 for each number of P.
+        """FLOPs per token besides two per parameter: 5 for each number of S, 5 + 2 K / 3 for each number of P.
 
         Of the latter, 3 are for the recurrence of P, and 2 + 2 K / 3 for solving the linear system by elimination.
         """

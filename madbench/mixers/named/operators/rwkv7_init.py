@@ -9,7 +9,7 @@ from madbench.mixers.named.layer import LowRankMap, NamedLayer
 
 POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 """Exponents p by name of the mixed input. In channel i of d, the initial weight of the previous input is 1 - (i / d)^(p
-r), where r falls from 1 in the first of L layers to 1 / L in the last."""
+(1 - l / L)) for layer l = 0, 1, ... of L."""
 
 
 @torch.no_grad()
