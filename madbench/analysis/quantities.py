@@ -1,4 +1,7 @@
-"""The columns of result tables by name, their headings, and differences as text. This module does not import pandas."""
+"""The columns of result tables by name, their headings, and differences as text.
+
+A quantity is the name of a column, such as ``in_context_recall`` or ``loss_l5``. This module does not import pandas.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ if TYPE_CHECKING:
     from madbench.analysis.inference import Difference, Sample
 
 TASK_MEAN = "task_mean"
-"""The column of the mean over all tasks of a grid. It is used if the tasks have no average of their own."""
+"""The name of the column of the mean over all tasks of a grid, which is used if no average has these tasks."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", digits=3)
 NUM_SEEDS = Column("n", "n", digits=0)
 
 
 def column(name: str) -> Column:
-    """The column of a task, an average or another quantity of any suite. Unknown tasks get a column of their name."""
+    """The column with this name in any suite, such as that of a task or an average.
+
+    If no suite has the column, the result is a new column in which higher is better.
+    """
     if name == TASK_MEAN:
         return Column.percent(TASK_MEAN, "Mean", title="mean over the tasks")
     columns = (suite.column(name) for suite in suites().values())
@@ -29,48 +35,48 @@ def column(name: str) -> Column:
 
 
 def is_average(name: str) -> bool:
-    """True if a column is the mean of others."""
+    """True if a column is the mean of other columns."""
     return bool(parts_of(name)) or name == TASK_MEAN
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The tasks of an average. Empty for another column, and for the mean over all tasks of a grid."""
+    """The tasks of an average of a suite. Empty for other columns, also for :data:`TASK_MEAN`."""
     averages = (suite.averages.get(name) for suite in suites().values())
     return next((average.tasks for average in averages if average), ())
 
 
 def averages_of(name: str) -> list[str]:
-    """The averages that contain a column."""
+    """The names of the averages that contain the column ``name``."""
     return [key for suite in suites().values() for key, average in suite.averages.items() if name in average.tasks]
 
 
 def suite_of_column(name: str) -> Suite | None:
-    """The suite of a column. None if no suite has it."""
+    """The suite that has the column ``name``. None if no suite has it."""
     return next((suite for suite in suites().values() if suite.column(name)), None)
 
 
 def suite_of_known(name: str) -> Suite:
-    """The suite of a column. The caller knows that a suite has the column."""
+    """The suite that has the column ``name``. For callers that know that there is one."""
     suite = suite_of_column(name)
     assert suite is not None, name
     return suite
 
 
 def heading(name: str) -> str:
-    """The heading of a column in a table that does not name its suite."""
+    """The heading of a column in a table. For steps to a loss it is the title, which also says what is counted."""
     quantity = column(name)
     return quantity.title if quantity.is_steps else quantity.heading
 
 
 def title(name: str) -> str:
-    """The name of a column in words."""
+    """The name of a column in words, such as ``in-context recall`` for ``in_context_recall``."""
     return column(name).words
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """The names of columns without duplicates, suite by suite, each average after its tasks.
+    """The names of columns in the order of tables, without duplicates: suite by suite, each average after its tasks.
 
-    Unknown columns come after those of the first suite. Steps to a loss come before the other columns of their suite.
+    Steps to a loss come before the other columns of their suite. Unknown columns come after those of the first suite.
     """
     places: dict[str, tuple[int, int]] = {}
     for i, suite in enumerate(suites().values()):
@@ -88,36 +94,39 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def differences_text(names: Iterable[str]) -> str:
-    """The units of differences in some columns: ``percentage points of accuracy, nats per token of a loss``."""
+    """The units of differences in the named columns, such as ``percentage points of accuracy``, joined by commas."""
     return ", ".join(dict.fromkeys(column(name).difference for name in in_order(names)))
 
 
 def direction_text(names: Iterable[str]) -> str:
-    """A sentence of the notes on columns in which lower is better. Empty if there are none."""
+    """A sentence for the notes that names the columns in which lower is better. Empty if there are none."""
     lower = [heading(name) for name in in_order(names) if column(name).better == "lower"]
     return f"Lower is better: {', '.join(lower)}. " if lower else ""
 
 
 def unit(name: str) -> str:
-    """The unit of a difference in a column, for programs."""
+    """The unit of a difference in a column as a word for programs, such as ``points``."""
     return column(name).unit
 
 
 def mean_text(sample: Sample, name: str) -> str:
-    """``84.8±0.9(5)``: mean, standard deviation and number of seeds, with the digits of the column."""
+    """Mean, standard deviation and number of seeds as text, such as ``84.8±0.9(5)``, with the digits of the column."""
     digits = column(name).digits
     deviation = "" if math.isnan(sample.deviation) else f"±{sample.deviation:.{digits}f}"
     return with_minus(f"{sample.mean:.{digits}f}") + f"{deviation}({sample.n})"
 
 
 def signed(value: float, name: str, digits: int | None = None) -> str:
-    """A difference as text: ``+12.3``, with the digits of the column and without minus zero."""
+    """A difference as text, such as ``+12.3``. By default it has the digits of the column ``name``."""
     digits = column(name).digits if digits is None else digits
     return with_minus(f"{round(value, digits) + 0.0:+.{digits}f}")
 
 
 def difference_text(difference: Difference, name: str) -> str:
-    """``+12.3 ±4.1``; ``+89.4 [+0, +97]`` for an asymmetric interval; ``(+12.3)`` without an interval."""
+    """A difference in the column ``name`` as text, with its 95% interval.
+
+    For example ``+12.3 ±4.1``, ``+89.4 [+0, +97]`` for an asymmetric interval, or ``(+12.3)`` without an interval.
+    """
     number, digits = signed(difference.estimate, name), column(name).digits
     if math.isnan(difference.low):
         return f"({number})"
@@ -129,15 +138,18 @@ def difference_text(difference: Difference, name: str) -> str:
 
 
 def interval_text(difference: Difference, name: str) -> str:
-    """``[+3.0,+21.4]``; empty without an interval."""
+    """The 95% interval of a difference as text, such as ``[+3.0,+21.4]``. Empty without an interval."""
     return "" if math.isnan(difference.low) else f"[{signed(difference.low, name)},{signed(difference.high, name)}]"
 
 
 def p_text(p: float) -> str:
-    """``<0.001``, ``0.031``; empty without a test."""
+    """A p-value as text, such as ``0.031`` or ``<0.001``. Empty for NaN."""
     return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def is_over_budget(label: str, budget_ratio: float) -> bool:
-    """True if the label is too far over its budget to compete, by its family\'s declaration or by its count."""
+    """True if a label exceeds its budget by so much that it does not compete to be the best.
+
+    That is the case if ``budget_ratio`` is above ``MOST_MATCHED``, or if the label itself says so, as with ``!``.
+    """
     return budget_ratio > MOST_MATCHED or factors_of_text(label).get("budget") == "over"

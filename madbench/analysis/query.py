@@ -1,4 +1,4 @@
-"""Queries over the result store, and the stored runs that may answer them."""
+"""Queries over the result store, and the stored runs from which a query is answered."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ from madbench.tasks import is_built_in, task_problem
 
 @dataclass(frozen=True)
 class Query:
-    """The runs of a store that a user asked to see."""
+    """A description of the stored runs that a user asked to see, such as the options of ``madbench table``.
+
+    The leading suite is the suite that profile and overrides belong to by default (:attr:`leading`).
+    """
 
     labels: Sequence[str] = ()
-    """Canonical labels. If empty, all labels in the store."""
+    """The labels in canonical form. If empty, all labels in the store."""
     overrides: Sequence[str] = ()
     """Changes to the profile, as KEY=VALUE. A change to a suite other than the leading one begins with its name."""
     profile: str | None = None
@@ -46,18 +49,18 @@ class Query:
     tasks: Sequence[str] | None = None
     fidelity: Fidelity = "corrected"
     budget: Budget | None = "strict"
-    """None for any budget."""
+    """The budget that runs were trained under. None for any budget."""
     protocol: str | None = None
-    """The id of a protocol. It chooses between several stored protocols."""
+    """The id of a stored protocol, if several protocols of a suite match the other fields."""
     corpus: str | None = None
     """The name, folder or digest of a corpus, for suites that are trained on a corpus."""
     results: Path = Path("results")
     given_store: Store | None = None
     """The open store of :attr:`results`. If None, the store is opened when it is first needed."""
     track: Track = iter
-    """Shows progress while many runs are read."""
+    """Wraps an iteration over many runs, for example to show a progress bar."""
     warn: Callable[[str], None] = field(default=lambda _: None)
-    """Called with a sentence on each damaged run and each label that is left out."""
+    """Called with one sentence for each damaged run and each label that is left out."""
 
     def __post_init__(self) -> None:
         convert(self.fidelity, Fidelity, "fidelity")
@@ -80,17 +83,21 @@ class Query:
 
     @functools.cached_property
     def requested_tasks(self) -> dict[str, list[str]] | None:
-        """The requested tasks by suite. None if no task was requested."""
+        """The requested tasks by the name of their suite. None if no task was requested."""
         return None if self.tasks is None else tasks_by_suite(self.tasks)
 
     @property
     def suite_names(self) -> list[str]:
-        """The names of the suites that were requested, or that may be shown."""
+        """The names of the suites of the requested tasks, or of all suites if no task was requested."""
         return [*(suites() if self.requested_tasks is None else self.requested_tasks)]
 
     @functools.cached_property
     def leading(self) -> Suite:
-        """The suite of :attr:`profile` and of overrides that begin with no suite's name."""
+        """The suite of :attr:`profile`, and of each override that does not begin with the name of a suite.
+
+        It is the suite of the first requested task. If no task was requested, it is the first suite with stored runs
+        that has the profile, or else the main suite.
+        """
         if self.requested_tasks is not None:
             return suites()[next(iter(self.requested_tasks), main_suite().name)]
         names = {job.suite for job in self.jobs.values()} if self.results.exists() else set()
@@ -100,12 +107,12 @@ class Query:
         return next(iter(stored), main_suite())
 
     def tasks_of(self, suite: Suite) -> list[str]:
-        """The tasks of a suite that are shown: the requested ones, or by default the usual ones."""
+        """The tasks of a suite to show: the requested tasks, or the usual tasks of the suite if none was requested."""
         return list(suite.usual_tasks()) if self.requested_tasks is None else self.requested_tasks.get(suite.name, [])
 
     @functools.cached_property
     def store(self) -> Store:
-        """The store. It is read on first use, with a warning for each damaged run."""
+        """The result store. It is opened and read on first use, with a warning for each damaged run."""
         store = self.given_store
         if store is None:
             store = Snapshot.open(self.results, create=False)
@@ -117,10 +124,11 @@ class Query:
 
     @functools.cached_property
     def jobs(self) -> dict[str, Job]:
-        """The stored jobs by id that can be shown: their label can be read, and their task and suite are installed.
+        """The stored jobs that can be shown, by id.
 
-        If a job uses code outside of this package, all versions of the code are included. Of a family of this package,
-        only the version that would be trained now is included.
+        A job can be shown if its label can be read, and its task and suite are installed. A job of a family of this
+        package is left out if another version of the family would be trained now. Jobs with code outside of this
+        package are included in all versions of this code.
         """
         stored = self.store.jobs()
         unreadable = self._unreadable_labels(dict.fromkeys(job.label for job in stored.values()))
@@ -132,11 +140,14 @@ class Query:
 
     @functools.cached_property
     def stored_labels(self) -> frozenset[str]:
-        """The labels of the stored jobs."""
+        """The labels of :attr:`jobs`."""
         return frozenset(job.label for job in self.jobs.values())
 
     def _unreadable_labels(self, labels: Iterable[str]) -> set[str]:
-        """The labels that their families cannot read. Warns of each. Raises ``LabelError`` for a requested label."""
+        """Those of ``labels`` that no installed family can read, with a warning for each if all labels are shown.
+
+        Raises ``LabelError`` if such a label was requested.
+        """
         unreadable = set()
         for label in labels:
             if not self.is_shown_as_stored(label) and (problem := reading_problem(label)):
@@ -148,7 +159,10 @@ class Query:
         return unreadable
 
     def _installed_tasks(self, jobs: Collection[Job]) -> set[tuple[str, str]]:
-        """The installed suites and tasks, as pairs of names, of the suites of the jobs. Warns of each broken one."""
+        """The installed tasks of the suites of ``jobs``, as pairs (name of the suite, name of the task).
+
+        Tasks and suites that cannot be imported are left out, with a warning for each.
+        """
         names, task_names = {job.suite for job in jobs}, {job.task for job in jobs}
         tasks = {(name, task) for name, suite in suites().items() if name in names for task in suite.tasks()}
         requested = None if self.requested_tasks is None else {*itertools.chain(*self.requested_tasks.values())}
@@ -163,9 +177,10 @@ class Query:
         return tasks
 
     def _of_present_families(self, jobs: Mapping[str, Job]) -> dict[str, Job]:
-        """``jobs`` without those of another version of a family of this package. Warns of the jobs that are left out.
+        """``jobs`` without those of an earlier or later version of a family of this package.
 
-        Jobs that name code outside of this package stay, and those of labels that are shown without their code.
+        Warns of the jobs that are left out. All jobs with code outside of this package are kept, and so are jobs of
+        labels that are shown without their code.
         """
         identity = functools.cache(mixer_identity)
         kept = {
@@ -182,7 +197,7 @@ class Query:
 
     @functools.cached_property
     def versions(self) -> Versions:
-        """The versions of code outside of this package that the stored jobs use. Each warning is given once."""
+        """The versions of code outside of this package among :attr:`jobs`. It gives each warning only once."""
         said: set[str] = set()  # rows are planned once per precision and profile that is tried
 
         def warn(text: str) -> None:
@@ -198,11 +213,11 @@ class Query:
         return functools.cache(is_shown_as_stored)
 
     def own_overrides(self, suite: Suite) -> tuple[str, ...]:
-        """The overrides of one suite, without the suite's name before them."""
+        """The overrides that belong to ``suite``, without a leading name of the suite."""
         return own_overrides(self.overrides, suite, self.leading)
 
     def is_changed(self, suite: Suite) -> bool:
-        """True if an override changes the suite."""
+        """True if any override belongs to ``suite``."""
         return any(suite_of_override(word, self.leading) is suite for word in self.overrides)
 
     def is_given(self, suite: Suite) -> bool:
@@ -224,15 +239,15 @@ class Query:
         return [job for job in self.jobs.values() if job.suite == suite.name]
 
     def runs_of(self, jobs: Sequence[Job]) -> list[Run]:
-        """The runs of stored jobs, without their curves."""
+        """The stored runs of ``jobs``, without their curves."""
         ids = {job.id for job in jobs}
         return [run for run in self.store.runs(with_curves=False) if run.job.id in ids]
 
     def every_run(self) -> list[Run]:
-        """The readable runs of the labels with all of the overrides, sorted by label, task and seed, without curves.
+        """The stored runs of the requested labels that were trained with all overrides, without curves.
 
-        The other fields have no effect. Runs of any protocol are included, and runs whose label or task is not
-        installed.
+        They are sorted by label, task and seed. The other fields of the query have no effect: runs of any protocol are
+        included, also runs whose label or task is not installed.
         """
         runs = [run for run in self.store.runs(with_curves=False) if not self.labels or run.job.label in self.labels]
         changes = set(self.overrides)
@@ -240,18 +255,21 @@ class Query:
         return sorted(chosen, key=lambda run: (run.job.label, run.job.task, run.job.seed))
 
     def protocols(self, suite: Suite) -> dict[str, list[Run]]:
-        """The stored runs that have a result, by the id of their protocol."""
+        """The stored runs of ``suite`` that have a result, by the id of their protocol."""
         runs = [run for run in self.runs_of(self.jobs_of(suite)) if run.record.status != "failed"]
         return by_protocol(suite, runs, lambda run: run.job)
 
     def is_stored(self, protocol: str) -> bool:
-        """True if a run that may be shown follows the protocol of this id."""
+        """True if a run with a result of the suites in question follows the protocol with this id."""
         named = [suite for suite in suites().values() if suite.name in self.suite_names]
         return any(protocol in self.protocols(suite) for suite in named)
 
 
 def expand_stored(specs: Any, results: Path) -> list[str]:
-    """:func:`madbench.labels.expand` for stored runs. A former label of which runs are stored names these runs."""
+    """Expand label specifications as :func:`madbench.labels.expand` does, but keep former labels with stored runs.
+
+    A former label is the earlier spelling of a label. ``results`` is the folder of the store.
+    """
     texts = texts_of(specs)
     former = {text for text in texts if any(map(label_now, part_texts(text)))}
     if not former or not (results / "runs").exists():
@@ -268,13 +286,13 @@ def in_grammar_order(labels: Iterable[str]) -> list[str]:
 
 
 def first_labels(labels: Iterable[str], most: int = 4) -> str:
-    """The sorted labels as text. Of more than ``most`` labels: the first ones, and the number of further labels."""
+    """Labels as sorted text. If there are more than ``most``, the first ones and the number of the others."""
     distinct = sorted(set(labels))
     return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 
 
 def plural(suite: Suite) -> str:
-    """The words for a suite after "runs of", such as ``MAD tasks`` or ``language models``."""
+    """The plural of a suite's title within a sentence, such as ``MAD tasks`` or ``language models``."""
     title = suite.title if suite.title[:2].isupper() else suite.title.lower()
     return title if title.endswith("s") else f"{title}s"
 

@@ -15,32 +15,33 @@ from madbench.suites.published import Scores, paper_scores, published_by_paper
 
 @dataclass(frozen=True)
 class Reference:
-    """The published numbers of one paper. Empty for a paper without any."""
+    """The published numbers of one paper. ``scores`` is empty if the paper has none."""
 
     paper: str = ""
     title: str = ""
-    """The name of its tables in captions."""
+    """The name of the paper's tables in captions."""
     scores: Scores = field(default_factory=dict)
-    """Published numbers by label and column."""
+    """The published numbers, by label and then by column."""
     margin_share: float = 0.0
-    """The margin of a claim of no difference without ``within``, as a share of the gain between ``margin_labels``."""
+    """The default margin of a claim of no difference, as a share of the published gain of ``margin_labels``."""
     margin_labels: tuple[str, ...] = ()
-    """Two labels: the first minus the second is the published gain behind ``margin_share``."""
+    """The two labels whose published gain, the first minus the second, ``margin_share`` refers to."""
     heuristics: Mapping[str, float] = field(default_factory=dict)
     """The score of each task's heuristic at the size of the published numbers, by task."""
 
     @functools.cached_property
     def gains(self) -> Scores:
-        """The published numbers, negated if less is better. Steps to a loss that was not reached are left out."""
+        """The published numbers with the sign for which more is better, by label and then by column."""
         return {
             label: {name: orientation(name) * value for name, value in row.items()}
             for label, row in self.scores.items()
         }
 
     def margin(self, quantity: str) -> float:
-        """The margin of a claim of no difference without ``within``: points, nats per token, or steps.
+        """The default margin of a claim of no difference on a column, in points, nats per token, or steps.
 
-        NaN if the paper has no such gain.
+        For a task it is the margin of the average that contains the task. NaN if the paper has no gain of
+        ``margin_labels``.
         """
         if not self.margin_labels:
             return math.nan
@@ -49,19 +50,22 @@ class Reference:
         return self.margin_share * (first - second)
 
     def way(self, quantity: str) -> float:
-        """The distance from the heuristic to a perfect score at the size of the published numbers. NaN if unknown."""
+        """The distance from the heuristic's score to 100 at the sizes in the paper, for an average its mean over tasks.
+
+        NaN if a score is unknown.
+        """
         parts = parts_of(quantity) or (quantity,)
         return float(np.mean([100.0 - self.heuristics.get(name, math.nan) for name in parts]))
 
 
 def orientation(quantity: str) -> float:
-    """1 if more of the quantity is better, -1 if less is better."""
+    """1.0 if higher is better in the column ``quantity``, -1.0 if lower is better."""
     return -1.0 if column(quantity).better == "lower" else 1.0
 
 
 @functools.cache
 def references() -> Mapping[str, Reference]:
-    """The published numbers that belong to no particular profile, by paper. Papers without any are left out."""
+    """The published numbers of each paper, by the name of the paper. Papers without published numbers are left out."""
     found = {}
     for paper, (_, published) in published_by_paper().items():
         if scores := paper_scores(paper):
@@ -72,10 +76,10 @@ def references() -> Mapping[str, Reference]:
 
 
 def find_reference(paper: str, labels: Collection[str]) -> Reference:
-    """The published numbers of a paper.
+    """The published numbers of the paper with the name ``paper``.
 
-    If ``paper`` is empty: the numbers of the first paper that has numbers of all ``labels``, or else of the first
-    paper.
+    If ``paper`` is empty, they are those of the first paper that has numbers of all ``labels``. If there is none, they
+    are those of the first paper.
     """
     known = references()
     if paper:

@@ -1,10 +1,10 @@
 """Registrations: claims, labels, tasks, seeds and thresholds that are stated before the runs exist.
 
-A registration contains a hash of its content, so that changes are detected. The content has every value that a verdict
-depends on and that is in no job: levels, shares and margins, the claims with their thresholds, the published numbers,
-and chance and resolution of each column. A verdict is provisional while a registered run is missing or one of these
-values has changed. The p-values assume that the results are tested once, with the registered number of seeds. Further
-seeds are not read.
+A registration is a JSON file beside the YAML file of a grid. It contains a hash of its content, so that changes are
+detected. The content has every value that a verdict depends on and that is in no job: levels, shares and margins, the
+claims with their thresholds, the published numbers, and chance and resolution of each column. A verdict is provisional
+while a registered run is missing or one of these values has changed. The p-values assume that the results are tested
+once, with the registered number of seeds. Further seeds are not read.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
 FORM = 3
-"""The format version of the files. A file of form 2 names its test by a hash of code, and counts as another test."""
+"""The version of the file format. Form 2 has a hash of code in place of ``test``, and counts as another test."""
 OTHER_TEST = "registered with another test"
-"""The mark of each verdict of a registration whose test differs from the present one."""
+"""The mark on verdicts if the registration names another test than the one that is used now."""
 MOST_CHANGES = 5
 """The largest number of changed values that a sentence names."""
 _WORDING = ("title", "sentence", "source", "theory", "group", "note", "published_by")
-"""The keys of a claim that do not affect a verdict. The published numbers themselves are registered."""
+"""The keys of a claim that affect no verdict. ``published_by`` does not, as published numbers are registered."""
 _PROBLEMS = {
     "failed": "failed (madbench sweep --retry)",
     "damaged": "cannot be read (madbench validate --store)",
@@ -52,39 +52,41 @@ _PROBLEMS = {
 
 @dataclass(frozen=True)
 class Registration:
-    """A registration: the content of the file that :func:`register` writes."""
+    """The content of a registration file, which :func:`register` writes."""
 
     form: int
     registered: str
-    """The time of the registration in UTC."""
+    """The time of the registration in UTC, such as ``2026-03-14 15:09:26``."""
     grid: dict[str, Any]
-    """The content of the registered file."""
+    """The content of the registered YAML file of a grid."""
     claims: tuple[Claim, ...]
     jobs: tuple[str, ...]
     """The ids of the runs that decide the claims."""
     stored: tuple[str, ...]
     """The ids of the runs that had a result before the registration."""
     thresholds: dict[str, Any]
-    """Every value that a verdict depends on and that is in no job and no claim (:mod:`madbench.analysis.deciding`)."""
+    """The result of :func:`madbench.analysis.deciding.deciding_values`: the values that verdicts depend on."""
     id: str
     """The hash of the content."""
     test: dict[str, Any] = field(default_factory=dict)
-    """The name and the version of the test of the claims. Empty in form 2."""
+    """The name and the version of the test that judges the claims. Empty in form 2."""
     analysis: str = ""
-    """In form 2 a hash of the code that tested the claims."""
+    """In form 2 a hash of the code that tested the claims. Otherwise empty."""
     claims_from: str = ""
-    """The file or the paper of the claims. Empty in older registrations of a paper's claims."""
+    """The source of the claims: the path of a file, or the name of a paper. Empty in older registrations."""
     code: dict[str, Any] = field(default_factory=dict)
     """The identity of code outside of this package, by label. It is stored, because that code may be edited."""
 
 
 def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registration, Experiment, Path]:
-    """Freeze the grid in the YAML file ``path``, and write the registration beside it.
+    """Register the grid in the YAML file ``path``: write its registration beside it.
 
-    The file has the keys of a grid, and two more. ``claims`` has names of claims; by default all claims whose labels
-    and tasks are in the grid. ``claims_from`` is the source of the claims: the name of a paper, or a file of claims
-    relative to the folder of the grid. It replaces the argument ``claims_from``. If neither is given, the source is the
-    paper that has these claims.
+    Returns the registration, the planned experiment, and the path of the registration.
+
+    The YAML file has the keys of a grid, and two more. ``claims`` has the names of the claims to register, by default
+    all claims whose labels and tasks are in the grid. ``claims_from`` is the source of the claims: the name of a paper,
+    or a file of claims relative to the folder of the grid. The argument ``claims_from`` can give the source instead. If
+    neither is given, the source is the paper that has these claims.
 
     Raises ``ConfigError`` if the registration already exists, if the labels or tasks cannot decide a claim, if several
     papers have these claims, and in the cases of :func:`madbench.experiment.prepare`.
@@ -94,7 +96,7 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
     if target.exists():
         raise ConfigError(f"{target}: registered already; copy {path} under another name and register that file")
     made = _prepared(mapping, results, str(path))
-    mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
+    mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # a later default may differ
     grid = from_mapping(GridFile, mapping, str(path))
     if grid.claims_from and claims_from not in ("", grid.claims_from):
         raise ConfigError(f"{path}: claims_from: {grid.claims_from}, and --claims {claims_from}; give only one")
@@ -127,9 +129,10 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
 
 
 def load_registration(path: Path, results: Path) -> tuple[Registration, Results]:
-    """Read a registration and its stored results.
+    """Read the registration in the file ``path`` and the results of its runs in the store ``results``.
 
-    Raises ``ConfigError`` if the file was changed, or if this installation would not train the registered runs.
+    Raises ``ConfigError`` if the file is no registration or was changed, and if this installation would train other
+    runs. Raises ``StoreError`` if the store has no runs.
     """
     try:
         content = parse_json(read_file(path))
@@ -165,12 +168,18 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
 
 
 def _beside(path: Path, claims_from: str) -> str:
-    """The path of a file of claims that a grid at ``path`` names. The name of a paper is returned unchanged."""
+    """Resolve ``claims_from`` of the grid in the file ``path``: a file of claims is relative to the folder of the grid.
+
+    The name of a paper is returned unchanged.
+    """
     return str(path.parent / claims_from) if claims_from.endswith((".yaml", ".yml")) else claims_from
 
 
 def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]:
-    """The identity of code outside of this package, by label: from the registration, otherwise from stored runs."""
+    """The identity of the code outside of this package that registered runs use, by label.
+
+    It is read from the registration, or from stored runs if an older registration does not have it.
+    """
     if registration.code:
         return {label: from_mapping(StoredCode, each, f"code of {label}") for label, each in registration.code.items()}
     stored = store.jobs()
@@ -178,7 +187,10 @@ def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]
 
 
 def _why_other_runs(registration: Registration, made: Experiment, store: Snapshot) -> str:
-    """A sentence that says why the runs that would be trained now are not the registered ones, and what to do."""
+    """An error message for a registration whose runs differ from those that this installation would train (``made``).
+
+    It gives the reason and what to do.
+    """
     pairs = zip(registration.jobs, made.jobs)
     other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(made.jobs) else []
     if not other or not all(names_outside_code(job) for job in other):
@@ -196,10 +208,11 @@ def _why_other_runs(registration: Registration, made: Experiment, store: Snapsho
 
 
 def registered_findings(registration: Registration, results: Results) -> list[Finding]:
-    """The registered findings, followed by exploratory findings on all other claims with a correction of their own.
+    """The findings on the registered claims, followed by exploratory findings on the other claims of the same source.
 
-    Registered findings are tested against the registered thresholds. Their verdicts have marks if a run is missing, if
-    a value changed, if a run existed before the registration, and if the registration names another test.
+    The two groups have separate Holm corrections. Registered claims are tested against the registered thresholds. Their
+    verdicts have marks if a run is missing, if a registered value changed, if a run existed before the registration, or
+    if the registration names another test.
     """
     names = {claim.name for claim in registration.claims}
     marks = _marks(registration, results)
@@ -222,9 +235,9 @@ def _marks(registration: Registration, results: Results) -> tuple[str, ...]:
 
 
 def early_runs(registration: Registration, results: Results) -> dict[str, str]:
-    """The stored runs that may have ended before the registration, by id: ``earlier`` or ``unknown``.
+    """The registered runs that ended or may have ended before the registration: ``earlier`` or ``unknown``, by id.
 
-    The end of a run is read from its record. If the record has no time, the value is ``unknown``: the date of the file
+    The end of a run is read from its record. If the record has no time, the value is ``unknown``. The date of the file
     is not used, as an import changes it.
     """
     began, early = _moment(registration.registered), {}
@@ -239,7 +252,7 @@ def early_runs(registration: Registration, results: Results) -> dict[str, str]:
 
 
 def _moment(text: Any) -> datetime | None:
-    """The time of an ISO text, in UTC. None for other values."""
+    """The time that an ISO text gives, in UTC if it names no time zone. None if ``text`` is no such text."""
     try:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -248,7 +261,7 @@ def _moment(text: Any) -> datetime | None:
 
 
 def registered_lines(registration: Registration) -> findings.Lines:
-    """The registered thresholds by claim and quantity. Thresholds that are not finite are left out."""
+    """The registered thresholds, by the name of the claim and then by quantity. Unknown thresholds are left out."""
     lines = registration.thresholds["lines"]
     return {claim: {name: line for name, line in own.items() if line is not None} for claim, own in lines.items()}
 
@@ -260,7 +273,7 @@ def _confirmed(registration: Registration, results: Results, lines: findings.Lin
 
 
 def lacking_runs(results: Results) -> dict[str, str]:
-    """The incomplete jobs by id, with their states: ``not stored``, ``failed`` or ``damaged``."""
+    """The jobs without a result, by id: ``not stored``, ``failed``, or ``damaged`` if the stored run cannot be read."""
     jobs = [job.id for job in results.jobs]
     listed, records = set(results.store.job_ids()), results.store.records(set(jobs))
     lacking = {}
@@ -273,9 +286,12 @@ def lacking_runs(results: Results) -> dict[str, str]:
 
 
 def changed_values(registration: Registration, made: TableRows) -> list[str]:
-    """The present values that a verdict depends on and that differ from the registered values, as texts."""
+    """The values that verdicts depend on and that have changed since the registration.
+
+    Each is a text with the registered and the present value. ``made`` has the present rows and jobs.
+    """
     then, now = registration.thresholds, deciding_values(registration.claims, made)
-    if has_other_test(registration):  # the file has the values of its own test, so only shared names are compared
+    if has_other_test(registration):  # another test has other values, so only names that both have are compared
         then = {name: value for name, value in then.items() if name in now}
         now = {name: value for name, value in now.items() if name in then}
     return changes(then, now)
@@ -287,7 +303,10 @@ def has_other_test(registration: Registration) -> bool:
 
 
 def changed_claims(registration: Registration) -> list[str]:
-    """The registered claims that this installation lacks, or has with other keys; the differing keys are named."""
+    """The registered claims that have changed since the registration, or no longer exist, as texts.
+
+    A text has the name of the claim and its changed keys. Changes of wording do not count.
+    """
     own = {claim.name: asdict(claim) for claim in _present_claims(registration)}
     changed = []
     for claim in registration.claims:
@@ -299,7 +318,7 @@ def changed_claims(registration: Registration) -> list[str]:
 
 
 def _present_claims(registration: Registration) -> tuple[Claim, ...]:
-    """The present claims of the registered file or paper. Empty if it cannot be read."""
+    """The claims that the source of the registered claims has now. Empty if it cannot be read."""
     try:
         if registration.claims_from:
             return load_claims(registration.claims_from)
@@ -311,13 +330,16 @@ def _present_claims(registration: Registration) -> tuple[Claim, ...]:
 
 
 def changed_sentence(changed: Sequence[str]) -> str:
-    """A sentence on values that changed after a registration. It names the first :data:`MOST_CHANGES`."""
+    """A sentence on values that changed after a registration, given as texts. It has the first :data:`MOST_CHANGES`."""
     more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
     return f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional."
 
 
 def sentences(registration: Registration, path: Path, results: Results) -> list[str]:
-    """Sentences on the registration for readers of the findings."""
+    """Sentences on the registration in the file ``path`` for readers of its findings.
+
+    They say when it was registered, which runs are missing or too early, and which values and claims have changed.
+    """
     text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
     jobs = {job.id: job for job in results.jobs}
 
@@ -365,7 +387,11 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
 
 
 def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
-    """The paper with the named claims. Without names: the paper with a claim on the labels and tasks of the grid."""
+    """The name of the paper that has all claims with these names.
+
+    If ``names`` is empty: the paper with a claim on the labels and tasks of ``made``. Raises ``ConfigError`` if there
+    is no such paper or several. The message begins with ``where``.
+    """
     papers = claims_by_paper()
     if names:
         known = {claim.name for claims in papers.values() for claim in claims}
@@ -387,7 +413,11 @@ def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
 
 
 def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:
-    """The claims with these names. Without names: each claim whose labels and at least one column are in the grid."""
+    """Those of ``claims`` with these names, or all that ``made`` can decide if ``names`` is empty.
+
+    A grid can decide a claim if it has the claim's labels and at least one of its columns. Raises ``ConfigError`` if it
+    cannot decide a named claim or any claim. The message begins with ``where``.
+    """
     problems = _problems(claims, made)
     for name in names:
         if name in problems:
@@ -402,7 +432,7 @@ _NONE = "no claim has all its labels and a task here; madbench findings lists cl
 
 
 def _problems(claims: Sequence[Claim], made: Experiment) -> dict[str, str]:
-    """The reasons why a grid cannot decide claims, by the claim's name."""
+    """The reason why the grid of ``made`` cannot decide a claim, by the name of each such claim."""
     columns, rows = columns_of(made), {row.name for row in made.rows}
     problems = {}
     for claim in claims:
