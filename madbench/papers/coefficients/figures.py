@@ -94,8 +94,10 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
 
 
 def _offsets(rows: pd.DataFrame, variants: Sequence[str]) -> pd.Series:
-    """The distance of each row's bar from the middle of its group, in bar widths. A group has no bar for variants that
-    it lacks."""
+    """The distance of each row's bar from the middle of its group, in bar widths.
+
+    The bars of a group are centered. Variants without a bar in the group take no room.
+    """
     rank = rows.variant.map(variants.index).groupby(rows.group).rank("dense")
     return rank - (rank.groupby(rows.group).transform("max") + 1) / 2
 

@@ -164,7 +164,7 @@ def _measured(weights: Path) -> Values:
 
 
 class AdaptationMeasure(PlainMeasure):
-    """Trains the models and their adapters, and compares the accuracies of both sides."""
+    """Trains models of the image task and adapters of these models, and compares the accuracies of both sides."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True

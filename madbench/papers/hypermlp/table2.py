@@ -175,7 +175,7 @@ def _labels(request: Request) -> list[str]:
 
 
 def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
-    """The labels whose library is not installed, with the remedy."""
+    """Labels whose library is not installed, each with a message that says how to install it."""
     model = LanguageProfile.load(request.profile_name, request.overrides).model_config()
     lacking = {}
     for label in labels:
@@ -260,7 +260,7 @@ def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str
 
 
 def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each column over the runs that have it."""
+    """The mean of each column over the runs that have it, by heading."""
     names = [column.heading for column in COLUMNS]
     return {name: fmean(values) for name in names if (values := [run[name] for run in runs if name in run])}
 

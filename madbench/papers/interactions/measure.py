@@ -147,7 +147,7 @@ def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
 
 
 class DevisedMeasure(PlainMeasure):
-    """Draws the diagonal of the paper's devised matrix for colliding agents at its own size. Trains nothing."""
+    """Plots the diagonal of the paper's devised matrix for colliding agents at the paper's size. Trains nothing."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         (c, w), vectors = DEVISED.solution, DEVISED.vectors

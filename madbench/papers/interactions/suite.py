@@ -304,7 +304,10 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
 
 
 def canonical(job: Job) -> Job:
-    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`). Its setting is a key of its world."""
+    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`).
+
+    Its setting is replaced by a key of its world. Settings that give equal worlds have equal keys.
+    """
     width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
     training = job.training.canonical(lambda training: training.schedule(training.steps))
     return canonical_job(job, width, length, setting={"world": setting}, training=training)

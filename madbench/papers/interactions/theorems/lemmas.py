@@ -18,7 +18,7 @@ from madbench.papers.interactions.theorems.representation import ROUNDING
 from madbench.papers.interactions.worlds import Colliding, ring, sinusoids, wave_couplings
 
 DRAWN = 20_000
-"""The number of drawn data sets for the share without full rank (Theorem E.2)."""
+"""The number of random data sets from which the share without full rank is estimated (Theorem E.2)."""
 CELLS = 360
 """N of the paper's counts of parameters (Appendix F.1)."""
 PAPER_COUNTS = {"hfa": 1e6, "attention": 1e7}
@@ -262,7 +262,10 @@ def shared_slots(symbols: int = 4) -> float:
 
 
 def _factors(effects: Array) -> tuple[Array, Array]:
-    """Q (A, A S) and K (S, A S) with sum_s Q_as K_bs K_cs = effects (A, S, S), symmetric in b and c."""
+    """Q (A, A S) and K (S, A S) for which sum_s Q_as K_bs K_cs equals effects (A, S, S).
+
+    The effects must be symmetric in b and c.
+    """
     sizes, directions = np.linalg.eigh(effects)
     rows = np.zeros((len(effects), *sizes.shape))
     rows[np.arange(len(effects)), np.arange(len(effects))] = sizes

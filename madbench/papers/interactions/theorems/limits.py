@@ -1,5 +1,6 @@
-"""Limits of linear attention as checks: functions it cannot represent, or only approximately, or not with fewer
-parameters.
+"""Checks of the limits of linear attention: functions that it cannot represent, or only with an error.
+
+Also the numbers of weights that linear attention and linear networks need.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SYMBOLS, AGENTS, KEPT = 16, 20, 4
 VALUE_WIDTHS = (3, 9, 18)
 """Values of d2 for the three cases of Theorem B.2 with d = 4 and |S| = 16: d2 <= d, d < d2 < |S|, |S| <= d2."""
 TOO_FEW = (np.array([[1.0, -1.0], [1.0, -1.0]]), np.ones(2))
-"""Effects of rank 1 and values of two symbols that no one-dimensional embedding represents."""
+"""Effects (2, 2) of rank 1 and values (2,) of two symbols that no one-dimensional embedding represents."""
 NETWORKS = ((2, 2), (2, 4), (3, 3), (4, 3), (5, 2))
 """(length, number of symbols) of the linear networks whose weights are counted over all sequences."""
 

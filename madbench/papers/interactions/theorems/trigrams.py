@@ -26,7 +26,7 @@ WORDS = 4  # M, the number of verbs, of prepositions and of completions
 STEPS, RATE = 300, 0.1
 SEEDS = (0, 1, 2)
 CERTAIN = 30.0
-"""The margin of the attended token's score over the others, which then together weigh less than 1e-12."""
+"""The margin of the score of the attended token over all others, whose weights then add up to less than 1e-12."""
 
 
 def most_completed(words: int = WORDS) -> int:

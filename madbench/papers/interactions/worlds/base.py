@@ -21,9 +21,9 @@ class World:
     """The base class of all worlds: numbers of agents per sample, and numbers of samples."""
 
     title: ClassVar[str]
-    """The heading of its table."""
+    """The heading of the world's table."""
     symbols: ClassVar[int]
-    """S, the number of different agents."""
+    """S, the number of symbols, which are the states that an agent can have."""
     vectors: ClassVar[Array]
     """The fixed embedding E (S, d), one row per symbol."""
     effects: ClassVar[Array]

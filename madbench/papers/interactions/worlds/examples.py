@@ -53,7 +53,7 @@ class Plane(World):
 
     @cached_property
     def by_shift(self) -> Array:
-        """f (N, N): the effect of an agent by its distances along x and y."""
+        """The effect f (N, N) of an agent on another, by their shifts along x and along y."""
         away = ring(self.cells)[0]
         is_near = np.maximum.outer(away, away) <= self.near
         return -1.0 * (away <= 2 * self.radius)[None] * (1 + 9 * is_near)
@@ -193,7 +193,7 @@ class Pixels(World):
 
     @cached_property
     def reached(self) -> Array:
-        """(P, P): True if the column's place is at one of the offsets from the row's place."""
+        """True at (row, column), (P, P), if the column's place is at one of the offsets from the row's place."""
         down, right = np.unravel_index(np.arange(self.places), (self.rows, self.columns))
         away = np.subtract.outer(down, down).T, np.subtract.outer(right, right).T
         return sum(1.0 * ((away[0] == a) & (away[1] == b)) for a, b in self.OFFSETS)
@@ -259,7 +259,7 @@ class Series(World):
 
     @cached_property
     def by_step(self) -> Array:
-        """(steps, steps): a_k if the column is k steps before the row, else 0."""
+        """The coefficients (steps, steps): a_k if the column is k steps before the row, else 0."""
         before = np.subtract.outer(np.arange(self.steps), np.arange(self.steps))
         return sum(weight * (before == delay) for delay, weight in self.DELAYS.items())
 
