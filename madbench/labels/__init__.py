@@ -1,4 +1,4 @@
-"""Labels: one spelling for every sequence mixer, the key of every table, file name and plot.
+"""Labels. A label is the text that names a sequence mixer in every table, file name and plot.
 
 The text before a label's first colon names its family. The S/R/G family has no prefix, and its name is empty. A family
 is an object that implements :class:`madbench.mixers.Family`. A built-in family is ``FAMILY`` in a ``family.py`` below

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 Quantity = Literal["parameters", "flops", "state"]
 LEAST_MATCHED = 0.9
-"""Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
+"""Smallest ratio of a mixer's parameters to those of softmax attention at which the mixer counts as matched."""
 MOST_MATCHED = 1.01
-"""Largest ratio at which a mixer counts as matched. A label above it is over budget, and has no rank in tables."""
+"""Largest ratio at which a mixer counts as matched. A label with a larger ratio is over budget, and tables do not rank
+it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ attention without a convolution."""
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """A budget: a quantity of a mixer that may not exceed the quantity of a reference."""
+    """A budget: a quantity of a mixer, which may not exceed the same quantity of a reference."""
 
     quantity: Quantity
     reference: Literal["softmax attention"]  # with the same width

@@ -30,9 +30,9 @@ class Label(Protocol):
 class Layer:
     """The place of a mixer among the blocks of a model."""
 
-    index: int = 0  # counted from 0
-    count: int = 1  # blocks of the model
-    earlier: int = 0  # blocks before it with the same label
+    index: int = 0  # index of the mixer's block, counted from 0
+    count: int = 1  # number of blocks of the model
+    earlier: int = 0  # number of earlier blocks with the same label
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Size:
 
     d_model: int  # width; the budget is 4 d_model^2
     n_head: int
-    max_len: int  # longest sequence
+    max_len: int  # length of the longest sequence in tokens
     budget: Budget = "strict"  # the name of its :attr:`rule`
     layer: Layer = Layer()  # the default for labels whose family does not take the layer
 
@@ -169,7 +169,10 @@ class Family(Protocol[L, A]):
         """
 
     def parse(self, text: str) -> L:
-        """Parses the whole text, including name and colon. Raises ``LabelError`` that points at the error."""
+        """Parses the text of a label, including the family's name and the colon.
+
+        Raises ``LabelError``, whose message points at the wrong character.
+        """
 
     def factors(self, label: L) -> Mapping[str, str]:
         """The levels of the label's factors, by name of the factor.
@@ -224,20 +227,21 @@ class Family(Protocol[L, A]):
     # - needs: the required hardware, such as "a CUDA GPU", for messages that suggest labels of the family.
     # - text_of(value): the label text for a value such as a class, or None.
     # - identity(label): anything else that affects the label's numbers, such as a hash of one module's source.
-    # - begins(text): True if some label of the family begins with the text, which includes name and colon. If not, the
-    #   text may be a label of another family. Default: looks at labels().
+    # - begins(text): True if some label of the family begins with the text, which includes name and colon. If False,
+    #   the text may be a label of another family. Default: compares the text with labels().
     # - blocks(label, count): the labels of the mixers of a model's ``count`` blocks, for a family whose labels combine
     #   labels of others (:mod:`madbench.mixers.sequence`). Default: the label itself for every block.
     # - block_period(label): the number of blocks after which the result of ``blocks`` repeats.
     # - takes_layer(label): True if the mixer depends on its place in the model. ``solve`` and ``build`` then find the
     #   place in ``size.layer``. Default: False, and ``size.layer`` is the only layer of a model with one layer.
-    # - own_modules(label): for a family of this package, the modules with the mixers of this label that the digest of
-    #   its code includes besides what the family's module imports (:mod:`madbench.suites.code`). Default: none.
+    # - own_modules(label): for a family of madbench, further modules that compute this label. The digest of the label's
+    #   code includes them besides the modules that the family's module imports (:mod:`madbench.suites.code`). Default:
+    #   none.
     # - missing_package(): the name of a required package that cannot be imported here, or an empty text. If a package
     #   is missing, the stored runs of the family's labels are shown without their code.
 
     def checks(self, label: L) -> Iterable[Check]:
-        """The checks of the label's mixer. :mod:`madbench.mixers.checks` has the checks that apply to every mixer."""
+        """The checks of the label's mixer. :func:`madbench.mixers.checks.general_checks` has checks for any mixer."""
 
 
 LoadedFamily: TypeAlias = Family[Label, Allocation]

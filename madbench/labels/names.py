@@ -140,12 +140,15 @@ def file_name(label: str) -> str:
 
 
 def with_display_names(text: str) -> str:
-    """Returns the text with display names in place of a label at its start and of every label with a prefix."""
+    """Returns the text with labels replaced by their display names: one at its start, and every label with a prefix."""
     return _TOKEN.sub(lambda match: display_name(match[0]), _FIRST.sub(lambda match: display_name(match[0]), text, 1))
 
 
 def with_typed_labels(text: str) -> str:
-    """Returns a message with labels with a prefix as the user typed them, so that commands in it stay valid."""
+    """Returns the message with every label that has a prefix replaced by the spelling that the user typed.
+
+    Commands in the message therefore stay valid.
+    """
     return _TOKEN.sub(lambda match: typed_label(match[0]), text)
 
 

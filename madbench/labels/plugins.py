@@ -76,7 +76,7 @@ class Registry(Generic[T]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all extensions: built-in ones, then those of packages. Nothing is imported."""
+        """The names of all extensions: first built-in extensions, then those of packages. Nothing is imported."""
         return (*self.built_in, *(name for name in self.points if name not in self.built_in))
 
     def where(self, name: str) -> str:

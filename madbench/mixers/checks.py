@@ -40,7 +40,7 @@ class CheckResult:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Row of a table: check, verdict, residual, bound, statement, source and reason.
+        """The row of a table, by column: check, verdict, residual, bound, statement, source and reason.
 
         The reason says why there is no residual or where the check fails.
         """

@@ -17,7 +17,7 @@ FEWER_BITS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class _KeepFloat64(TorchDispatchMode):
-    """Skips every conversion from float64 to fewer bits, and records the dtypes of these conversions."""
+    """A mode that skips every conversion from float64 to fewer bits, and records the dtypes of these conversions."""
 
     def __init__(self) -> None:
         super().__init__()

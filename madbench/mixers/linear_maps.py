@@ -69,7 +69,11 @@ def call(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
-    """Returns ``layer(x)`` in the dtype of x. If the layer is not plain, its own dtype is used inside."""
+    """Returns ``layer(x)`` in the dtype of x.
+
+    If the layer is plain (:func:`is_plain`), the product is computed in the dtype of x. Otherwise it is computed in the
+    dtype of the layer's weight.
+    """
     if is_plain(layer, bias=True):
         return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
     return layer(x.to(weight_of(layer).dtype)).to(x.dtype)

@@ -258,7 +258,8 @@ def _computable(sample: Sample, path: str) -> nn.Module | None:
 def _of_slopes(sample: Sample) -> Residual:
     """Checks causality, and gradients against finite differences.
 
-    The residual of gradients is rescaled from its own bound ``SLOPES`` to the bound ``ROUNDING``.
+    Gradients pass up to the bound ``SLOPES``, and causality up to ``ROUNDING``. The residual of gradients is scaled so
+    that both have the bound ``ROUNDING``.
     """
     mixer, x = sample.make()
     y, changes = mixer(x), []

@@ -23,9 +23,9 @@ LENGTHS = (1, 2, 5, 16, 17, 33, 64, 65, LONGEST)
 WHOLE = 17  # largest number of tokens at which all rows are compared
 BORDERS = (16, 32, 64, 128)
 FEW = 5  # rows per block of a mixer whose block size can be set
-PROMPTS = (1, 2, 3, 5, 16, 62, 63, 64, 65, 126)  # tokens of a prompt
-CONTINUED = 4  # steps after a prompt
-GRADIENT_OF_STEPS = 9  # tokens at which gradients through decoding steps are compared
+PROMPTS = (1, 2, 3, 5, 16, 62, 63, 64, 65, 126)  # lengths of prompts in tokens
+CONTINUED = 4  # number of decoding steps after a prompt
+GRADIENT_OF_STEPS = 9  # number of tokens for which gradients through decoding steps are compared
 ZERO = 1e-12  # largest norm that counts as zero with float64 rounding; differences from it are not relative
 SMALLEST_SHARE = 1e-3  # share of the largest gradient below which a gradient may be zero in exact arithmetic
 
@@ -106,7 +106,7 @@ def _scale(norm: float) -> float:
 def worst_residual(residuals_with_places: Iterable[tuple[Mapping[str, float], str]]) -> Residual:
     """The largest residual, with the name of its tensor and its location. NaN if any residual is NaN.
 
-    The argument has pairs of residuals, by name of the tensor, and their location.
+    Each element of the argument is a pair: the residuals by name of the tensor, and the location of these residuals.
     """
     each = [(value, name, place) for of_place, place in residuals_with_places for name, value in of_place.items()]
     value, name, place = max(each, key=lambda residual: (residual[0] != residual[0], residual[0]))

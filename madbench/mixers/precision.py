@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def wide(x: Tensor) -> Tensor:
-    """Converts the tensor to float32 unless it is wider, for long sums and for products that cancel or grow."""
+    """Returns x in float32, or unchanged if its dtype is wider. For long sums and for products that cancel or grow."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -15,8 +15,8 @@ class Probe:
     """Intermediate values of a mixer for one input, and its learned tables. A missing field is None or empty.
 
     In fields of shape (B, H, T, L), the last axis counts back from the row: [..., t, l] belongs to the slot or token l
-    steps before row t. It is zero or False for l > t and outside a window. Tensors have any floating dtype, except
-    ``active``, and no gradients.
+    steps before row t. It is zero or False for l > t and outside a window. Tensors other than ``active`` have any
+    floating dtype. No tensor has gradients.
     """
 
     weights: Tensor | None = None

@@ -46,7 +46,7 @@ class Side:
         return self.ceil(self.least)
 
     def floor(self, rank: int) -> int:
-        """The largest admissible rank that is at most ``rank``, or the smallest one if all are larger."""
+        """The largest admissible rank that is at most ``rank``, or the smallest rank if all are larger."""
         multiple = rank // self.unit * self.unit
         return max(multiple, self.whole if self.whole <= rank else 0, self.smallest)
 
@@ -195,11 +195,14 @@ class RankAllocation(CountedParameters):
 
     @property
     def full(self) -> int:
-        """The initial rank of the side, QK or VO, that is not the paying side (reduced first)."""
+        """The initial rank of the other side (the side, QK or VO, that is reduced second)."""
         return self.size.d_model
 
     def payment(self) -> tuple[int, int]:
-        """The initial rank of the paying side, which is reduced first, and its rank at which the other side follows."""
+        """Two ranks of the paying side (the side, QK or VO, that is reduced first): its initial rank, and a limit.
+
+        At the limit, the other side is reduced before the paying side is reduced further.
+        """
         raise NotImplementedError
 
     def sides(self, rank_multiple: int = 1) -> dict[str, Side]:
@@ -258,7 +261,7 @@ class RankAllocation(CountedParameters):
         )
 
     def _closest(self, sides: Mapping[str, Side]) -> Self:
-        """The allocation within the budget, or the smallest one if nothing fits."""
+        """The allocation within the budget, or the smallest allocation if all exceed the budget."""
         full, (pays, keeps) = self.full, ("vo", "qk") if self.label.rank == "v" else ("qk", "vo")
         start, least = self.payment()
         payments = [

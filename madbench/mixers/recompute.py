@@ -31,7 +31,8 @@ def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | No
 def _with_its_parameters(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
     """Wraps a method of ``module`` so that later calls read the parameters that the module has at the time of wrapping.
 
-    ``torch.func.functional_call`` replaces a module's parameters, and restores them before the backward pass.
+    This is needed because ``torch.func.functional_call`` replaces the parameters of a module only during the forward
+    pass, and the method is called again in the backward pass.
     """
     lent = dict(module.named_parameters())
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MixerSequence:
-    """The allocations of a model's mixers, one per block. Costs are sums over the blocks."""
+    """The allocations (ranks and costs) of a model's mixers, one per block. Its costs are sums over the blocks."""
 
     blocks: tuple[Allocation, ...]
 
@@ -71,7 +71,7 @@ class MixerSequence:
         return sum(count * block.state_bytes_per_token(bytes_per_element) for block, count in self.kinds)
 
     def state(self, seq_len: int) -> int:
-        """The size of the decoding state after ``seq_len`` tokens, in numbers. Raises ``BudgetError`` if unknown."""
+        """The count of numbers in the decoding state after ``seq_len`` tokens. Raises ``BudgetError`` if unknown."""
         return sum(count * state_size(block, seq_len) for block, count in self.kinds)
 
 

@@ -44,7 +44,7 @@ def attend_at_once(q: Tensor, k: Tensor, v: Tensor, window: int = 0, sink: Tenso
 
 
 def keeps_weights(batch: int, heads: int, length: int, window: int = 0) -> bool:
-    """True if :func:`attend` keeps its weights for the backward pass."""
+    """True if :func:`attend` keeps its attention weights for the backward pass, for inputs of these sizes."""
     blocks = _blocks(length)
     numbers = sum((rows.stop - rows.start) * (rows.stop - _first_key(rows, window)) for rows in blocks)
     return batch * heads * numbers <= KEPT_NUMBERS
@@ -153,7 +153,7 @@ def _first_key(rows: slice, window: int) -> int:
 
 
 def _keys(rows: slice, window: int) -> slice:
-    """The keys that at least one of these rows sees."""
+    """The positions of the keys that at least one of these rows sees. Without a window, all keys up to the last row."""
     return slice(_first_key(rows, window), rows.stop)
 
 

@@ -82,14 +82,14 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class DecodingState:
-    """The state of token-by-token decoding between two tokens."""
+    """The state of decoding token by token: what the model keeps until the next token."""
 
     ids: Tensor  # (B, T), the tokens decoded so far
     caches: tuple[Any, ...] = ()  # cache of each block's mixer; empty if the next token reads all tokens again
 
     @property
     def position(self) -> int:
-        """The number of tokens decoded so far."""
+        """The number of tokens decoded so far, which is the position of the next token."""
         return self.ids.shape[1]
 
 
@@ -242,7 +242,7 @@ class GPT(nn.Module):
 
 
 def past_context(seq_len: int) -> str:
-    """The warning for text that is longer than the context."""
+    """The warning for generated text that is longer than the model's context of ``seq_len`` tokens."""
     return (
         f"past the model's context of {seq_len} tokens, each new token reads the newest {seq_len} again, which is slow"
     )

@@ -83,7 +83,7 @@ def log_likelihoods(
         batch_size: largest number of rows in a batch. None for no limit.
     """
     rows: dict[tuple[int, ...], _Row] = {}
-    unknown: dict[int, int] = defaultdict(int)  # windows of a request still to come
+    unknown: dict[int, int] = defaultdict(int)  # by request: number of windows without a score yet
     for place, (context, continuation) in enumerate(requests):
         for inputs, targets in windows(context, continuation, seq_len):
             rows.setdefault(inputs, _Row(inputs)).asked.append((place, targets))

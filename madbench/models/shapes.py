@@ -97,9 +97,9 @@ class SignalModelConfig(BlocksConfig):
 
 @dataclass(frozen=True)
 class GPTConfig(BlocksConfig):
-    """The shape of the GPT-2 model around the mixers. The defaults are those of the S/R/G paper.
+    """The shape of the GPT-2 model around the mixers.
 
-    It uses GPT-2 small with two heads.
+    The defaults are those of the S/R/G paper: GPT-2 small with two heads.
     """
 
     d_model: int = 768

@@ -17,7 +17,8 @@ from madbench.mixers.tracing import has_data, is_traced
 from madbench.tasks.base import IGNORE
 
 MOST_LOGITS = 2**26
-"""Logits in memory at once: 256 MiB in float32. GPT-2 has 2.5 GB of them in 12 windows of 1,024 tokens."""
+"""Largest number of logits in memory at once, 256 MiB in float32. For 12 windows of 1,024 tokens, all logits of GPT-2
+would take 2.5 GB."""
 
 
 class TokenLoss(nn.Module):
@@ -164,7 +165,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, dtype: torch.dtype) -> Tensor:
-    """The loss with all logits in memory at once."""
+    """The loss of :func:`chunked_cross_entropy`, with all logits in memory at once. Products are in ``dtype``."""
     logits = F.linear(hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
     precise = torch.promote_types(hidden.dtype, torch.float32)
     return F.cross_entropy(logits.to(precise), targets, ignore_index=IGNORE)

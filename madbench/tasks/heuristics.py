@@ -32,9 +32,9 @@ def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> floa
     """The share of test questions that the best rule from counts answers correctly.
 
     The answer is the id that was seen most often in the inputs up to the question. For an autoencoder, it is the id
-    that was seen most often in the whole input. Among equally common ids, one is drawn at random. If it improves the
-    accuracy, the id just read is left out, and positions have fixed answers. The rule is chosen on some examples and
-    scored on others, with at least ``questions`` questions.
+    that was seen most often in the whole input. Among equally common ids, one is drawn at random. Two changes are made
+    if they improve the accuracy: the id just read is left out, and a position always gets the same answer. The rule is
+    chosen on some examples and scored on others, with at least ``questions`` questions.
     """
     batches = _batches(setting, np.random.default_rng(0))
     rules, right, asked = _Rules.from_batches(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0

@@ -70,7 +70,7 @@ class Digits:
         return self.patch**2
 
     def data(self, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The N images of ``split``: patches, float32 (N, T, C), and digits, int64 (N,). C is ``channels``."""
+        """The N images of ``split``: patches, float32 (N, length, channels), and digits, int64 (N,)."""
         import numpy as np
 
         order = np.random.default_rng([seed, 28]).permutation(IMAGES)

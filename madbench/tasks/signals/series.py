@@ -12,7 +12,7 @@ from madbench.tasks.base import SPLITS, Split
 if TYPE_CHECKING:
     import numpy as np
 
-BURN_IN = 4  # multiples of the longest lag before a window begins
+BURN_IN = 4  # number of time steps that are drawn before a window, in multiples of the longest lag
 
 
 @dataclass(frozen=True)
