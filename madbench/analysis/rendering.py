@@ -1,4 +1,4 @@
-"""Tables of text in several formats: terminal, Markdown, LaTeX, HTML and CSV."""
+"""Tables of text, written in several formats: terminal, Markdown, LaTeX, HTML and CSV."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PUBLISHED = "  published"
 """The first cell of a row with the published numbers of the label above it."""
 
 SIGNS = {BEST: "*", WITHIN_NOISE: "~", "": ""}
-"""The signs that replace the marks in text without bold and underlined letters."""
+"""The sign that replaces each mark of a cell in text that cannot have bold and underlined letters."""
 
 _MARKUP = re.compile(r"[\\`*$~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|\](?=\()|&(?=#?\w+;)")
-"""Characters that have a meaning in Markdown, or in formulas in Markdown."""
+"""The characters to escape: those with a meaning in Markdown, or in formulas within Markdown."""
 
 Line = list[MarkedText]
 Lines = list[Line]
@@ -35,10 +35,13 @@ _STYLES = {BEST: "bold", WITHIN_NOISE: "underline", "": ""}
 
 
 class TextTable(ABC):
-    """A table with one row per label, and a row of published numbers below it. Subclasses give the content."""
+    """A table of text cells, with methods that write it in each format. Subclasses give the content.
+
+    A row may be followed by a row with the published numbers of its label, whose first cell is :data:`PUBLISHED`.
+    """
 
     caption: str
-    """One or two sentences on what the numbers are and what the signs mean."""
+    """Sentences on what the numbers are and what the signs mean."""
     notes: str = ""
     """Sentences on how the numbers are computed, and on missing runs."""
     shows_notes: bool = False
@@ -48,44 +51,44 @@ class TextTable(ABC):
     latex_label: str = "tab:results"
 
     def with_notes_if(self, shows_notes: bool) -> TextTable:
-        """The table, which prints its notes if ``shows_notes``."""
+        """A copy of the table that prints its notes if ``shows_notes`` is True."""
         assert is_dataclass(self)
         return replace(self, shows_notes=shows_notes)
 
     @property
     def below(self) -> str:
-        """The text below the table."""
+        """The text to print below the table: the caption, and the notes if :attr:`shows_notes`."""
         return with_display_names(f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption)
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows as text. The published row of a label follows the row of the label."""
+        """Returns the headings, and the rows as lists of text. A row of published numbers follows its label's row."""
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """Every cell as a mapping. A number that does not exist is ``None``."""
+        """The content of the table for programs, as a list of mappings. A number that does not exist is ``None``."""
 
     def content(self) -> dict[str, Any]:
-        """Caption, notes and records, for programs."""
+        """The table for programs: ``caption``, ``notes``, and :meth:`records` as ``cells``."""
         texts = {"caption": self.caption, "notes": self.notes}
         return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.records()}
 
     def marks(self) -> Mapping[tuple[str, int], str]:
-        """The mark of each cell. A key is the text of the row's first cell and the index of the column.
+        """The mark of each cell, such as ``best``. A key is the first text of the row and the index of the column.
 
         Cells without a mark may be missing.
         """
         return {}
 
     def row_heading(self, name: str) -> str:
-        """The first cell of a row, with display names."""
+        """The text to print in the first cell of the row ``name``, with display names of labels."""
         return with_display_names(name)
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
-        """The table for a terminal of ``width`` columns, without the caption.
+        """The table for a terminal of ``width`` characters, without the caption.
 
-        On a narrow terminal a cell takes several lines. On a very narrow terminal each cell has a line of its own.
-        Without styles the marks are shown as :data:`SIGNS`.
+        On a narrow terminal a cell has several lines. On a very narrow terminal each cell has a line of its own. Marks
+        are bold and underlined letters, or :data:`SIGNS` if ``has_styles`` is False.
         """
         from rich import box
         from rich.table import Table
@@ -105,7 +108,7 @@ class TextTable(ABC):
         return table
 
     def keeps_columns(self, width: int, has_styles: bool = True) -> bool:
-        """True if :meth:`to_rich` prints each column as a column at this width."""
+        """True if each column is still a column when :meth:`to_rich` prints the table for ``width`` characters."""
         return _width(*_stacked(*self._entries(has_styles))) <= width + 1  # no gap after the last
 
     def to_markdown(self) -> str:
@@ -119,7 +122,7 @@ class TextTable(ABC):
         return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{markdown(self.below)}\n"
 
     def to_latex(self, label: str = "", width: Width | None = None) -> str:
-        r"""A LaTeX ``table`` (:func:`madbench.analysis.latex.latex_table`). ``label`` is the name for ``\ref``."""
+        r"""The table in LaTeX (:func:`madbench.analysis.latex.latex_table`). ``label`` is its name for ``\ref``."""
         headings, lines = self._entries()
         names = [heading.text for heading in headings]
         return latex_table(names, lines, self.below, label or self.latex_label, self.latex_name, width)
@@ -142,7 +145,7 @@ class TextTable(ABC):
         return table.replace("<caption>", '<caption style="caption-side: bottom; text-align: left">')
 
     def to_csv(self, below: Sequence[TextTable] = ()) -> str:
-        """CSV in long form for other programs, one line per cell: this table, followed by the tables in ``below``."""
+        """The records of this table, followed by those of the tables in ``below``, as CSV with one line per record."""
         frame = pd.DataFrame([record for table in (self, *below) for record in table.records()])
         if frame.empty:
             frame = pd.DataFrame(columns=self.text_rows()[0])
@@ -165,14 +168,14 @@ class TextTable(ABC):
 
 @dataclass(frozen=True)
 class Listing(TextTable):
-    """A table whose text and records are given when it is made."""
+    """A table whose text and records are given to its constructor."""
 
     rows: list[Any]
-    """The objects that the table shows. One row may have several lines."""
+    """The objects that the table shows. One object may have several lines."""
     headings: list[str]
     lines: list[list[str]]
     cells: list[dict[str, Any]]
-    """The records."""
+    """The records for programs, see :meth:`TextTable.records`."""
     caption: str
     notes: str
     latex_label: str
@@ -180,7 +183,7 @@ class Listing(TextTable):
     shows_notes: bool = False
 
     def of_origin(self, origin: Origin | None) -> Self:
-        """The table with sentences on the origin of its results added to caption and notes."""
+        """A copy of the table with the sentences of ``origin`` added to caption and notes. None adds nothing."""
         caption, notes = origin or Origin()
         of_both = (" ".join(filter(None, parts)) for parts in ((self.caption, caption), (self.notes, notes)))
         caption, notes = of_both
@@ -199,20 +202,20 @@ def markdown(text: str) -> str:
 
 
 def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record for programs: ``None`` in place of NaN, and hyphens in place of minus signs in text."""
+    """A copy of a record for programs: NaN becomes ``None``, and minus signs in text become hyphens."""
     texts = {name: with_hyphens(value) for name, value in record.items() if isinstance(value, str)}
     missing = {name: None for name, value in record.items() if isinstance(value, float) and math.isnan(value)}
     return {**record, **texts, **missing}
 
 
 def _width(headings: Line, lines: Lines, gap: int = 1) -> int:
-    """The width of a row in characters, with a gap after every column."""
+    """The width of a table in characters, with ``gap`` characters after every column, also after the last."""
     columns = zip(headings, *lines)
     return sum(max(len(part) for entry in column for part in entry.text.split("\n")) + gap for column in columns)
 
 
 def _stacked(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """The table with one line per word of a cell. Cells of the first column stay on one line."""
+    """Headings and rows with each word of a cell on its own line. The first column is not changed."""
     rows = [
         [row[0], *(MarkedText(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)
     ]
@@ -220,7 +223,10 @@ def _stacked(headings: Line, lines: Lines) -> tuple[Line, Lines]:
 
 
 def _by_column(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """The table with one line per label and column. Published numbers, if any, are a column."""
+    """Headings and rows of the table with one line per row and column, for very narrow terminals.
+
+    If there are published numbers, they are in a column of their own.
+    """
     has_published = any(line[0].text == PUBLISHED for line in lines)
     nothing = MarkedText("")
     turned = []

@@ -1,4 +1,7 @@
-"""The table of results: one row per label or row of a grid, one column per task or loss, published numbers below."""
+"""The table of results, with one row per label (or per row of a grid) and one column per task or loss.
+
+Published numbers of a label are in an extra row below it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _OTHER_CODE = f"{SIGN}: some runs used other code"
 
 @dataclass(frozen=True)
 class ResultTable(TextTable):
-    """Rows of cells and published numbers, made by :func:`madbench.analysis.tables.result_table`."""
+    """A table of results. :func:`madbench.analysis.tables.result_table` makes it."""
 
     suites: tuple[Suite, ...]
     columns: list[Column]
@@ -41,21 +44,21 @@ class ResultTable(TextTable):
     cells: dict[str, dict[str, Cell]]
     """The cells by the name of the row and the name of the column."""
     published: Mapping[str, Mapping[str, float]]
-    """The numbers of the paper by the name of the row and the name of the column."""
+    """The published numbers by the name of the row and the name of the column."""
     short: str
     """The protocol in a few words."""
     describe: Callable[[], str]
-    """Returns the part of the notes on the protocol. It is called only if notes are shown."""
+    """Returns the sentences of the notes on the protocol. It is slow, so it is called only if notes are shown."""
     baseline: str = ""
     """The name of the row that the others are compared with. Empty without a comparison."""
     compared: Column | None = None
-    """The column whose differences from the baseline are shown. It may be missing in ``columns``."""
+    """The column in which the differences from the baseline are shown. It need not be one of ``columns``."""
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     """The differences from the baseline by the name of the row and the name of the column."""
     origin: Origin = Origin()
     """Sentences on the origin of the results (:meth:`madbench.analysis.scores.Results.origin`)."""
     baselines: Mapping[Baseline, Mapping[str, float]] = field(default_factory=dict)
-    """The scores of a guess and of the best answer that ignores the context, by the name of the column."""
+    """The scores of each baseline, by the name of the column (:mod:`madbench.analysis.baselines`)."""
     shows: Shows = "interval"
     shows_baselines: bool = False
     """True if the baselines have rows below the labels."""
@@ -63,7 +66,7 @@ class ResultTable(TextTable):
     other_code: frozenset[str] = frozenset()
     """The names of the rows with runs of other code (:mod:`madbench.suites.code_marks`)."""
     parts: tuple[ResultTable, ...] = ()
-    """The tables of single suites if this table has several suites side by side."""
+    """The tables of the single suites, if this table has several suites side by side. Otherwise empty."""
 
     @property
     def title(self) -> str:
@@ -98,7 +101,7 @@ class ResultTable(TextTable):
 
     @property
     def with_notes(self) -> str:
-        """The notes, followed by the sentences of the caption that the notes do not contain in longer form."""
+        """The notes, followed by those sentences of the caption that the notes do not already explain."""
         signs = list(dict.fromkeys(column.legend for column in self.columns if column.legend))
         if self.other_code:
             signs.append(_OTHER_CODE)
@@ -111,12 +114,12 @@ class ResultTable(TextTable):
 
     @property
     def _sentences(self) -> list[str]:
-        """Sentences that both caption and notes have: on cells whose seeds split, and on the rows of baselines."""
+        """Sentences for both caption and notes: on cells whose seeds split, and on the rows of baselines."""
         return [self._split_sentence, *(baseline.sentence for baseline in self._shown_baselines)]
 
     @property
     def _split_sentence(self) -> str:
-        """A sentence on the cells in which some seeds solve the task and others do not. Empty if there are none."""
+        """A sentence that names the cells in which only some seeds solve the task. Empty without any, and for ranks."""
         if self.shows == "rank":
             return ""
         split = {column.heading: self._split_rows(column) for column in self.columns if column.better}
@@ -149,7 +152,7 @@ class ResultTable(TextTable):
         return " ".join(filter(None, parts))
 
     def texts(self, name: str) -> list[str]:
-        """The cells of the row ``name`` as text, and its difference from the baseline."""
+        """The cells of the row ``name`` as text. If there is a baseline, the last text is the difference from it."""
         texts = row_texts(self.columns, self.cells.get(name, {}), self.shows)
         if self.compared is None:
             return texts
@@ -158,13 +161,13 @@ class ResultTable(TextTable):
         return [*texts, "baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
-        """The published numbers of a row as text. Empty texts in columns without a published number."""
+        """The published numbers of the row ``name`` as text, one per column. A text is empty if there is no number."""
         numbers = self.published.get(name, {})
         texts = [with_minus(f"{numbers[x.name]:.{x.digits}f}") if x.name in numbers else "" for x in self.columns]
         return [*texts, ""] if self.compared else texts
 
     def baseline_texts(self) -> list[tuple[str, list[str]]]:
-        """The rows of the baselines: a name, and one text per column."""
+        """The rows of the baselines that are shown: for each its name, and one text per column."""
         return [
             (baseline.name, [f"{values[x.name]:.{x.digits}f}" if x.name in values else "" for x in self.columns])
             for baseline, values in self.baselines.items()
@@ -195,7 +198,7 @@ class ResultTable(TextTable):
         }
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
-        """The table for a terminal. On a narrow terminal the suites stand below each other."""
+        """The table for a terminal of ``width`` characters. On a narrow terminal each suite has a table of its own."""
         from rich.console import Group
 
         if not self.parts or self.keeps_columns(width, has_styles):
@@ -204,7 +207,7 @@ class ResultTable(TextTable):
         return Group(first, *(item for other in others for item in ("", other)))
 
     def records(self) -> list[dict[str, Any]]:
-        """One record per result, suite by suite. The key ``task`` has the name of the column."""
+        """One record per row and column with a cell, suite by suite. The key ``task`` has the name of the column."""
         if self.parts:
             return [record for part in self.parts for record in part.records()]
         columns = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, NUM_SEEDS.name)]
@@ -230,7 +233,7 @@ class ResultTable(TextTable):
         return record | without_nan(numbers) | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
-        """The sort keys by column: the number of each row, and True if the highest number comes first."""
+        """For each column, by its name: the number of each row, and True if the largest number is sorted first."""
         return {
             column.name: (
                 {name: row[column.name].mean for name, row in self.cells.items() if column.name in row},
@@ -240,7 +243,10 @@ class ResultTable(TextTable):
         }
 
     def sorted_by(self, key: str) -> ResultTable:
-        """The table sorted by column ``key``, the best row first. Raises ``ConfigError`` for an unknown column."""
+        """A copy of the table, sorted by the column with the name ``key``, the best row first.
+
+        The key ``label`` keeps the order. Raises ``ConfigError`` for an unknown column.
+        """
         if key == "label":
             return self
         keys = self.sort_keys()

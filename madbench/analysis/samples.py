@@ -1,4 +1,4 @@
-"""The samples for inference, made from a frame of scores."""
+"""Making samples (:class:`madbench.analysis.inference.Sample`) from a frame of scores."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from madbench.suites import Column
 
 _SCALE = ("chance", "solved", "ceiling", "heuristic")
 Samples = dict[str, dict[str, Sample]]
-"""Samples by column and label."""
+"""Samples by the name of the column and then by label."""
 
 
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
-    """The samples of ``scores`` of one protocol (:mod:`madbench.analysis.scores`).
+    """The samples of a frame of scores of one protocol (:mod:`madbench.analysis.scores`).
 
-    A seed counts if all its jobs are done. With ``is_whole=False`` every seed with a number counts. The parts of an
-    average's sample are the samples of its tasks on the same seeds, so ``scores`` must have these tasks.
+    A seed counts if all its jobs are done, or with ``is_whole=False`` if it has a number. The sample of an average has
+    the samples of its tasks on the same seeds as ``parts``, so ``scores`` must have these tasks.
     """
     whole = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     whole = whole.sort_values("seed", kind="stable")
@@ -44,7 +44,10 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
 
 
 def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], seeds: np.ndarray) -> tuple[Sample, ...]:
-    """The samples of the ``tasks`` of an average on its ``seeds``, from the rows of its label by column."""
+    """The samples of the tasks of an average, restricted to the ``seeds`` of the average.
+
+    ``rows`` has the scores of one label: by the name of the column, arrays with one value per seed.
+    """
     assert set(tasks) <= rows.keys(), "scores with an average lack one of its tasks"
     shared = {task: np.isin(rows[task]["seed"], seeds) for task in tasks}
     assert all(is_shared.sum() == len(seeds) for is_shared in shared.values()), (
@@ -54,7 +57,10 @@ def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], s
 
 
 def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str], Difference]:
-    """The differences of all labels from ``baseline`` by (label, column). A seed counts if all its jobs are done."""
+    """The mean of each label minus that of ``baseline``, by (label, name of the column).
+
+    A seed counts if all its jobs are done.
+    """
     return {
         (label, name): difference(sample, of_column[baseline])
         for name, of_column in samples_of(scores).items()
@@ -64,27 +70,30 @@ def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str
 
 
 def columns_that(scores: pd.DataFrame, has: Callable[[Column], bool]) -> pd.DataFrame:
-    """The scores of the columns for which ``has`` is true."""
+    """The rows of ``scores`` that belong to columns for which ``has`` returns True."""
     return scores[scores.column.map({name: has(column(name)) for name in scores.column.unique()}).astype(bool)]
 
 
 def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rows of complete seeds: all jobs are done, and there is a number."""
+    """The rows of ``scores`` in which all jobs of the seed are done and there is a number."""
     return scores[(scores.done > 0) & (scores.done == scores.expected)].dropna(subset="value")
 
 
 def count_left_out(scores: pd.DataFrame) -> int:
-    """The number of incomplete results. A result belongs to one label, column and seed. Averages are not counted."""
+    """The number of (label, column, seed) of which only some jobs are done. Averages do not count."""
     begun = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
     return len(begun) - len(whole_seeds(begun))
 
 
 def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
-    """The sample of one label in the column ``name``. ``rows`` has columns of a frame of scores, one value per seed."""
+    """The sample of one label in the column ``name``.
+
+    ``rows`` has arrays with one value per seed, by the name of the column in a frame of scores, such as ``value``.
+    """
     values = np.asarray(rows["value"], dtype=float)
     own = column(name)
     resolution = own.resolution
-    if is_counted := own.is_steps:  # the resolution is at most the number of steps between evaluations
+    if is_counted := own.is_steps:  # values are multiples of the number of steps between evaluations
         resolution = float(np.gcd.reduce(values.astype(int))) or resolution
     of_scale = (np.asarray(rows.get(name, ()), dtype=float) for name in _SCALE)
     numbers = (array[~np.isnan(array)] for array in of_scale)

@@ -1,4 +1,8 @@
-"""The stored results of the rows of a table and their scores, suite by suite (:mod:`madbench.suites.scoring`)."""
+"""The stored results of the rows of a table, and their scores.
+
+A frame of scores has one row per label, seed and column of results. :mod:`madbench.suites.scoring` describes its
+columns, such as ``value``, and ``done`` and ``expected``: the numbers of jobs that are done and that are needed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def columns_of(table: TableRows) -> list[str]:
-    """The columns of the scores of a table's rows once all of their jobs are stored."""
+    """The names of the columns that the rows of ``table`` have in a frame of scores when all their jobs are stored."""
     names = []
     for suite in table.suites:
         rows = table.rows_of(suite)
@@ -41,20 +45,20 @@ def columns_of(table: TableRows) -> list[str]:
 
 @dataclass(frozen=True, repr=False)
 class Results(TableRows):
-    """The results of those jobs of a table's rows that are in ``store``. They are read once."""
+    """The rows of a table with the results of their jobs, which are read once from ``store``."""
 
     store: Store
     stored_labels: Container[str] | None = None
-    """The labels with a stored run. Jobs of other labels are not looked up. None if the labels are unknown."""
+    """The labels with stored runs. Jobs of other labels are not looked up in the store. None to look up all jobs."""
 
     @classmethod
     def from_rows(cls, table: TableRows, store: Store) -> Results:
-        """The results of a table's rows, such as those of an experiment."""
+        """The results of the rows of ``table``, such as an experiment, in ``store``."""
         return cls(table.grid, table.rows, store)
 
     @functools.cached_property
     def _outcomes(self) -> dict[str, list[JobOutcome]]:
-        """The outcomes of all rows by suite."""
+        """The outcomes of all jobs, row by row, by the name of the suite."""
         by_suite: dict[str, list[JobOutcome]] = {}
         for suite in self.suites:
             rows = self.rows_of(suite)
@@ -70,12 +74,15 @@ class Results(TableRows):
         return self.stored_labels is None or job.label in self.stored_labels
 
     def _records(self, suite: Suite, ids: set[str]) -> Mapping[str, Record]:
-        """The records of finished and diverged runs, with their curves if the scores of the suite need them."""
+        """The records of those runs with these ``ids`` that finished or diverged, by id.
+
+        They have curves if the scores of the suite are computed from curves.
+        """
         records = {name: record for name, record in self.store.records(ids).items() if record.status != "failed"}
         return {name: self.store.read(name).record for name in records} if scoring_of(suite).has_curves else records
 
     def outcomes(self, suite: Suite) -> list[JobOutcome]:
-        """The outcome of every job of the suite, row by row."""
+        """The outcome of every job of the suite, row by row. A job without a result has an outcome without a record."""
         return self._outcomes.get(suite.name, [])
 
     def runs(self, suite: Suite) -> list[JobOutcome]:
@@ -83,12 +90,12 @@ class Results(TableRows):
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
-        """A frame with one line per row and job of the suite (:meth:`madbench.suites.scoring.Scoring.collect`)."""
+        """A frame with one row per job of the suite (:meth:`madbench.suites.scoring.Scoring.collect`)."""
         return scoring_of(suite).collect(self.outcomes(suite))
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
-        """The scores of all rows, suite by suite (:mod:`madbench.suites.scoring`). ``label`` names the row."""
+        """The frame of scores of all rows, suite by suite. Its column ``label`` has the name of the row."""
         frames = []
         for suite in self.suites:
             thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows_of(suite)])
@@ -97,12 +104,12 @@ class Results(TableRows):
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def has(self, suite: Suite) -> bool:
-        """True if a run of the suite has a result."""
+        """True if at least one run of the suite has a result."""
         return any(outcome.record for outcome in self.outcomes(suite))
 
     @property
     def suites_with_result(self) -> list[Suite]:
-        """The suites with a result."""
+        """The suites of which at least one run has a result."""
         return [suite for suite in self.suites if self.has(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
@@ -114,13 +121,17 @@ class Results(TableRows):
 
     @property
     def chosen_on(self) -> dict[str, str]:
-        """The set of labels on which the settings of each suite were chosen, by suite. Empty text without a set."""
+        """The name of the set of labels whose results were used to choose the settings of a profile, by suite.
+
+        Empty if no such set was used.
+        """
         return {each.name: self.rows_of(each)[0].protocol.profile.chosen_on for each in self.suites_with_result}
 
     def origin(self, suite: Suite | None = None) -> Origin:
         """Sentences on the origin of the results of one suite, by default of all suites. Empty without a result.
 
-        They name the seeds that chose learning rates, the labels on which settings were chosen, and runs of other code.
+        They give the number of seeds by which learning rates were chosen, the labels on which settings were chosen, and
+        runs that used other code than the present one.
         """
         chosen: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         if not any(map(self.has, chosen)):
@@ -142,7 +153,7 @@ class Results(TableRows):
         return Origin(" ".join(texts), " ".join(notes))
 
     def code_marks(self, suite: Suite) -> CodeMarks:
-        """The runs of the suite by the state of their code."""
+        """The runs of the suite by the state of the code that they used: unchanged, changed or unknown."""
         return self._code_marks[suite.name]
 
     @functools.cached_property
@@ -153,7 +164,10 @@ class Results(TableRows):
         }
 
     def _unequal_shares(self, suite: Suite) -> list[str]:
-        """Rows and tasks with runs that weighed examples unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
+        """Texts ``ROW on TASK`` for runs that weighed the examples of a batch unequally.
+
+        :meth:`madbench.suites.Suite.weighs_unequally` explains when that happens.
+        """
         runs = [each for each in self.runs(suite) if suite.weighs_unequally(each.job, each.details)]
         return list(dict.fromkeys(f"{outcome.row} on {outcome.job.task}" for outcome in runs))
 
@@ -171,7 +185,7 @@ class Results(TableRows):
         return texts
 
     def _over_budget(self, suite: Suite) -> list[str]:
-        """A sentence that names the rows over budget and their parameters. Empty if there are none."""
+        """A list with one sentence that names the rows over budget and their budget ratios. Empty if there are none."""
         runs = dict.fromkeys((run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite))
         over = {row: ratio for row, label, ratio in runs if ratio and is_over_budget(label, ratio)}
         named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
@@ -179,22 +193,25 @@ class Results(TableRows):
 
     @property
     def matched(self) -> str:
-        """The quantity in which the budget matches mixers, such as ``parameters``."""
+        """The quantity that the budget makes equal for all mixers, such as ``parameters``."""
         return BUDGETS[self.rows[0].protocol.budget].name
 
 
 def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:
-    """The frame of scores of ``outcomes`` with the column ``heuristic``."""
+    """The frame of scores of ``outcomes``, with the additional column ``heuristic``.
+
+    ``thresholds`` are the losses for which the steps until a loss are counted.
+    """
     kept, alike = without_alike_rows(outcomes)
     scores = with_heuristics(scoring.frame(kept, thresholds), kept)
     return _repeated(scores, alike) if len(kept) < len(outcomes) else scores
 
 
 def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
-    """Returns the outcomes without repeated rows, and for each kept row the names of the rows that it represents.
+    """Keep only the first of successive rows that have no result and whose jobs differ only in the label.
 
-    If successive rows have no result and their jobs differ only in the label, their scores are the same. Then the first
-    row represents all of them. A row with a result represents only itself.
+    The scores of such rows are the same. Returns the outcomes of the rows that are kept, and for each of these rows the
+    names of the rows that it represents, including its own.
     """
     kept: list[JobOutcome] = []
     alike: dict[str, list[str]] = {}
@@ -212,7 +229,7 @@ def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome]
 
 
 def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
-    """The parts of a job on which its scores depend if it has no result.
+    """The parts of the job of an outcome that its scores depend on if it has no result: all but the label.
 
     Jobs of one plan share these objects, so comparing them is fast.
     """
@@ -221,7 +238,10 @@ def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
 
 
 def _repeated(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """The frame with the scores of each row repeated for every row that it represents."""
+    """A frame of scores with the scores of each row repeated for every row that it represents.
+
+    ``alike`` is the second result of :func:`without_alike_rows`.
+    """
     places: list[int] = []
     labels: list[str] = []
     numbered = enumerate(scores.label)

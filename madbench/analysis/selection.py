@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection(Query):
-    """A query over the result store. Selects one protocol per suite.
+    """A query over the result store that selects one protocol per suite.
 
-    If tasks are requested, their suites are shown, and it is an error if one of these suites has no matching run. If no
-    tasks are requested, these stored suites are shown: the leading suite, suites that its profile lists under
-    ``beside``, suites with an override, and suites that are trained on a corpus.
+    If tasks are requested, their suites are shown. It is an error if one of these suites has no matching run. If no
+    task is requested, these suites are shown if they have stored runs: the leading suite, suites that its profile lists
+    under ``beside``, suites with an override, and suites that are trained on a corpus.
     """
 
     def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
-        """The results of every requested suite, or of every stored suite if no task is requested.
+        """The results of every requested suite, or if no task is requested of every suite that is shown.
 
-        A stored protocol is considered only if ``is_enough`` is true for its labels. ``nothing`` is the text of the
-        error if no protocol is left. Raises a ``MadbenchError`` if a requested suite has no matching run, or if no
-        suite has one.
+        A stored protocol is considered only if ``is_enough`` returns True for the set of its labels. ``nothing`` is the
+        error message if no protocol is left. Raises a ``MadbenchError`` if a requested suite has no matching run, or if
+        no suite has one.
         """
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
         errors = self.lacking(missing)
@@ -54,18 +54,18 @@ class Selection(Query):
         return self.results_of(rows)
 
     def frame(self) -> pd.DataFrame:
-        """The scores of the runs, one row per label, seed and column (:mod:`madbench.suites.scoring`)."""
+        """The scores of the selected runs, one row per label, seed and column (:mod:`madbench.suites.scoring`)."""
         return self.select().scores
 
     def table(self, **choices: Any) -> ResultTable:
-        """The table of the runs, with the choices of :func:`madbench.analysis.tables.result_table`.
+        """The table of the selected runs. ``choices`` are arguments of :func:`madbench.analysis.tables.result_table`.
 
         Raises ``StoreError`` if no run has a result.
         """
         return self.table_of(self.select(), **choices)
 
     def table_of(self, results: Results, **choices: Any) -> ResultTable:
-        """The table of ``results`` of this query; see :meth:`table`."""
+        """The same as :meth:`table`, for ``results`` that this query has already selected."""
         from madbench.analysis.tables import result_table
 
         if table := result_table(results, **choices):
@@ -73,14 +73,19 @@ class Selection(Query):
         raise StoreError(f"{self.results}: no result yet: all of these runs failed; madbench ls sweeps says why")
 
     def compare(self, within: float | Mapping[str, float] | None = None, has_deviations: bool = False) -> Listing:
-        """The first label compared with each of the others (:func:`madbench.analysis.comparison.comparison_table`).
+        """The comparison of the other labels with the first label of the query.
+
+        The arguments are those of :func:`madbench.analysis.comparison.comparison_table`.
 
         Raises ``StoreError`` if the first label shares no protocol or no task with any of the others.
         """
         return self.comparison_of(self.select_to_compare(), within, has_deviations)
 
     def select_to_compare(self) -> Results:
-        """The results under the protocol that the first label shares with another label."""
+        """The results under the protocol that the first label of the query shares with another label.
+
+        Raises ``ConfigError`` if the query has fewer than two labels.
+        """
         if len(self.labels) < 2:
             named = self.labels[0] if self.labels else "no label"
             raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
@@ -93,7 +98,7 @@ class Selection(Query):
     def comparison_of(
         self, results: Results, within: float | Mapping[str, float] | None = None, has_deviations: bool = False
     ) -> Listing:
-        """The comparison of ``results`` of :meth:`select_to_compare`; see :meth:`compare`."""
+        """The same as :meth:`compare`, for the ``results`` of :meth:`select_to_compare`."""
         from madbench.analysis.comparison import comparison_table
 
         baseline, *others = self.labels
@@ -150,8 +155,9 @@ class Selection(Query):
         return transfer_table(results, others, str(against.profile))
 
     def findings(self, claims: Path | str | None = None, unscaled: bool = False) -> FindingsTable:
-        """Claims tested on the runs: the claims of a file or a paper, by default of all papers with claims on the
-        labels.
+        """The table of findings on claims, tested on the selected runs.
+
+        ``claims`` is a file of claims or the name of a paper. By default all papers with claims on the labels are used.
 
         With ``unscaled``, thresholds that are shares of published accuracies stay in the paper's points.
         """
@@ -165,7 +171,9 @@ class Selection(Query):
         return findings_table(judged).of_origin(results.origin())
 
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
-        """A figure of the runs (:mod:`madbench.analysis.figures`).
+        """Draw the figure with the name ``figure`` from the selected runs (:mod:`madbench.analysis.figures`).
+
+        ``width`` is that of a paper's column or page. ``title`` and ``caption`` are False to leave them out.
 
         Raises ``ConfigError`` for an unknown figure, and ``NothingToDrawError`` if there is nothing to draw.
         """
@@ -178,11 +186,11 @@ class Selection(Query):
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
-        """The errors of those missing suites that were requested: by a task, by the profile or by an override."""
+        """The errors of the suites in ``missing`` that were requested by a task, by the profile or by an override."""
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 
     def _names_suite(self, suite: Suite) -> bool:
-        """True if a task requested the suite. If no tasks are given: if the profile or an override requested it."""
+        """True if a requested task belongs to ``suite``. If no task is requested: if profile or an override does."""
         if self.requested_tasks is not None:
             return suite.name in self.requested_tasks
         return self.is_given(suite)
@@ -190,7 +198,9 @@ class Selection(Query):
     def available(
         self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool
     ) -> tuple[list[SuiteRow], dict[str, StoreError]]:
-        """Returns the rows of every stored suite, and the error of each suite that is left out, by its name.
+        """Returns the rows of every suite to show, and the error of each suite without matching runs, by its name.
+
+        The arguments are those of :meth:`select`.
 
         Raises ``ConfigError`` for an ambiguous or impossible query, and ``StoreError`` if no run follows the requested
         protocol.
@@ -219,14 +229,14 @@ class Selection(Query):
         return rows, missing
 
     def _is_shown(self, suite: Suite) -> bool:
-        """True if a suite is shown, by the rules in the docstring of the class."""
+        """True if ``suite`` is one of those to show; the docstring of the class has the rules."""
         if self.requested_tasks is not None or suite is self.leading or self.has_corpus(suite):
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)
         return suite.address in profile.beside or self.is_changed(suite)
 
     def results_of(self, rows: Sequence[SuiteRow]) -> Results:
-        """The results of these rows. Labels are in the requested order, or else in the order of the grammar."""
+        """The results of ``rows``. Labels are in the order of the query, or by default in the order of the grammar."""
         with_rows = {row.row.label for row in rows}
         labels = [label for label in self.labels or in_grammar_order(with_rows) if label in with_rows]
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
