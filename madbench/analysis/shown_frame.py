@@ -11,10 +11,10 @@ from madbench.analysis.rendering import TextTable
 
 
 class ShownFrame(pd.DataFrame):
-    """A frame of the records of a table. A notebook shows it as the table, with intervals, marks and caption.
+    """A data frame with the records of a table. A notebook shows it as this table, with marks and caption.
 
-    ``shown`` is the table, for example for ``shown.to_latex()``. ``below`` are the tables that stand below it, whose
-    records follow. Frames computed from this one are plain frames.
+    ``shown`` is the table, for example for ``shown.to_latex()``. ``below`` are further tables, which are shown below it
+    and whose records follow. Frames that are computed from this frame are plain data frames.
     """
 
     _metadata = ["shown", "below", "html"]
@@ -24,7 +24,7 @@ class ShownFrame(pd.DataFrame):
         tables = table, *below
         frame = cls([record for each in tables for record in each.records()])
         frame.shown, frame.below = table, tables[1:]
-        frame.html = "\n<br>\n".join(each._repr_html_() for each in tables)  # with the display names of this call
+        frame.html = "\n<br>\n".join(each._repr_html_() for each in tables)  # keeps the display names that apply now
         return frame
 
     @property
@@ -32,7 +32,7 @@ class ShownFrame(pd.DataFrame):
         return pd.DataFrame
 
     def renamed(self, **columns: pd.Series) -> Self:
-        """The frame with replaced columns, which is shown as before."""
+        """A copy of the frame in which some columns are replaced. A notebook shows it like the original."""
         frame = type(self)(self.assign(**columns))
         frame.shown, frame.below, frame.html = self.shown, self.below, self.html
         return frame

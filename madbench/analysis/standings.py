@@ -16,7 +16,9 @@ class Standing:
 
 
 def standings(rows: Mapping[str, Sequence[float]]) -> dict[str, Standing]:
-    """Avg Rank and #Top1 of models. ``rows`` are their values in the same columns; higher is better.
+    """The mean rank and the number of first places of each model. ``rows`` has its values, one per column.
+
+    Higher values are better. Papers call the two numbers Avg Rank and #Top1.
 
     Ranks begin at 1. Models that are equal in a column share their mean rank, and every best model counts as first.
 

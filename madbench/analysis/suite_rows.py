@@ -1,9 +1,9 @@
 """The rows of a suite's table, from its stored runs.
 
-A stored run is matched by its label, task, profile, fidelity, budget, precision, corpus and protocol. The missing runs
-of a row are the runs that its profile trains and that are not stored. The runs of a label are planned in two cases
-only: for a requested label without a run, and for changes of the profile that may have no effect on some runs of a
-label.
+A stored run belongs to a table if it has the requested label, task, profile, fidelity, budget, precision, corpus and
+protocol. A row has all jobs that its profile trains, also those that are not stored yet. They are derived from the
+stored jobs where possible. The jobs of a label are planned anew, which is slow, in two cases only: if a requested label
+has no stored run, and if changes of the profile may have no effect on some jobs of the label.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ from madbench.suites.profile import Profile
 from madbench.suites.protocol import Protocol, by_protocol, recognise_protocol
 
 _UNREAD_WITHOUT_CODE = ("model.n_head",)
-"""Keys of the profile that some mixers do not use. It takes the code of a mixer to know if it uses them."""
+"""Keys of the profile that some mixers do not use. Only the code of a mixer tells if it uses them."""
 
 
 class SeveralProtocols(StoreError, ConfigError):
-    """Runs of several protocols match a query, so the user must choose one. ``listed`` has one line per protocol."""
+    """Raised if runs of several protocols match a query, so that the user must choose one.
+
+    ``listed`` is a text with one line per protocol.
+    """
 
     listed = ""
 
@@ -42,11 +45,12 @@ class SeveralProtocols(StoreError, ConfigError):
 def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[SuiteRow]:
     """The rows of one suite under the requested protocol.
 
-    If a profile is known, a row has the jobs that the profile trains, for the seeds with a stored run. Otherwise a row
-    has the stored jobs of a protocol. A protocol matches only if ``is_enough`` is true for the set of its labels.
+    For runs without a corpus and without a requested protocol id, a row has the jobs that the profile trains, for the
+    seeds with a stored run. Otherwise a row has the stored jobs of a protocol. Such a protocol matches only if
+    ``is_enough`` returns True for the set of its labels.
 
-    Raises ``StoreError`` if no run matches; ``nothing`` may replace the reason in its message. Raises ``ConfigError``
-    if several protocols match. Its message has one command per protocol.
+    Raises ``StoreError`` if no run matches. If ``nothing`` is not empty, it is the reason in the message. Raises
+    ``ConfigError`` if several protocols match. Its message has one command per protocol.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     profile = suite.Profile.load(name, query.own_overrides(suite))
@@ -59,7 +63,10 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
 
 
 def _makes_some(query: Query, suite: Suite) -> str:
-    """The command that trains a first run of a suite, and a command that shows stored runs of another suite."""
+    """The end of an error message for a suite without runs: the command that trains a first run.
+
+    If another suite has stored runs, the command that shows them follows.
+    """
     example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
     named = ["-p", query.profile] if query.profile and suite is query.leading else []
     command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *named])
@@ -69,7 +76,7 @@ def _makes_some(query: Query, suite: Suite) -> str:
 
 
 def _table_of(query: Query, suite: Suite) -> str:
-    """The command that shows stored runs of a suite."""
+    """The command that shows the stored runs of ``suite`` as a table."""
     named = {job.task for job in query.jobs_of(suite)}
     task = next(task for task in suite.tasks() if task in named)
     where = ["--results", str(query.results)] if query.results != Path("results") else []
@@ -77,9 +84,11 @@ def _table_of(query: Query, suite: Suite) -> str:
 
 
 def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[SuiteRow]:
-    """The rows of a profile.
+    """The rows of ``suite`` under ``profile``.
 
-    If it has no stored run and the user requested no profile: the rows of the only profile that has stored runs.
+    If this profile has no stored run, the user requested no profile, and exactly one other profile has stored runs, the
+    rows are those of the other profile, and there is a warning. Raises ``ConfigError`` if the runs have several
+    precisions, and ``NothingStored`` if there are no runs.
     """
     by_precision = _rows_by_precision(query, suite, profile)
     if not by_precision and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
@@ -97,20 +106,20 @@ def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[Suite
 
 
 def _names_profile(query: Query, suite: Suite) -> bool:
-    """True if the user requested a profile of the suite."""
+    """True if the user requested a profile for ``suite``, by the option or by an override."""
     is_leading = suite is query.leading and query.profile is not None
     return is_leading or any(f"{key_of(word)}." == suite.prefix for word in query.overrides)
 
 
 def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
-    """The shipped profiles that train some of the stored jobs if the requested changes are applied."""
+    """The shipped profiles that, with the requested changes, train at least one stored job of the requested labels."""
     own, profiles = query.own_overrides(suite), []
     wanted = (job for job in query.jobs_of(suite) if not query.labels or job.label in query.labels)
     kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted}
     for name in suite.Profile.names():
         try:
             profile = suite.Profile.load(name, own)
-        except ConfigError:  # it has nothing of the kind to change
+        except ConfigError:  # the profile has no such setting
             continue
         if any(_trains(query, profile, job) for job in kinds.values()):
             profiles.append(profile)
@@ -118,7 +127,10 @@ def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
 
 
 def _trains(query: Query, profile: Profile, job: Job) -> bool:
-    """True if a profile trains a stored job. Decided by the store's index if it has the job, else by the settings."""
+    """True if ``profile`` trains the stored job ``job``.
+
+    The index of the store says so for a shipped profile. Otherwise the settings are compared.
+    """
     columns = query.store.columns(job)
     if columns and columns.profile and profile.is_shipped:
         return profile.precision in ("auto", job.training.precision) and columns.is_of_profile(profile.source)
@@ -126,7 +138,7 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
 
 
 def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[list[SuiteRow]]:
-    """The rows of a profile: one list per precision of its stored runs."""
+    """The rows of ``suite`` under ``profile``, as one list for each precision that stored runs have."""
     own, stored = query.own_overrides(suite), query.jobs_of(suite)
     tasks = tasks_in_order(suite, own, query.tasks_of(suite))
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
@@ -142,10 +154,11 @@ def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[lis
 
 
 def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Sequence[Job]) -> list[SuiteRow]:
-    """The row of each label: the jobs that the profile trains, stored or not.
+    """One row per label, with all jobs that the profile of ``protocol`` trains, stored or not.
 
-    A label that was not requested has a row if the profile trains one of its stored runs. It is left out if it does not
-    fit the profile, or if the changes of the profile have no effect on it.
+    ``stored`` has the stored jobs that may belong to the profile. A label that was not requested is left out if the
+    profile trains none of its stored jobs, if it does not fit the profile, or if the changes of the profile have no
+    effect on it.
     """
     jobs_of = _jobs_by_label(query, protocol.profile, stored)
     changes = protocol.profile.overrides
@@ -171,9 +184,9 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
 
 
 def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
-    """The plan of the runs of a label with the stored seeds. None if a label that was not requested cannot be planned.
+    """The plan of the jobs of ``label`` under ``protocol``, for all seeds that the suite has in the store.
 
-    Raises the error for a requested label.
+    If the jobs cannot be planned, the error is raised for a requested label, and the result is None for another label.
     """
     try:
         return protocol.plan([label], sorted({job.seed for job in query.jobs_of(protocol.suite)}))
@@ -186,7 +199,7 @@ def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
 
 
 def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dict[str, list[Job]]:
-    """The jobs of ``stored`` that a profile trains, by label."""
+    """Those of the ``stored`` jobs that ``profile`` trains and whose label is requested, by label."""
     kept = tuple(word for word in profile.overrides if key_of(word) not in _UNREAD_WITHOUT_CODE)
     fewer = profile.under(kept) if query.labels and kept != profile.overrides else None
     by_label: dict[str, list[Job]] = defaultdict(list)
@@ -201,7 +214,7 @@ def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dic
 
 
 def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> SuiteRow:
-    """The row of a label with stored ``jobs``: for each of their seeds, all jobs that the profile trains."""
+    """The row of ``label``: all jobs that the profile of ``protocol`` trains, for each seed of the stored ``jobs``."""
     own = query.versions.shown_first(jobs)
     by_task = {job.task: job for job in own}
     expected: dict[str, Job] = {}
@@ -214,9 +227,9 @@ def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
 
 
 def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
-    """The rows with a stored job, with only the seeds that have one. Empty if no job is stored.
+    """Those of ``rows`` that have a stored job, restricted to the seeds with a stored job. Empty if no job is stored.
 
-    A requested label without a stored job keeps its row, with the seeds of the other rows.
+    The row of a requested label without a stored job is kept, with the seeds of the other rows.
     """
     jobs_with_runs = ((row.name, job) for row in rows for job in row.jobs if job.label in query.stored_labels)
     pairs = {(name, job.seed) for name, job in jobs_with_runs if job.id in query.jobs}
@@ -233,7 +246,11 @@ def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
 def _rows_of_protocol(
     query: Query, suite: Suite, profile: Profile | None, nothing: str, is_enough: Callable[[set[str]], bool]
 ) -> list[SuiteRow]:
-    """The rows of the only matching protocol. If ``profile`` is not None, the protocol must belong to it."""
+    """The rows of the only protocol with results that matches the query, with one row per label.
+
+    If ``profile`` is not None, the protocol must be one of this profile. The other arguments and the errors are those
+    of :func:`rows_of_suite`.
+    """
     runs = [run for run in query.runs_of(query.jobs_of(suite)) if run.record.status != "failed"]
     requested = [run for run in runs if _is_requested(query, suite, run, profile)]
     if query.protocol:  # a protocol also has runs that were not requested
@@ -273,7 +290,7 @@ def _rows_of_protocol(
 
 
 def _is_requested(query: Query, suite: Suite, run: Run, profile: Profile | None) -> bool:
-    """True if a run has the requested label, budget, corpus and profile."""
+    """True if ``run`` has the requested label, task, budget and corpus, and belongs to ``profile`` if it is given."""
     job, corpus = run.job, suite.corpus_of(run.job, run.record.details)
     if (query.labels and job.label not in query.labels) or job.task not in query.tasks_of(suite):
         return False

@@ -1,4 +1,4 @@
-"""Result tables of stored runs: of one suite, or of several suites side by side."""
+"""Making result tables of stored runs, of one suite or of several suites side by side."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable:
-    """One table of several suites, from the table of each suite.
+    """One table with the columns of several suites, made from ``parts``, the tables of the single suites.
 
-    From the second suite on, the columns of the budget and of the number of seeds are named after the suite. The
-    caption names the rows that have no runs in a suite.
+    From the second suite on, the headings of the budget and of the number of seeds begin with the name of the suite.
+    The notes name the rows that have no runs in a suite.
     """
     rows = {name: row for part in parts for name, row in part.rows.items()}
     names = [name for name in results.names if name in rows]
@@ -85,18 +85,18 @@ def result_table(
     shows: Shows = "interval",
     shows_baselines: bool = False,
 ) -> ResultTable | None:
-    """The table of every suite with a result, side by side. None without a result.
+    """One table of all suites that have a result, with their columns side by side. None if no suite has a result.
 
     Args:
         results: the results of one protocol per suite, or of the rows of a grid.
-        thresholds: the losses x of the columns "to x", which count steps until the loss x; by default the thresholds of
-            each suite.
+        thresholds: the losses x, in nats per token, of the columns "to x". Such a column counts the steps until the
+            loss is x. By default the thresholds of each suite.
         is_brief: True to show only the main results, the steps to thresholds and the budget of each suite. By default
-            True if several suites are side by side.
-        has_baseline: True if the rows are compared with the first one.
-        shows_published: True to show published numbers also below rows of profiles that are not comparable with them.
+            True if there are several suites.
+        has_baseline: True to compare all rows with the first row.
+        shows_published: True to show published numbers below all rows, also if the profile is not comparable with them.
         shows: the content of a cell: a mean with its interval, a mean with a standard deviation, or a rank.
-        shows_baselines: True if a guess and the best answer that ignores the context have rows below the labels.
+        shows_baselines: True to show rows for a guess and for the best answer that ignores the context.
 
     Raises ``ConfigError`` for invalid thresholds and for thresholds that no suite has.
     """
@@ -112,7 +112,7 @@ def result_table(
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
-    """One table per suite with a result (:func:`result_table`)."""
+    """One result table per suite that has a result. ``has_baseline`` is that of :func:`result_table`."""
     tables = (result_table(results.for_suite(suite), has_baseline=has_baseline) for suite in results.suites_with_result)
     return [table for table in tables if table is not None]
 
@@ -125,7 +125,11 @@ def _suite_results(
     has_baseline: bool,
     **asked: Any,
 ) -> ResultTable:
-    """The table of one suite. Rows with different protocols are scored separately."""
+    """The table of one suite, without differences from a baseline. Rows of different protocols are scored separately.
+
+    The arguments are those of :func:`result_table`. Without ``has_baseline``, rows of different protocols raise
+    ``ConfigError``.
+    """
     by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):
         by_row.setdefault(outcome.row, []).append(outcome)
@@ -166,7 +170,10 @@ def _suite_results(
 def _with_unequal_shares(
     cells: dict[str, dict[str, Cell]], suite: Suite, runs: Sequence[JobOutcome]
 ) -> dict[str, dict[str, Cell]]:
-    """``cells`` with a mark on each cell that has a run which weighed examples unequally."""
+    """A copy of ``cells`` in which ``has_unequal_shares`` is set for cells with runs that weighed examples unequally.
+
+    ``runs`` are the runs of ``suite`` (:meth:`madbench.suites.Suite.weighs_unequally`).
+    """
     marked = {name: dict(row) for name, row in cells.items()}
     for run in runs:
         if suite.weighs_unequally(run.job, run.details) and (row := marked.get(run.row)):
@@ -177,7 +184,7 @@ def _with_unequal_shares(
 
 
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
-    """Sentences on the origin of a table's results (:meth:`Results.origin`), and on runs without recorded code."""
+    """Sentences on the origin of the results of these suites (:meth:`Results.origin`), and on runs of unknown code."""
     caption, notes = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
     unrecorded = CodeMarks.merge([results.code_marks(suite) for suite in of_suites]).unrecorded
     return Origin(" ".join(filter(None, [caption, unrecorded])), notes)
@@ -193,10 +200,10 @@ def suite_table(
     shows: Shows = "interval",
     shows_baselines: bool = False,
 ) -> ResultTable:
-    """The table of one suite. Each of ``frames`` has the scores of one protocol.
+    """The table of one suite, made from frames of scores. Each of ``frames`` has the scores of one protocol.
 
-    Rows of different protocols do not compete, so no cell is marked as the best. Published numbers stand below rows of
-    profiles that are comparable with the paper. With ``shows_published`` they stand below all rows.
+    With several protocols no cell is marked as the best, as they cannot be compared. ``describe`` returns the sentences
+    of the notes on the protocol. The other arguments are those of :func:`result_table`.
     """
     planned = {row.name: row for row in results.rows_of(suite)}
     scores = pd.concat(frames, ignore_index=True)
@@ -250,9 +257,10 @@ def suite_table(
 
 
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:
-    """The table of one suite, with the differences of all rows from the first row.
+    """A copy of the table of one suite with the differences of all rows from the first row.
 
-    They are differences in the headline column, or in the mean over all tasks if there are several headline columns.
+    The differences are shown in the main column of the suite. If it has several main columns, they are shown in the
+    mean over these columns.
     """
     (suite,) = table.suites
     rows = results.rows_of(suite)

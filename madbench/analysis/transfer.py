@@ -1,4 +1,7 @@
-"""Comparison of results under two profiles: the order of the labels, and the direction of their differences."""
+"""Comparison of results under two profiles, called this profile and the other profile.
+
+It shows if the labels have the same order, and if their differences have the same direction, under both.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,21 @@ from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.labels.names import display_name
 
-_MOST_REVERSED = 4  # the most pairs of a column that the notes name
+_MOST_REVERSED = 4  # the largest number of pairs per column that the notes name
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two labels in one column. The first has the higher mean under this profile."""
+    """Two labels in one column. ``label`` has a mean under this profile that is not below that of ``other``."""
 
     label: str
     other: str
     here: float
-    """The difference of their means under this profile, at least 0."""
+    """The mean of ``label`` minus that of ``other`` under this profile, at least 0, in the units of the column."""
     p_holm: float
-    """The p-value of the difference, adjusted for all pairs of the column. NaN if nothing is tested."""
+    """The p-value of ``here``, adjusted for all pairs of the column. NaN if nothing is tested."""
     there: float
-    """The difference of their means under the other profile."""
+    """The mean of ``label`` minus that of ``other`` under the other profile, in the units of the column."""
 
     @property
     def is_decided(self) -> bool:
@@ -40,20 +43,20 @@ class Pair:
 
     @property
     def holds(self) -> bool:
-        """True if the means differ in the same direction under the other profile."""
+        """True if ``label`` has the higher mean under the other profile, too."""
         return self.there > 0
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """One column under two profiles."""
+    """The comparison of one column under two profiles."""
 
     column: str
     order: Agreement
     """Spearman's correlation between the labels' means under both profiles."""
     pairs: Sequence[Pair]
     seeds: tuple[float, float]
-    """The mean number of seeds per label under this profile and under the other."""
+    """The mean number of seeds per label under this profile, and under the other profile."""
 
     @property
     def decided_pairs(self) -> list[Pair]:
@@ -62,14 +65,14 @@ class Transfer:
 
     @property
     def reversed_pairs(self) -> list[Pair]:
-        """The pairs of :attr:`decided_pairs` whose difference has another direction under the other profile."""
+        """Those of :attr:`decided_pairs` whose difference is zero or has the opposite sign under the other profile."""
         return [pair for pair in self.decided_pairs if not pair.holds]
 
 
 def transfer(here: Results, there: Results) -> list[Transfer]:
-    """The transfer of every column in which both results have the same two labels or more.
+    """Compare every column in which at least two labels have results under both profiles.
 
-    A seed counts if all its jobs are done.
+    ``here`` has the results under this profile, ``there`` under the other. A seed counts if all its jobs are done.
     """
     ours, theirs = (
         samples_of(columns_that(each.scores, lambda column: column.is_attributed)) for each in (here, there)
@@ -132,7 +135,7 @@ def transfer_table(here: Results, there: Results, name: str) -> Listing:
 
 
 def _reversed_text(row: Transfer) -> str:
-    """The reversed pairs of a column, the largest difference under this profile first."""
+    """The reversed pairs of a column as text, sorted by their difference under this profile, the largest first."""
     pairs = sorted(row.reversed_pairs, key=lambda pair: -pair.here)
     texts = [
         f"{display_name(pair.label)} above {display_name(pair.other)}"

@@ -1,9 +1,9 @@
 """Versions of code outside of this package among stored runs. A row shows one version, and warnings name the others.
 
-Such code (a user's module, an installed family or task) is part of a run's id, so runs before and after an edit are
-different runs. A row shows the version that would be trained now if a run of it is stored. Otherwise it shows a version
-whose code is installed, or else the newest. Tables mark versions that are not installed
-(:mod:`madbench.suites.code_marks`).
+Such code (a user's module, an installed family or task) is part of a run's id, so runs before and after an edit of the
+code are different runs, of two versions. A row shows the version that would be trained now, if a run of it is stored.
+Otherwise it shows a version whose code is installed, or else the newest version. Tables mark versions that are not
+installed (:mod:`madbench.suites.code_marks`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from madbench.tasks import task_source
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of the code of stored ``jobs``.
+    """The choice between versions of the code of stored ``jobs``, which are given by id.
 
     ``warn`` is called with a sentence on the runs that are left out. ``is_shown_as_stored`` is
     :func:`madbench.labels.is_shown_as_stored`.
@@ -37,13 +37,14 @@ class Versions:
     is_shown_as_stored: Callable[[str], bool]
 
     def has_versions(self, job: Job) -> bool:
-        """True if several versions of the job's code may be stored, and rows can show any of them."""
+        """True if several versions of the job's code may be stored: it is outside of this package, or not imported."""
         return names_outside_code(job) or self.is_shown_as_stored(job.label)
 
     def ordered(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
-        """The stored jobs by the version of their mixer's code, in the order of preference.
+        """``jobs``, grouped by the version of their mixer's code. The preferred version comes first.
 
-        Versions with a result come first, then versions whose code is installed, then the newest.
+        Versions with a result come before others. Among these, versions whose code is installed come first, and then
+        versions with newer runs.
         """
         by_version: dict[str, list[Job]] = defaultdict(list)
         for job in jobs:
@@ -54,9 +55,10 @@ class Versions:
         return {name: by_version[name] for name in names}
 
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs of the version to show: the version that is installed, or else the first of :meth:`ordered`.
+        """Those of ``jobs`` of one label that have the version to show.
 
-        They also have only one version of each task's code.
+        It is the version of the mixer that is installed, or else the first of :meth:`ordered`. For each task, only one
+        version of the task's code is kept, too.
         """
         if not any(map(self.has_versions, jobs)):
             return list(jobs)
@@ -67,15 +69,18 @@ class Versions:
         return [job for job in own if job.task_source == sources[job.task]]
 
     def _is_installed(self, jobs: Sequence[Job]) -> bool:
-        """True if the installed code of the jobs' label is of their version. False for code that is never imported."""
+        """True if ``jobs``, which have one label and version, have the version of the code that is installed.
+
+        False for code that is not imported to show stored runs.
+        """
         job = jobs[0]
         is_readable = not self.is_shown_as_stored(job.label)
         return is_readable and mixer_identity(job.label, job.task, job.fidelity) == job.family
 
     def of_row(self, row: SuiteRow) -> SuiteRow:
-        """The row with one version of the label's code and one version of each task's code.
+        """A copy of ``row`` whose jobs have one version of the mixer's code, and one version of each task's code.
 
-        Its planned jobs are replaced by stored jobs of these versions, if there are any.
+        Each job of the row is replaced by a stored job that differs from it only in these versions, if there is one.
         """
         if not any(map(self.has_versions, row.jobs)):
             return row
@@ -94,14 +99,14 @@ class Versions:
         return replace(row, jobs=jobs)
 
     def leave_out(self, others: Iterable[Job], shown: Iterable[Job]) -> None:
-        """Warns that ``others`` are left out: stored jobs that differ from ``shown`` jobs only in their code."""
+        """Warn that the stored jobs ``others`` are left out, as they differ from ``shown`` jobs in their code."""
         by_key = {without_code(job): job for job in shown}
         pairs = [(job, by_key.get(without_code(job), next(iter(by_key.values())))) for job in others]
         for each in counts_by_file(pairs, self.store):
             self.warn(f"{each.text}; left out, as a row shows one version")
 
     def _sources(self, now: Mapping[str, str], stored: Sequence[Job]) -> dict[str, str]:
-        """The version of each task's code that is shown: the present one in ``now``, or else the newest."""
+        """The version of each task's code to show, by task: that in ``now`` if it is stored, else the newest."""
         found: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
         for job in stored:
             found[job.task][job.task_source].append(job)
@@ -111,7 +116,10 @@ class Versions:
         }
 
     def _rank(self, jobs: Sequence[Job]) -> tuple[bool, bool, str]:
-        """The sort key of a version: a run has a result, the code is installed, and the end of the newest run."""
+        """The sort key of a version that has these jobs; larger is preferred.
+
+        It has True if a run has a result, True if the code is installed, and the time at which the newest run ended.
+        """
         records = self.store.records({job.id for job in jobs})
         ended = self._ended(jobs)
         newest = max(jobs, key=lambda job: ended[job.id])
@@ -120,13 +128,17 @@ class Versions:
         return has_result, code_state(listed_code(details, "mixer")).kind == "same", ended[newest.id]
 
     def _ended(self, jobs: Sequence[Job]) -> dict[str, str]:
-        """The time at which each run ended, in UTC, from its record. An import changes the times of files."""
+        """The time at which the run of each job ended, in UTC as an ISO text, by id.
+
+        It is read from the record, as an import changes the times of files. Without a recorded time it is that of the
+        file.
+        """
         records = self.store.records({job.id for job in jobs})
         ended = {name: str(record.details.get("ended", "")) for name, record in records.items()}
         return {job.id: ended.get(job.id) or self.store.written(job.id).replace(" ", "T") for job in jobs}
 
     def _alike_to(self, job: Job) -> list[Job]:
-        """The stored jobs that equal a job, or differ from it only in code outside of this package."""
+        """The stored jobs that equal ``job``, or differ from it only in code outside of this package."""
         if job.id in self.jobs and not self.has_versions(job):
             return [self.jobs[job.id]]
         return self._alike.get(without_code(job), [])
