@@ -26,7 +26,7 @@ it."""
 class Measure:
     """A quantity of a mixer and its limit. The quantity must be affine in each rank while other ranks are fixed."""
 
-    name: str  # the quantity in a sentence about a mixer
+    name: str  # name of the quantity in sentences
     amount: Callable[[Allocation], float]
     target: Callable[[Allocation], float]  # the limit: the quantity of the reference
 
@@ -48,7 +48,7 @@ def softmax_state(size: Size) -> int:
 
 
 def _state(allocation: Allocation) -> int:
-    """The number of elements in the decoding state after the longest input.
+    """The number of elements in a mixer's decoding state after the longest input.
 
     The method ``state`` of an allocation is optional. A family without this method cannot have a budget of state.
     """
@@ -84,16 +84,16 @@ class BudgetRule:
     """``all``: everything counts, and the budget chooses the ranks. ``paper``: the family's paper chooses the ranks and
     says what counts."""
     chooses_steps: bool = False
-    """True if the number of steps is chosen so that a job has the training FLOPs of the reference."""
+    """True if the number of training steps is chosen so that a job has the same training FLOPs as the reference."""
 
     @property
     def chooses_ranks(self) -> bool:
-        """True if ranks are reduced until the budget is met. False if every family uses the ranks of its paper."""
+        """True if the budget chooses the ranks of a mixer. False if a family uses the ranks of its paper."""
         return self.counting == "all"
 
     @property
     def name(self) -> str:
-        """The quantity in a sentence about a mixer, such as ``FLOPs per token``."""
+        """The name of the quantity in sentences, such as ``FLOPs per token``."""
         return MEASURES[self.quantity].name
 
     def amount(self, allocation: Allocation) -> float:

@@ -135,7 +135,7 @@ def _begins_label(text: str) -> bool:
 
 @functools.cache
 def _mixers() -> dict[str, list[str]]:
-    """The labels of the named mixers of all families, by name in lower case without hyphens."""
+    """The labels of each named mixer in all families, by :func:`name_key` of the mixer's name."""
     labels: dict[str, list[str]] = {}
     titles = getattr(family_of(f"{OF_NAMES}:"), "titles", {})
     for mixers in [*_by_family().values(), titles]:

@@ -88,19 +88,19 @@ class Allocation(Protocol):
 
     @property
     def total(self) -> int:
-        """All parameters of the mixer."""
+        """The number of parameters of the mixer."""
 
     @property
     def target(self) -> int:
-        """The budget in parameters."""
+        """The budget: the largest number of parameters."""
 
     @property
     def ratio(self) -> float:
-        """``total / target``."""
+        """The number of parameters divided by the budget: ``total / target``."""
 
     @property
     def ranks(self) -> Mapping[str, int]:
-        """The ranks that the budget determines, by name."""
+        """The ranks of the mixer that the budget determines, by name of the rank."""
 
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens. A multiply-add counts as two."""

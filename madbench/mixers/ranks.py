@@ -135,17 +135,17 @@ class CountedParameters:
 
     @property
     def total(self) -> int:
-        """All parameters of the mixer."""
+        """The number of parameters of the mixer."""
         return sum(self.terms.values())
 
     @property
     def target(self) -> int:
-        """The budget in parameters, including the convolution taps."""
+        """The budget: the largest number of parameters, including the convolution taps."""
         return 4 * self.size.d_model**2 + self.terms.get("conv", 0)
 
     @property
     def ratio(self) -> float:
-        """``total / target``."""
+        """The number of parameters divided by the budget: ``total / target``."""
         return self.total / self.target
 
 
@@ -162,7 +162,7 @@ class RankAllocation(CountedParameters):
     r_vo: int = 0
 
     head_multiple: ClassVar[int] = 1
-    """``n_head`` must be a multiple of this."""
+    """``n_head`` must be a multiple of this number."""
     other_rank: ClassVar[dict[str, str]] = {"q": "v", "v": "q"}
     """By a label's ``rank``: the ``rank`` of the label in which the other side, QK or VO, is reduced first."""
     ways_to_fit: ClassVar[tuple[str, ...]] = ()

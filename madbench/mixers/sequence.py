@@ -41,12 +41,12 @@ class MixerSequence:
 
     @property
     def total(self) -> int:
-        """All parameters of the mixers."""
+        """The number of parameters of all mixers."""
         return sum(count * block.total for block, count in self.kinds)
 
     @property
     def target(self) -> int:
-        """The budget in parameters."""
+        """The budget of all mixers together: the largest number of parameters."""
         return sum(count * block.target for block, count in self.kinds)
 
     @property
@@ -63,7 +63,10 @@ class MixerSequence:
         return ranks[0] if all(each == ranks[0] for each in ranks) else ranks
 
     def flops_per_token(self, seq_len: int, **causal: bool) -> float:
-        """Forward FLOPs per token of all mixers. ``causal=False`` is accepted by bidirectional families."""
+        """Forward FLOPs per token of all mixers on ``seq_len`` tokens. A multiply-add counts as two.
+
+        ``causal=False`` counts all pairs of tokens; only bidirectional families accept it.
+        """
         return sum(count * block.flops_per_token(seq_len, **causal) for block, count in self.kinds)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:

@@ -56,7 +56,7 @@ class Traits:
     """True if the first mixer of a label in a model hands values to later mixers of this label. Their ``forward``,
     ``prefill`` and ``step`` then take these values as ``shared`` (:mod:`madbench.mixers.sharing`)."""
     has_tables: bool = False
-    """True if the mixer has parameters for every position up to ``max_len``. A shorter input uses the first of them."""
+    """True if each position up to ``max_len`` has its own parameters. A shorter input uses those of its positions."""
     groups: Mapping[str, str] = field(default_factory=dict)
     """Parameter group, such as ``mixer gates``, by parameter name. The first match counts. A parameter without a match
     is in ``mixer projections``."""
