@@ -19,9 +19,9 @@ class Baseline:
     """A kind of score that needs no learning, such as ``chance``. Its value is unknown for some columns."""
 
     name: str
-    """The name in figures and tables."""
+    """The name of the baseline in figures and tables."""
     words: str
-    """The explanation in captions."""
+    """The explanation of the baseline in captions, without its name."""
 
     @property
     def sentence(self) -> str:

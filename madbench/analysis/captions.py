@@ -16,7 +16,8 @@ TEST_NOTE = (
 def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
     """Sentences for the notes of a grid's table, on its baseline (the first of ``rows``) and the column "vs baseline".
 
-    ``of_what`` says of what this column has differences, such as ``the mean over the tasks, in percentage points``.
+    ``of_what`` names the quantity and the unit of this column, such as ``the mean over the tasks, in percentage
+    points``.
     """
     baseline, changes = rows[0], [without_prefix(change) for row in rows for change in row.changes]
     unnamed = [change for change in baseline.changes if change not in baseline.named_changes]

@@ -30,11 +30,11 @@ class Cell:
     sample: Sample
     """The seeds that have a number. Each has at least one finished job."""
     done: int = 1
-    """Jobs with a result."""
+    """The number of jobs with a result."""
     expected: int = 1
-    """Jobs that the mean is computed from when all of them are done."""
+    """The number of jobs from which the mean is computed once all of them are done."""
     diverged: int = 0
-    """Jobs that ended in NaN or Inf."""
+    """The number of jobs whose training diverged: it ended in NaN or Inf."""
     has_unequal_shares: bool = False
     """True if a run weighed the examples of a batch unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
     is_over_budget: bool = False
@@ -46,7 +46,7 @@ class Cell:
 
     @classmethod
     def of(cls, value: float) -> Cell:
-        """A cell for a number that is not a result, such as a count."""
+        """A cell for a number that is not a mean over seeds, such as a count."""
         return cls(Sample(np.array([float(value)])))
 
     @property

@@ -26,8 +26,8 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     """Parse a sentence. Returns the claim and its entry in a file of claims.
 
     - ``A > B``: A is better, by more than the number after ``by``, in the units of the column.
-    - ``A ~ B`` or ``A = B``: A and B are equivalent within the number after ``within``.
-    - ``A >= B``: A is not worse than B by the number after ``within``.
+    - ``A ~ B`` or ``A = B``: A and B differ by less than the number after ``within``.
+    - ``A >= B``: A is better than B, or worse by less than the number after ``within``.
     - ``FACTOR in LABELS``: for the pairs of these labels that differ only in this factor, the label with the factor is
       better.
 

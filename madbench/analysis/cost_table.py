@@ -31,7 +31,7 @@ NUMBER_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
 
 @dataclass(frozen=True)
 class CostColumn:
-    """A column of the table of costs."""
+    """A column of the table of costs: its name and heading, the unit of its numbers, and their decimal digits."""
 
     name: str
     heading: str
@@ -68,8 +68,7 @@ class RowCosts:
 
 
 def cost_tables(results: Results, all_pairs: bool = False, rows: Sequence[str] = ()) -> dict[str, Listing]:
-    """The table of costs of each suite with a result, by the name of the suite. The arguments are those of
-    :func:`cost_table`."""
+    """The table of costs of each suite with a result, by its name. The arguments are those of :func:`cost_table`."""
     return {suite.name: cost_table(results, suite, all_pairs, rows) for suite in results.suites_with_result}
 
 

@@ -84,7 +84,7 @@ class Finding:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict with its marks in brackets."""
+        """The verdict with its marks in brackets, such as ``supported (provisional)``."""
         return f"{self.verdict} ({', '.join(self.marks)})" if self.marks else self.verdict
 
     @property
@@ -128,7 +128,7 @@ class Finding:
 
     @property
     def reason(self) -> str:
-        """The reason of the verdict, in sentences."""
+        """The reason of the verdict in sentences, for example with p-value and threshold."""
         if self.missing:
             return f"No finished runs of {', '.join(self.missing)}."
         if math.isnan(self.p):

@@ -43,7 +43,7 @@ class Query:
     labels: Sequence[str] = ()
     """The labels in canonical form. If empty, all labels in the store."""
     overrides: Sequence[str] = ()
-    """Changes to the profile, as KEY=VALUE. A change to a suite other than the leading one begins with its name."""
+    """Changes to the profile, as KEY=VALUE. A change to a suite that does not lead begins with its name."""
     profile: str | None = None
     """The profile of the leading suite. None: its default profile, or another one if only that one has stored runs."""
     tasks: Sequence[str] | None = None
@@ -209,7 +209,10 @@ class Query:
 
     @functools.cached_property
     def is_shown_as_stored(self) -> Callable[[str], bool]:
-        """:func:`madbench.labels.is_shown_as_stored`, computed once per label."""
+        """A version of :func:`madbench.labels.is_shown_as_stored` that is computed only once per label.
+
+        It is True for labels whose stored runs are shown without importing the code of the label.
+        """
         return functools.cache(is_shown_as_stored)
 
     def own_overrides(self, suite: Suite) -> tuple[str, ...]:

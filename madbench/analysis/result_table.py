@@ -38,7 +38,7 @@ class ResultTable(TextTable):
 
     suites: tuple[Suite, ...]
     columns: list[Column]
-    """The columns of each suite, followed by its budget ratio and its number of seeds."""
+    """The columns of the table: for each suite its results, its budget ratio and its number of seeds."""
     rows: dict[str, Row]
     """The rows by name, in the order of the table."""
     cells: dict[str, dict[str, Cell]]
@@ -50,7 +50,7 @@ class ResultTable(TextTable):
     describe: Callable[[], str]
     """Returns the sentences of the notes on the protocol. It is slow, so it is called only if notes are shown."""
     baseline: str = ""
-    """The name of the row that the others are compared with. Empty without a comparison."""
+    """The name of the row with which the other rows are compared. Empty without a comparison."""
     compared: Column | None = None
     """The column in which the differences from the baseline are shown. It need not be one of ``columns``."""
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)

@@ -153,8 +153,7 @@ class Results(TableRows):
         return Origin(" ".join(texts), " ".join(notes))
 
     def code_marks(self, suite: Suite) -> CodeMarks:
-        """The runs of the suite, grouped by the state of the code that they used: the same as now, changed, or
-        unknown."""
+        """The runs of the suite, grouped by their code: the same as now, changed, or unknown."""
         return self._code_marks[suite.name]
 
     @functools.cached_property

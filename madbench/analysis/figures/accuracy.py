@@ -332,7 +332,7 @@ def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, highlig
 
 
 def _short(value: float) -> str:
-    """A number in the short form of a tick label.
+    """A number as the text of a tick, with ``k`` for thousands.
 
     >>> _short(12800.0), _short(0.2)
     ('12.8k', '0.2')

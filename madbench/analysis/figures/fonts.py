@@ -32,7 +32,7 @@ _IS_OF_READER: ContextVar[bool] = ContextVar("is_of_reader", default=False)
 
 
 def settings() -> dict[str, Any]:
-    """The font settings of Matplotlib.
+    """The settings of Matplotlib that select the fonts, as entries of its ``rcParams``.
 
     Raises ``ConfigError`` if the chosen font is missing.
     """
@@ -50,7 +50,10 @@ def settings() -> dict[str, Any]:
 
 @functools.cache
 def _of_file(path: str) -> str:
-    """Register the font of a file with Matplotlib, and return its name."""
+    """Register the font file ``path`` with Matplotlib, and return the name of its font.
+
+    Raises ``ConfigError`` if the file is not a font.
+    """
     try:
         font_manager.fontManager.addfont(path)
         return font_manager.FontProperties(fname=path).get_name()

@@ -49,7 +49,7 @@ class Drawing:
 
 
 def drawing_of(name: str) -> Drawing:
-    """The kind of figure with this name."""
+    """The kind of figure with the name ``name``, of any suite."""
     own = {figure: path for suite in suites().values() for figure, path in suite.figures.items()}
     return OF_ANY_SUITE[name] if name in OF_ANY_SUITE else pkgutil.resolve_name(own[name])
 
@@ -108,7 +108,7 @@ def _learning(results: Results, suite: Suite) -> pd.DataFrame:
 
 
 def _record(results: Results, run_id: str) -> Record:
-    """The record of a stored run, with its curve."""
+    """The record of the stored run with the id ``run_id``, with its curve."""
     return results.store.read(run_id).record
 
 

@@ -86,12 +86,12 @@ class Sample:
 
     @functools.cached_property
     def has_diverged(self) -> bool:
-        """True if a run of any seed diverged."""
+        """True if at least one seed has a diverged run."""
         return self.diverged_count > 0
 
     @property
     def all_diverged(self) -> bool:
-        """True if a run of every seed diverged."""
+        """True if every seed has a diverged run."""
         return self.diverged is not None and bool(self.diverged.all())
 
     @property
