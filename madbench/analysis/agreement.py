@@ -68,7 +68,7 @@ def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) ->
 
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    from scipy.stats import rankdata  # half a second
+    from scipy.stats import rankdata  # importing it takes half a second
 
     ranks = [rankdata(column, axis=1) for column in (x, y)]
     a, b = (table - table.mean(axis=1, keepdims=True) for table in ranks)

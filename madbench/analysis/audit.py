@@ -27,7 +27,8 @@ RELIABLE = 0.9
 REDUNDANT = 0.9
 """The rank correlation with a kept column from which on a column is redundant."""
 MOST_LEVEL = 0.5
-"""The largest share of labels that may be at the heuristic, or that may solve the task, in a column that is kept."""
+"""A column is left out if more than this share of its labels solves the task, or if more than this share is at the
+heuristic: not better than the best answer that ignores the context."""
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,8 @@ class ClaimsFile:
     not_isolated: str = ""
     """A sentence on a claim of the paper that cannot be tested, because no two labels differ only in its subject."""
     retells: str = ""
-    """The name of another paper whose claims this file restates. Such a file is judged only on request."""
+    """The name of another paper whose claims this file restates. Its claims are judged only if the paper of this file
+    is requested by name."""
 
     def with_quantities(self, paper: str = "") -> tuple[Claim, ...]:
         """The claims. Missing ``quantities`` are those of the file, and a missing ``published_by`` is ``paper``."""

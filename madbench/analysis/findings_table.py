@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "not enough data": "dim"}
-_LEAST_WHY = 16  # columns
+_LEAST_WHY = 16  # smallest width of the column of reasons, in characters
 CHOSEN = "§"
 """The sign of a verdict on runs whose settings were chosen by the published order of labels."""
 
@@ -86,7 +86,7 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
         f"Gains in {units}; more is better. {_published_caption(rows)}"
         "Ours: mean over the pairs of labels that isolate the claim, with its 95% interval."
     )
-    if note := choice_note(row.chosen_on for row in rows):  # a sign of the cells, which a reader of the table needs
+    if note := choice_note(row.chosen_on for row in rows):  # cells have this sign, so the caption explains it
         caption += f" {CHOSEN}: {note}."
     notes = " ".join([*protocol, *_notes(rows, left_out)])
     return FindingsTable(list(rows), headings, lines, [*map(_record, rows)], caption, notes, "tab:findings", "%s")

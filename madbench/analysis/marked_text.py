@@ -15,7 +15,7 @@ Width = Literal["single", "double"]
 
 
 class MarkedText(NamedTuple):
-    """A cell as text with its mark."""
+    """A cell as text with its mark: :data:`BEST`, :data:`WITHIN_NOISE`, or empty."""
 
     text: str
     mark: str = ""

@@ -90,7 +90,8 @@ class Results(TableRows):
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
-        """A frame with one row per job of the suite (:meth:`madbench.suites.scoring.Scoring.collect`)."""
+        """A frame with one line per table row and job of the suite
+        (:meth:`madbench.suites.scoring.Scoring.collect`)."""
         return scoring_of(suite).collect(self.outcomes(suite))
 
     @functools.cached_property

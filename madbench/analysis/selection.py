@@ -173,11 +173,12 @@ class Selection(Query):
     def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
         """Draw the figure with the name ``figure`` from the selected runs (:mod:`madbench.analysis.figures`).
 
-        ``width`` is that of a paper's column or page. ``title`` and ``caption`` are False to leave them out.
+        ``width`` is ``single`` for one column of a paper, ``double`` for both columns, and None for a figure of its own
+        size. ``title`` and ``caption`` are False to leave title and notes out.
 
         Raises ``ConfigError`` for an unknown figure, and ``NothingToDrawError`` if there is nothing to draw.
         """
-        from madbench.analysis.figures.panels import Layout  # Matplotlib
+        from madbench.analysis.figures.panels import Layout  # imports Matplotlib
         from madbench.analysis.figures.registry import drawing_of, figure_frame
 
         convert(width, Width | None, "width")
@@ -190,7 +191,10 @@ class Selection(Query):
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 
     def _names_suite(self, suite: Suite) -> bool:
-        """True if a requested task belongs to ``suite``. If no task is requested: if profile or an override does."""
+        """True if a requested task belongs to ``suite``.
+
+        If no task is requested: True if the requested profile or an override belongs to it.
+        """
         if self.requested_tasks is not None:
             return suite.name in self.requested_tasks
         return self.is_given(suite)

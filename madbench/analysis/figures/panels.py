@@ -185,7 +185,7 @@ class Panels:
         for part in np.array_split(lines, math.ceil(len(lines) / a_page)):
             roomy = max(part) * (size[0] + 1) + 12, len(part) * (size[1] + 1) + 8
             figure = Page(roomy, layout="constrained")
-            FigureCanvasAgg(figure)  # remembers the sizes of texts
+            FigureCanvasAgg(figure)  # a canvas that caches the sizes of texts
             pad = 0.02 if layout.is_small else 0.04
             engine_of(figure).set(w_pad=pad, h_pad=pad, wspace=0.02, hspace=0.02)
             figure.set_label(name)
