@@ -131,13 +131,10 @@ def _loss(
     trained: TrainedModel, seq_len: int | None, windows: int | None, device: str, as_json: bool, how: dict[str, Any]
 ) -> dict[str, Any]:
     """Measure the validation loss of a model and store it. It is printed unless ``as_json``."""
-    from madbench.suites.language.trial import LanguageTrial
-
     job, windowed = trained.job, trained.corpus(how["corpus"], how["tokenizer"], how["dtype"])
     length = seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=windows or job.training.eval_sequences)
-    trial = suite_of(job).Trial
-    assert issubclass(trial, LanguageTrial)  # the model is a language model
+    trial: Any = suite_of(job).Trial  # a suite with a corpus also has an evaluator
     evaluation = trial.evaluator(windowed, length, config, device)
     with Console(stderr=True).status(f"{config.eval_sequences} windows of {length} tokens"):
         losses = evaluation.validation(trained.model.to(device))

@@ -111,7 +111,7 @@ FAULTS = {
         COEFFICIENTS,
         {"table": ("Table 6",)},
         "madbench.mixers.cd.projections.rotate",
-        lambda x, position: x,
+        lambda x, position, angles: x,
     ),
 }
 """By the setting that has to differ: the item, its rows, and what is put in place of the code that runs."""

@@ -192,7 +192,7 @@ class Contrast(nn.Module):
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """Splits channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
     if x.shape[1] == 1:
-        return x.view(len(x), heads, 1, -1)
+        return x.view(len(x), heads, 1, x.shape[-1] // heads)
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
