@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import block_borders
 from library_layers import NEEDS_LIBRARY, keep_float64, load_both_ways, normed
 from madbench.mixers import build
 from madbench.mixers.cd.forms import Dynamics, scores
 from madbench.mixers.named.operators import log_linear_buckets as fenwick
-from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40]
@@ -71,15 +71,9 @@ def test_a_row_reads_one_bucket_per_binary_digit_one():
     assert sizes.tolist() == [1, 0, 4, 8] + 10 * [0]
 
 
-@pytest.mark.parametrize("length", [15, 16, 17, 33])
+@pytest.mark.parametrize("length", block_borders.LENGTHS)
 def test_gradients_prompts_and_steps_equal_the_loops_at_block_borders(length):
-    layer, x = filled_mixer(lambda: build("LogLinearMamba-2", 16, length + 1, n_head=2), batch=1)
-    prompt = x[:, :length]
-    expected, found = (evaluate(layer, compute, prompt, None) for compute in (layer.reference, layer))
-    differences = residuals(found, expected)
-    assert max(differences.values()) < 1e-11 and differences[""] < 1e-13
-    _, cache = layer.prefill(prompt)
-    assert difference(layer.step(x[:, length], cache)[0], layer.reference(x, [length])[:, 0]) < 1e-13
+    block_borders.caches_at_border("LogLinearMamba-2", length)
 
 
 @torch.no_grad()

