@@ -144,7 +144,7 @@ class Query:
         return frozenset(job.label for job in self.jobs.values())
 
     def _unreadable_labels(self, labels: Iterable[str]) -> set[str]:
-        """Those of ``labels`` that no installed family can read, with a warning for each if all labels are shown.
+        """The labels that no installed family can read, with a warning for each if all labels are shown.
 
         Raises ``LabelError`` if such a label was requested.
         """

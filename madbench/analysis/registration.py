@@ -413,7 +413,7 @@ def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
 
 
 def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:
-    """Those of ``claims`` with these names, or all that ``made`` can decide if ``names`` is empty.
+    """The claims among ``claims`` with these names, or all that ``made`` can decide if ``names`` is empty.
 
     A grid can decide a claim if it has the claim's labels and at least one of its columns. Raises ``ConfigError`` if it
     cannot decide a named claim or any claim. The message begins with ``where``.

@@ -199,7 +199,7 @@ def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
 
 
 def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dict[str, list[Job]]:
-    """Those of the ``stored`` jobs that ``profile`` trains and whose label is requested, by label."""
+    """The ``stored`` jobs that ``profile`` trains and whose label is requested, by label."""
     kept = tuple(word for word in profile.overrides if key_of(word) not in _UNREAD_WITHOUT_CODE)
     fewer = profile.under(kept) if query.labels and kept != profile.overrides else None
     by_label: dict[str, list[Job]] = defaultdict(list)
@@ -227,7 +227,7 @@ def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
 
 
 def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
-    """Those of ``rows`` that have a stored job, restricted to the seeds with a stored job. Empty if no job is stored.
+    """The rows that have a stored job, restricted to the seeds with a stored job. Empty if no job is stored.
 
     The row of a requested label without a stored job is kept, with the seeds of the other rows.
     """

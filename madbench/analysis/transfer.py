@@ -65,7 +65,7 @@ class Transfer:
 
     @property
     def reversed_pairs(self) -> list[Pair]:
-        """Those of :attr:`decided_pairs` whose difference is zero or has the opposite sign under the other profile."""
+        """The :attr:`decided_pairs` whose difference is zero or has the opposite sign under the other profile."""
         return [pair for pair in self.decided_pairs if not pair.holds]
 
 

@@ -55,7 +55,7 @@ class Versions:
         return {name: by_version[name] for name in names}
 
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
-        """Those of ``jobs`` of one label that have the version to show.
+        """The jobs among ``jobs``, of one label, that have the version to show.
 
         It is the version of the mixer that is installed, or else the first of :meth:`ordered`. For each task, only one
         version of the task's code is kept, too.

@@ -1,4 +1,4 @@
-"""What ``madbench paper`` prints: the result of an item, and the jobs of an item that would be trained."""
+"""The output of ``madbench paper``: the result of an item, and the jobs of an item that would be trained."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Listener:
 
 @dataclass(frozen=True)
 class Policy:
-    """What happens to jobs that are already stored, to jobs that fail, and to jobs that take too long."""
+    """The treatment of jobs that are already stored, of jobs that fail, and of jobs that take too long."""
 
     redo: bool = False  # train every job from its start; its earlier result stays until the new one replaces it
     retry: bool = True  # retry jobs that are stored as failed, from their checkpoints

@@ -1,4 +1,4 @@
-"""What a plan says of settings without effect, of schedules, rates and heads."""
+"""Notes of a plan on settings without effect, on schedules, rates and heads."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from madbench.suites.mad.suite import MAD
 
 TINY = ("model.d_model=16", "precision=float32")
 ACCURACIES = {"R-g-q": [0.4, 0.41, 0.43], "R-cg-q": [0.5, 0.52, 0.51], "R-cg-q-12o": [0.65, 0.66, 0.68]}
-"""Of three seeds."""
+"""The accuracies of three seeds."""
 CHOSEN = {"profile": "quick", "overrides": ["model.d_model=48", "precision=float32"], "tasks": "compression"}
 
 

@@ -1,4 +1,4 @@
-"""What madbench remembers of installed packages."""
+"""The caches in which madbench keeps installed packages."""
 
 from __future__ import annotations
 
