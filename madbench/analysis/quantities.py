@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.analysis.marked_text import with_minus
-from madbench.labels import factors_of_text
-from madbench.labels.budgets import MOST_MATCHED
 from madbench.suites import Column, Suite, suites
 
 if TYPE_CHECKING:
@@ -145,11 +143,3 @@ def interval_text(difference: Difference, name: str) -> str:
 def p_text(p: float) -> str:
     """A p-value as text, such as ``0.031`` or ``<0.001``. Empty for NaN."""
     return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def is_over_budget(label: str, budget_ratio: float) -> bool:
-    """True if a label exceeds its budget by so much that it does not compete to be the best.
-
-    That is the case if ``budget_ratio`` is above ``MOST_MATCHED``, or if the label itself says so, as with ``!``.
-    """
-    return budget_ratio > MOST_MATCHED or factors_of_text(label).get("budget") == "over"

@@ -131,12 +131,28 @@ class Query:
         package are included in all versions of this code.
         """
         stored = self.store.jobs()
-        unreadable = self._unreadable_labels(dict.fromkeys(job.label for job in stored.values()))
-        tasks = self._installed_tasks(stored.values())
+        others = {name: job for name, job in stored.items() if not self.is_known(job)}
+        unreadable = self._unreadable_labels(dict.fromkeys(job.label for job in others.values()))
+        tasks = self._installed_tasks(others.values())
         jobs = {
-            name: job for name, job in stored.items() if job.label not in unreadable and (job.suite, job.task) in tasks
+            name: job
+            for name, job in stored.items()
+            if name not in others or (job.label not in unreadable and (job.suite, job.task) in tasks)
         }
         return self._of_present_families(jobs)
+
+    def is_known(self, job: Job) -> bool:
+        """True if the store's index says that this package has the code of the stored run of ``job`` and can show it.
+
+        Otherwise the code itself is asked.
+        """
+        columns = self.store.columns(job)
+        return columns is not None and bool(columns.is_known)
+
+    @functools.cached_property
+    def known_labels(self) -> frozenset[str]:
+        """The labels of stored runs that are known (:meth:`is_known`)."""
+        return known_labels(self.store)
 
     @functools.cached_property
     def stored_labels(self) -> frozenset[str]:
@@ -186,14 +202,19 @@ class Query:
         kept = {
             name: job
             for name, job in jobs.items()
-            if names_outside_mixer(job)
-            or self.is_shown_as_stored(job.label)
-            or identity(job.label, job.task, job.fidelity) == job.family
+            if names_outside_mixer(job) or self.is_shown_as_stored(job.label) or self._is_present(job, identity)
         }
         if count := len(jobs) - len(kept):
             labels = first_labels(job.label for name, job in jobs.items() if name not in kept)
             self.warn(f"{_runs(count)} of {labels} left out: of another version of their family than this madbench has")
         return kept
+
+    def _is_present(self, job: Job, identity: Callable[..., str]) -> bool:
+        """True if the label's family has the version that trained the run of ``job``."""
+        columns = self.store.columns(job)
+        if columns and columns.is_known:
+            return bool(columns.is_present)
+        return identity(job.label, job.task, job.fidelity) == job.family
 
     @functools.cached_property
     def versions(self) -> Versions:
@@ -213,7 +234,7 @@ class Query:
 
         It is True for labels whose stored runs are shown without importing the code of the label.
         """
-        return functools.cache(is_shown_as_stored)
+        return functools.cache(lambda label: label not in self.known_labels and is_shown_as_stored(label))
 
     def own_overrides(self, suite: Suite) -> tuple[str, ...]:
         """The overrides that belong to ``suite``, without a leading name of the suite."""
@@ -268,18 +289,26 @@ class Query:
         return any(protocol in self.protocols(suite) for suite in named)
 
 
-def expand_stored(specs: Any, results: Path) -> list[str]:
-    """Expand label specifications as :func:`madbench.labels.expand` does, but keep former labels with stored runs.
+def expand_stored(specs: Any, results: Path, store: Store | None = None) -> list[str]:
+    """Expand label specifications as :func:`madbench.labels.expand` does, but keep labels that are stored as such.
 
-    A former label is the earlier spelling of a label. ``results`` is the folder of the store.
+    These are former labels with stored runs, and the known labels of ``store``. A former label is the earlier spelling
+    of a label. ``results`` is the folder of the store, and ``store`` is given if it is open.
     """
     texts = texts_of(specs)
-    former = {text for text in texts if any(map(label_now, part_texts(text)))}
-    if not former or not (results / "runs").exists():
+    kept = set(texts) & known_labels(store) if store and texts else set()
+    former = {text for text in texts if text not in kept and any(map(label_now, part_texts(text)))}
+    if former and (results / "runs").exists():
+        kept |= former & {job.label for job in (store or Snapshot.open(results, create=False)).jobs().values()}
+    if not kept:
         return expand(texts)
-    former &= {job.label for job in Snapshot.open(results, create=False).jobs().values()}
-    labels = [[text] if text in former else expand([text]) for text in texts]
+    labels = [[text] if text in kept else expand([text]) for text in texts]
     return list(dict.fromkeys(itertools.chain.from_iterable(labels)))
+
+
+def known_labels(store: Store) -> frozenset[str]:
+    """The labels of the runs in ``store`` that are known by its index (:class:`madbench.store.columns.RunColumns`)."""
+    return frozenset(job.label for job in store.jobs().values() if (columns := store.columns(job)) and columns.is_known)
 
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:

@@ -16,8 +16,8 @@ import pandas as pd
 
 from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.marked_text import Origin
-from madbench.analysis.quantities import is_over_budget
-from madbench.labels.budgets import BUDGETS
+from madbench.labels import factors_of_text
+from madbench.labels.budgets import BUDGETS, MOST_MATCHED
 from madbench.labels.names import display_name
 from madbench.rows import TableRows
 from madbench.store.runs import Store
@@ -160,7 +160,9 @@ class Results(TableRows):
     @functools.cached_property
     def _code_marks(self) -> dict[str, CodeMarks]:
         return {
-            suite.name: CodeMarks.from_runs([(each.row, each.job, each.details) for each in self.runs(suite)])
+            suite.name: CodeMarks.from_runs(
+                [(each.row, self.store.run_code(each.job, each.details)) for each in self.runs(suite)]
+            )
             for suite in self.suites
         }
 
@@ -188,9 +190,22 @@ class Results(TableRows):
     def _over_budget(self, suite: Suite) -> list[str]:
         """A list with one sentence that names the rows over budget and their budget ratios. Empty if there are none."""
         runs = dict.fromkeys((run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite))
-        over = {row: ratio for row, label, ratio in runs if ratio and is_over_budget(label, ratio)}
+        over = {row: ratio for row, label, ratio in runs if ratio and self.is_over_budget(label, ratio)}
         named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
         return [f"Over budget ({self.matched} relative to softmax attention): {named}."] if over else []
+
+    def is_over_budget(self, label: str, budget_ratio: float) -> bool:
+        """True if a label exceeds its budget by so much that it does not compete to be the best.
+
+        That is the case if ``budget_ratio`` is above ``MOST_MATCHED``, or if the label itself says so, as with ``!``.
+        """
+        return budget_ratio > MOST_MATCHED or self._says_over_budget(label)
+
+    def _says_over_budget(self, label: str) -> bool:
+        columns = (self.store.columns(job) for row in self.rows if row.row.label == label for job in row.jobs)
+        if known := next((each for each in columns if each and each.is_known), None):
+            return bool(known.is_over_budget)
+        return factors_of_text(label).get("budget") == "over"
 
     @property
     def matched(self) -> str:

@@ -223,7 +223,7 @@ class Selection(Query):
                         self.warn(f"{plural(suite)} are left out; {choose}:\n{error.listed}")
         shown = {row.row.label for row in rows}
         for label in dict.fromkeys(job.label for job in self.jobs.values()) if not self.labels else ():
-            if label not in shown and (problem := reading_problem(label)):
+            if label not in shown | self.known_labels and (problem := reading_problem(label)):
                 self.warn(f"{label} is left out; {problem}")
         if self.protocol and self.jobs and not self.is_stored(self.protocol):
             by_suite = [(suite, self.jobs_of(suite)) for suite in suites().values()]

@@ -12,7 +12,7 @@ from madbench.analysis.baselines import BASELINES, baseline_values
 from madbench.analysis.captions import about_baseline
 from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
 from madbench.analysis.marked_text import Origin
-from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average, is_over_budget
+from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results, scores_of_rows
@@ -210,7 +210,7 @@ def suite_table(
     averages = {name for name in scores.column.unique() if is_average(name)}
     jobs = scores[~scores.column.isin(averages)]
     ratios = jobs.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
-    over = {name for name, ratio in ratios.items() if is_over_budget(planned[name].row.label, ratio)}
+    over = {name for name, ratio in ratios.items() if results.is_over_budget(planned[name].row.label, ratio)}
     competing = planned.keys() - over if len(frames) == 1 else ()
     cells: dict[str, dict[str, Cell]] = {}
     for frame in frames:

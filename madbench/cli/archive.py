@@ -112,6 +112,8 @@ def _print_other_code(store: Store, ids: list[str]) -> None:
     from madbench.suites.code_marks import CodeMarks
 
     jobs, records = store.jobs(), store.records(ids)
-    marks = CodeMarks.from_runs([(jobs[job_id].label, jobs[job_id], records[job_id].details) for job_id in ids])
+    marks = CodeMarks.from_runs(
+        (jobs[job_id].label, store.run_code(jobs[job_id], records[job_id].details)) for job_id in ids
+    )
     for sentence in marks.sentences:
         print(sentence)

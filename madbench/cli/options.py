@@ -361,7 +361,9 @@ class StoredOptions:
         labels, overrides = labels_and_overrides(words or [])
         settings = vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}
         settings["budget"] = self.budget or ("strict" if self.protocol is None else None)
-        return Selection(labels=expand_stored(labels, self.results), track=track_reading, warn=warn, **settings)
+        store = open_stored(self.results) if (self.results / "runs").is_dir() else None  # else a selection says so
+        expanded = expand_stored(labels, self.results, store)
+        return Selection(labels=expanded, given_store=store, track=track_reading, warn=warn, **settings)
 
 
 track_reading = functools.partial(tracked, description="reading runs")

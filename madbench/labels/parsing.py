@@ -88,6 +88,19 @@ def is_shown_as_stored(label: str) -> bool:
         return True
 
 
+def is_of_package(label: str) -> bool:
+    """True if the code of all of a label's mixers is in this package, and needs no package that may be missing."""
+    try:
+        families = [family_of(part) for part in part_texts(label)]
+    except LabelError:
+        return False
+    return all(
+        family.name in REGISTRY.built_in
+        and not any(hasattr(family, name) for name in ("names_code", "missing_package"))
+        for family in families
+    )
+
+
 def missing_package(label: str) -> str:
     """The name of a package that a label's mixers need and that cannot be imported. Empty if nothing is missing."""
     missing = (getattr(family_of(part), "missing_package", str)() for part in part_texts(str(label)))

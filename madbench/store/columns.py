@@ -1,22 +1,34 @@
-"""Columns of stored runs as plain text, such as suite and profile, for programs that read the index of a store by SQL.
+"""Columns of stored runs as plain values, such as suite and profile, in the index of a store.
 
-``sqlite3 results/index/runs.sqlite 'SELECT label, seed FROM runs WHERE profile = "evening"'`` lists the runs of a
-profile. The columns of a run depend only on its job.
+Tables are made from these columns, so that code of labels, tasks and profiles need not run in order to read. Other
+programs read them by SQL. For example, this command lists the runs of a profile:
+``sqlite3 results/index/runs.sqlite 'SELECT label, seed FROM runs WHERE profile = "evening"'``.
+
+The columns of a run depend on its job, on its record, and on the files of this package (:func:`stamp`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
+from madbench.config import TASKS, VARIANTS
 from madbench.errors import MadbenchError
-from madbench.jobs import Job, mapping_text
+from madbench.jobs import Job, Record, mapping_text
+from madbench.labels import factors_of_text, is_of_package, parse
+from madbench.suites import REGISTRY as SUITES
 from madbench.suites import suite_of, suites
+from madbench.suites.code import RunCode, run_code
+from madbench.suites.identity import mixer_identity, names_outside_code
 from madbench.suites.profile import has_settings
 from madbench.suites.protocol import protocol_id
+from madbench.tasks import task_problem
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,21 @@ class RunColumns:
     """The version of the label's family, and the hashes of the source code of family and task if this code is outside
     of this package.
     """
+    is_known: int
+    """1 if this package alone has the code of the label, the task and the suite, and can show the run. The columns
+    below depend on this code. They are 0 or empty if the run is not known.
+    """
+    is_present: int
+    """1 if the label's family has the version that trained the run."""
+    is_over_budget: int
+    """1 if the label says that it exceeds its budget, as with ``!``."""
+    code: str
+    """The state of the code that trained the run, as JSON: the fields of :class:`madbench.suites.code.RunCode`."""
+
+    @property
+    def run_code(self) -> RunCode | None:
+        """The column ``code``. None if the run is not known."""
+        return RunCode(*json.loads(self.code)) if self.code else None
 
     def is_of_profile(self, name: str) -> bool:
         """True if the shipped profile ``name`` contains this run's job without changes."""
@@ -56,19 +83,21 @@ class RunColumns:
 
 
 NAMES = tuple(field.name for field in fields(RunColumns))
+_NUMBERS = ("seed", "is_known", "is_present", "is_over_budget")
 
 
 def read_columns(values: Sequence[Any]) -> RunColumns:
     """The columns of a run from the values in a row of the index. Raises ``TypeError`` if a value has another type."""
     columns = RunColumns(*values)
     for name, value in vars(columns).items():
-        if type(value) is not (int if name == "seed" else str):
+        if type(value) is not (int if name in _NUMBERS else str):
             raise TypeError(f"{name}: not a value of this column")
+    columns.run_code  # noqa: B018  raises if it is not the JSON of this column
     return columns
 
 
-def columns_of(job: Job) -> RunColumns:
-    """The columns of the run that has this job."""
+def columns_of(job: Job, record: Record) -> RunColumns:
+    """The columns of the run with this job and record."""
     setting, corpus = mapping_text(job.setting), suite_of(job).corpus_of(job)
     decided_by = (job.suite, job.task, job.label, job.fidelity, job.budget, setting, job.mixer, job.model, job.training)
     key = repr(decided_by)
@@ -89,7 +118,29 @@ def columns_of(job: Job) -> RunColumns:
         job.training.precision,
         corpus.digest if corpus else "",
         " ".join(filter(None, [job.family, job.task_source])),
+        *_code_columns(job, record),
     )
+
+
+def _code_columns(job: Job, record: Record) -> tuple[int, int, int, str]:
+    """The columns from ``is_known`` on."""
+    if not _is_known(job) or isinstance(record.details.get("code"), dict):
+        return 0, 0, 0, ""
+    code = run_code(job, record.details)
+    is_over = factors_of_text(job.label).get("budget") == "over"
+    return 1, int(_is_present(job)), int(is_over), json.dumps([code.state, code.what, code.is_recorded])
+
+
+def _is_known(job: Job) -> bool:
+    if names_outside_code(job) or job.suite not in SUITES.built_in or not is_of_package(job.label):
+        return False
+    if not has_settings(job.label) or str(parse(job.label)) != job.label:
+        return False
+    return job.task in suite_of(job).tasks() and not task_problem(job.task)
+
+
+def _is_present(job: Job) -> bool:
+    return mixer_identity(job.label, job.task, job.fidelity) == job.family
 
 
 _BELONGS_TO: dict[str, tuple[str, str, str]] = {}
@@ -107,9 +158,26 @@ def _belongs_to(job: Job) -> tuple[str, str, str]:
 
 
 def stamp() -> str:
-    """A digest of the profile files of all suites. The columns of a run are out of date if it changes."""
+    """A digest of the profiles of all suites, and of the names, sizes and times of this package's files.
+
+    The columns of a run are out of date if it changes.
+    """
     digest = hashlib.sha256()
     for suite in suites().values():
         for path in suite.Profile.files().values():
             digest.update(f"{suite.name} {path.name}\n".encode() + path.read_bytes())
+    for folder in (Path(__file__).parents[1], TASKS, VARIANTS):
+        for line in sorted(_file_lines(folder)):
+            digest.update(line.encode())
     return digest.hexdigest()[:16]
+
+
+def _file_lines(folder: Path | str) -> Iterator[str]:
+    """One line per file in a folder and its subfolders, which changes with the file."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir() and entry.name != "__pycache__":
+                yield from _file_lines(entry.path)
+            elif entry.is_file():
+                state = entry.stat()
+                yield f"{entry.path} {state.st_size} {state.st_mtime_ns}\n"

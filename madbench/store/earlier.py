@@ -87,7 +87,7 @@ def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
         if (results / "runs").is_dir():
             store = Snapshot.open(results, create=False)
             records = {name: each for name, each in store.records(set(by_id)).items() if each.status != "failed"}
-            stored = [(by_id[name].label, by_id[name], record.details) for name, record in records.items()]
+            stored = [(by_id[name].label, store.run_code(by_id[name], each.details)) for name, each in records.items()]
             reasons = [each.reason for each in earlier_runs(by_id.values(), store)]
             return [*reasons, *CodeMarks.from_runs(stored).sentences]
     return []

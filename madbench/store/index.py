@@ -34,7 +34,7 @@ from madbench.store.columns import RunColumns
 from madbench.store.format import NAMES, make_job, plain_numbers
 
 WORTH_INDEXING = 200  # number of runs from which a lookup in the index is faster than reading the files
-VERSION = f"6 {SCHEMA} {__version__}"
+VERSION = f"7 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
 Found = tuple[Job, Record] | StoreError | None
@@ -74,6 +74,8 @@ class RunIndex:
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
         runs = self._indexed(signatures)
         unknown = [name for name in names if name not in runs]
+        for name in unknown:
+            self.columns.pop(name, None)  # of a record that was replaced
         runs |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
         self._add({name: run for name in unknown if isinstance(run := runs[name], tuple)}, signatures)
         return {name: runs[name] for name in names}
@@ -100,7 +102,7 @@ class RunIndex:
             unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled = [name for name in unchanged if tick not in signatures[name].split()]
             version = _version() if settled else ""
-            self.columns |= {name: columns.columns_of(runs[name][0]) for name in settled}
+            self.columns |= {name: columns.columns_of(*runs[name]) for name in settled}
             self._write([_row(version, name, signatures[name], *runs[name], self.columns[name]) for name in settled])
             return settled
         return []
@@ -194,7 +196,7 @@ def signature(folder: str) -> str:
 
 
 def _version() -> str:
-    """The version of the index format and of madbench, and a digest of the profiles from which the columns are made."""
+    """The version of the index format and of madbench, and a digest of the files from which the columns are made."""
     return f"{VERSION} {columns.stamp()}"
 
 

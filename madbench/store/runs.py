@@ -55,6 +55,7 @@ from madbench.store.format import (
 )
 from madbench.store.html import html_table
 from madbench.store.index import Found, RunIndex, Track
+from madbench.suites.code import RunCode, run_code
 
 _REPLACED = "replaced.tmp"
 _RESULTS = ("finished", "diverged")
@@ -343,6 +344,14 @@ class Store:
         Otherwise None. The index of a store with few runs is not read.
         """
         return self._index.columns.get(job.id)
+
+    def run_code(self, job: Job, details: Mapping[str, Any]) -> RunCode:
+        """The state of the code that trained a run, compared with the installed code.
+
+        ``details`` are those of the run's record. They are compared if the index does not have the state.
+        """
+        columns = self.columns(job)
+        return (columns and columns.run_code) or run_code(job, details)
 
     @functools.cached_property
     def _index(self) -> RunIndex:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from madbench.jobs import Job
-from madbench.suites.code import RunCode, run_code
+from madbench.suites.code import RunCode
 
 SIGN = "¶"
 """The mark after the name of a row whose runs used other code."""
@@ -37,11 +35,11 @@ class CodeMarks:
     """The row names of runs, one entry per run, by the state of the run's code."""
 
     @classmethod
-    def from_runs(cls, runs: Sequence[tuple[str, Job, Mapping[str, Any]]]) -> CodeMarks:
-        """The marks of finished runs. A run is given by its row's name, its job and the details of its record."""
+    def from_runs(cls, runs: Iterable[tuple[str, RunCode]]) -> CodeMarks:
+        """The marks of finished runs. A run is given by its row's name and the state of its code."""
         by_code: dict[RunCode, list[str]] = {}
-        for row, job, details in runs:
-            by_code.setdefault(run_code(job, details), []).append(row)
+        for row, code in runs:
+            by_code.setdefault(code, []).append(row)
         return cls(by_code)
 
     @classmethod

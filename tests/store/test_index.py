@@ -313,7 +313,9 @@ def test_other_programs_read_what_a_run_belongs_to(tmp_path):
     assert rows["R-c"] == (0, *place, "quick", "training.epochs=7", *rest)
     assert rows["gone:x"] == (0, *place, "", "", *rest)
     snapshot = Snapshot.open(store.root)
-    assert [snapshot.jobs() and snapshot.columns(job) for job in (usual, absent)] == [*map(columns_of, (usual, absent))]
+    found = [snapshot.jobs() and snapshot.columns(job) for job in (usual, absent)]
+    assert found == [columns_of(job, RECORDS[0]) for job in (usual, absent)]
+    assert [(each.is_known, each.run_code is None) for each in found] == [(1, False), (0, True)]
 
 
 def test_the_index_of_an_earlier_version_is_made_anew(store, monkeypatch):
