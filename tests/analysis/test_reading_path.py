@@ -102,8 +102,8 @@ def test_a_table_passes_through_few_files(calls):
         "mixers/__init__.py",
         "suites/overrides.py",
         "suites/protocol.py",
-        "experiment/__init__.py",
-        "experiment/plan.py",
+        "experiment/planner.py",
+        "experiment/experiment.py",
     }
     assert not planning & {*below}, "planned in order to read"
 

@@ -1,0 +1,298 @@
+"""The planner of experiments: each row of a grid becomes jobs of every suite.
+
+The command line and the Python API both call :func:`prepare`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from madbench.config import check_seeds, convert, key_of
+from madbench.errors import ConfigError, StoreError
+from madbench.experiment.experiment import Experiment
+from madbench.experiment.notes import (
+    note_without_effect,
+    notes_on_budget,
+    notes_on_compute,
+    notes_on_equal_rows,
+    notes_on_heads,
+    notes_on_rates,
+    notes_on_schedules,
+)
+from madbench.grid import prefix_errors
+from madbench.jobs import Budget, Fidelity, Precision
+from madbench.rows import Grid, SuiteRow
+from madbench.store.earlier import notes_on_earlier_code
+from madbench.suites import Suite, suites
+from madbench.suites.addressing import (
+    names_profile,
+    overrides_outside,
+    own_overrides,
+    profile_named,
+    suite_of_override,
+    tasks_by_suite,
+    tasks_in_order,
+    without_prefix,
+)
+from madbench.suites.corpora import NoCorpusError
+from madbench.suites.overrides import check_effect
+from madbench.suites.planning import MOST_JOBS
+from madbench.suites.profile import Profile
+from madbench.suites.protocol import Protocol
+
+if TYPE_CHECKING:
+    from madbench.text.corpus import Corpus
+
+
+def prepare(
+    grid: Grid,
+    *,
+    device: str = "auto",
+    is_remote: bool = False,
+    is_plan: bool = False,
+    results: Path | str = "results",
+    corpus: Path | str | None = None,
+    tokenizer: str | None = None,
+    dtype: str | None = None,
+    precision: Precision | None = None,
+    makes_corpus: bool = True,
+) -> Experiment:
+    """Plan the jobs of all rows of a grid, check that they can be trained, and open the corpus.
+
+    Args:
+        grid: the rows (:func:`madbench.grid.expand_grid`).
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        is_remote: True if the device, ``cpu`` or ``cuda``, belongs to an executor's machines; ``auto`` precision is
+            then bfloat16 on ``cuda``.
+        is_plan: True if nothing will be trained. A profile with a vocabulary size then needs no corpus.
+        results: folder of the run store and of default corpora.
+        corpus: corpus of the language model: a folder made by ``madbench lm prepare``, or a folder with nanoGPT's
+            train.bin and val.bin. The default is the profile's corpus, which is prepared on first use.
+        tokenizer: tokenizer of the ids in nanoGPT's files; ``gpt2`` by default.
+        dtype: integer type of the ids in nanoGPT's files, such as ``uint32``; by default the type that fits the ids.
+        precision: replaces a profile's ``auto``, which otherwise depends on the device.
+        makes_corpus: True if a missing default corpus is prepared. If False, its absence raises ``NoCorpusError``.
+
+    Raises a ``MadbenchError`` if an option has no effect or a job could not be trained.
+    """
+    from madbench.training.devices import resolve_device
+
+    results = Path(results)
+    if os.path.isfile(results):
+        raise StoreError(f"{results}: a file is where a folder should be; choose another results folder")
+    with prefix_errors(grid.where):
+        check_seeds(grid.seeds)
+        convert(grid.fidelity, Fidelity, "fidelity")
+        convert(grid.budget, Budget, "budget")
+        if not grid.rows or not grid.seeds:
+            raise ConfigError("nothing to train: give at least one label and one seed")
+        device = resolve_device(device, is_here=not is_remote)
+        planner = _Planner(
+            grid, device, not is_remote, results, corpus, tokenizer, dtype, precision, is_plan, makes_corpus
+        )
+        rows = [row for suite in suites().values() for row in planner.rows(suite)]
+        if corpus is not None and not any(row.protocol.corpus for row in rows):
+            raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
+        notes = [*planner.notes_on_corpus(), *planner.notes, *planner.notes_on_left_out()]
+        notes += notes_on_earlier_code((job for row in rows for job in row.jobs), results)
+        return Experiment(grid, rows, device, results, notes)
+
+
+def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
+    """The default labels of a grid's tasks, as listed in the profiles of their suites. Empty if none are listed.
+
+    Raises ``ConfigError`` if the tasks have different default labels, since one table cannot show them.
+    """
+    named: dict[str, tuple[str, ...]] = {}
+    for name, tasks in tasks_by_suite(grid.tasks).items():
+        suite = suites()[name]
+        name = profile_named(suite, grid.overrides, grid.leading, grid.profile, is_asked=True)
+        overrides = own_overrides(grid.overrides, suite, grid.leading)
+        profile = suite.Profile.load(name, overrides)
+        named |= {task: tuple(suite.labels_of(profile, task)) for task in tasks_in_order(suite, overrides, tasks)}
+    if len(set(named.values())) > 1:
+        own = "; ".join(f"{task}: {' '.join(labels) or 'none of its own'}" for task, labels in named.items())
+        raise ConfigError(f"name labels, or one task: the tasks have different labels of their own ({own})")
+    return next(iter(named.values()), ())
+
+
+@dataclass
+class _Planner:
+    """Plans the rows of a grid for each suite. Labels with equal changes share one protocol."""
+
+    grid: Grid
+    device: str
+    is_here: bool
+    results: Path
+    corpus: Path | str | None
+    tokenizer: str | None
+    dtype: str | None
+    precision: Precision | None
+    is_plan: bool
+    makes_corpus: bool
+
+    def __post_init__(self) -> None:
+        grid = self.grid
+        for name in ("tokenizer", "dtype"):
+            if self.corpus is None and (value := getattr(self, name)) is not None:
+                raise ConfigError(f"--{name} {value}: has no effect without --corpus")
+        self.tasks = tasks_by_suite(grid.tasks)
+        """The requested tasks by suite name. If the grid names no tasks: the usual tasks of the main suite."""
+        self.leading = grid.leading
+        asked = [suites()[name] for name in self.tasks]
+        if all(grid.fidelity not in suite.fidelities for suite in asked):
+            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on the {_titles(asked)}")
+        for suite in asked:
+            if grid.budget not in suite.budgets:
+                raise ConfigError(f"budget {grid.budget}: has no effect on {_titles([suite])}")
+        self.notes: list[str] = []
+        """Notes for the user, such as a note on rows that train the same model."""
+        self.profiles = {
+            changes: self._profiles(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)
+        }
+        """The names of the profiles that are trained, by suite name, for the changes of each row."""
+
+    def rows(self, suite: Suite) -> list[SuiteRow]:
+        """Plan the rows of one suite, without duplicates, and add the notes on them to ``notes``.
+
+        Raises ``ConfigError`` if an override has no effect on any row.
+        """
+        wanted = {
+            row.for_suite(suite, self.leading): self.profiles[row.changes][suite.name]
+            for row in self.grid.rows
+            if suite.name in self.profiles[row.changes]
+        }
+        protocols: dict[tuple[tuple[str, ...], str], Protocol] = {}
+        planned, plans, count = [], [], 0
+        for row, profile in wanted.items():
+            of_protocol = (row.changes, profile)
+            if of_protocol not in protocols:
+                protocols[of_protocol] = self._protocol(suite, (*self.grid.overrides, *row.changes), profile)
+            plans.append(protocols[of_protocol].plan([row.label], self.grid.seeds))
+            planned.append(SuiteRow(row, protocols[of_protocol], plans[-1].jobs))
+            count += len(plans[-1].jobs)
+            if count > MOST_JOBS:
+                raise ConfigError(f"more than {MOST_JOBS:,} jobs; make a grid of fewer rows or seeds")
+        self.notes += notes_on_equal_rows(planned, plans)
+        for plan in plans:
+            plan.check_spelling()
+        for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.without_effect):
+            check_effect(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
+        self.notes += [
+            note for word in self.grid.overrides if (note := note_without_effect(without_prefix(word), plans))
+        ]
+        self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned)]
+        self.notes += [*notes_on_heads(planned), *notes_on_budget(planned), *notes_on_compute(suite, planned)]
+        return planned
+
+    def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
+        own = own_overrides(overrides, suite, self.leading)
+        profile = suite.Profile.load(name, own)
+        tasks = tasks_in_order(suite, own, self.tasks.get(suite.name))
+        fidelity = suite.fidelity_of(self.grid.fidelity)
+        shared = (fidelity, self.grid.budget, self._precision(profile), self.device, suite.corpus_for(profile, self))
+        return Protocol(suite, profile, name, own, tasks, *shared)
+
+    def _precision(self, profile: Profile) -> Precision:
+        from madbench.training.devices import resolve_precision
+
+        if self.precision is not None and profile.precision == "auto":
+            return self.precision
+        return resolve_precision(profile.precision, self.device, is_here=self.is_here)
+
+    def _profiles(self, changes: tuple[str, ...]) -> dict[str, str]:
+        """The names of the profiles that are trained if a row has these changes, by suite name.
+
+        Raises ``ConfigError`` for an override of a suite that is not trained.
+        """
+        overrides = (*self.grid.overrides, *changes)
+        profiles: dict[str, str] = {}
+        for word in overrides:
+            suite = suite_of_override(word, self.leading)
+            if names_profile(word) and not word.partition("=")[2].strip("'\"") and suite.name in self.tasks:
+                title = suite.title.lower()
+                raise ConfigError(f"override {word!r} leaves out the {title}, which the tasks name; give one of both")
+        for suite in suites().values():
+            is_asked = suite.name in self.tasks
+            if is_asked or self.grid.tasks is None:
+                name = profile_named(suite, overrides, self.leading, self.grid.profile, is_asked)
+                if name and (is_asked or self._has_corpus(suite, name)):
+                    profiles[suite.name] = name
+        for word in overrides_outside(overrides, profiles, self.leading):
+            if not names_profile(word) or self._must_have_effect(word):
+                title = suite_of_override(word, self.leading).title.lower()
+                raise ConfigError(f"override {word!r} has no effect: no {title} is trained")
+        return profiles
+
+    def _must_have_effect(self, word: str) -> bool:
+        """False for an override that only leaves out a suite (``SUITE=``), if no tasks are given. Otherwise True."""
+        return bool(word.partition("=")[2]) or self.grid.tasks is not None
+
+    def _has_corpus(self, suite: Suite, name: str) -> bool:
+        return self.is_named or not suite.lacks_corpus(suite.Profile.load(name))
+
+    @property
+    def is_named(self) -> bool:
+        """True if the user named a corpus."""
+        return self.corpus is not None
+
+    def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
+        """A corpus without text, for counting the costs of a profile in a plan. None if the jobs will be trained."""
+        from madbench.text.corpus import imagined_corpus
+
+        if not self.is_plan:
+            return None
+        note = f"no corpus: {profile} is counted with its {vocab_size:,} ids; --corpus FOLDER trains it"
+        if note not in self.notes:
+            self.notes.append(note)
+        return imagined_corpus(vocab_size)
+
+    def notes_on_left_out(self) -> list[str]:
+        """A note per suite that the leading profile names under ``beside`` but that lacks a corpus."""
+        if self.grid.tasks is not None:
+            return []
+        beside = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
+        lacking = [
+            suite
+            for suite in suites().values()
+            if suite.address in beside and not any(suite.name in profiles for profiles in self.profiles.values())
+        ]
+        return [
+            f"no {suite.title.lower()}: its {suite.Profile.noun} needs a corpus, --corpus FOLDER; see madbench lm "
+            "prepare --help"
+            for suite in lacking
+        ]
+
+    def notes_on_corpus(self) -> list[str]:
+        """A note on the integer type as which the token ids of the user's corpus are read.
+
+        Empty if the type is ``uint16``, as in nanoGPT, if the user named it, or if madbench prepared the corpus.
+        """
+        opened = self.opened if self.corpus is not None else None
+        if opened is None or opened.manifest.recipe or self.dtype or opened.manifest.dtype == "uint16":
+            return []
+        return [f"{self.corpus}: read as {opened.manifest.dtype}, which fits its ids; --dtype gives another type"]
+
+    @functools.cached_property
+    def opened(self) -> Corpus:
+        """The corpus that the user named, or else the default corpus, which is prepared on first use.
+
+        Raises ``NoCorpusError`` if the default corpus is missing and ``makes_corpus`` is False.
+        """
+        from madbench.text.corpus import open_corpus
+        from madbench.text.prepare import default_corpus, has_default_corpus
+
+        if self.corpus is None:
+            if not self.makes_corpus and not has_default_corpus(self.results):
+                raise NoCorpusError("the default corpus is not prepared yet; madbench lm prepare makes it")
+            return default_corpus(self.results)
+        return open_corpus(self.corpus, self.tokenizer, self.results / "corpora", self.dtype)
+
+
+def _titles(chosen: Iterable[Suite]) -> str:
+    return " and ".join(suite.title.lower() for suite in chosen)
