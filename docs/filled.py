@@ -55,7 +55,7 @@ def _included(file: str, start: str | None) -> str:
 
 def _items(name: str) -> str:
     """A table of every item of a paper: what it is, its state here, the last verdict, the command, and the note."""
-    from madbench.cli.printing import duration
+    from madbench.cli.shared.printing import duration
     from madbench.papers import load_paper
 
     paper = load_paper(name)

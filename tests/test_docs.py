@@ -19,7 +19,7 @@ import madbench
 from docs_folder import load
 from installed import forget_installed
 from madbench.cli import app
-from madbench.cli.words import labels_and_overrides
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.labels import expand
 from madbench.store.archive import unpack
 from madbench.store.runs import Store

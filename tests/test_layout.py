@@ -153,8 +153,8 @@ def test_nothing_outside_a_package_of_papers_names_it(tmp_path):
 
 NAMES_A_PAPER = {
     "bench/language.py": "bench table5 prints that table's published numbers beside ours",
-    "cli/moved.py": "spellings that moved",
-    "cli/paper.py": "examples of the verb's help",
+    "cli/shared/moved.py": "spellings that moved",
+    "cli/paper/__init__.py": "examples of the verb's help",
     "mixers/traits.py": "coefficients is a method of mixers",
 }
 """The modules outside of papers that may name one, with the reason."""
@@ -177,8 +177,8 @@ NAMES_A_FAMILY = {
     "analysis/figures/style.py": "the colours of S/R/G labels",
     "bench/language.py": "the rows of bench table5",
     "bench/mixer.py": "the core pass of the fused kernel",
-    "cli/machine.py": "the paths and kernels that validate --machine proves",
-    "cli/print_options.py": "an example in the help of --rename",
+    "cli/validate/machine.py": "the paths and kernels that validate --machine proves",
+    "cli/shared/print_options.py": "an example in the help of --rename",
     "labels/names.py": "an example in an error message",
     "labels/patterns.py": "the family of patterns",
     "labels/registry.py": "the family whose labels have no prefix",
@@ -242,6 +242,16 @@ def test_every_module_is_of_use_to_a_verb_or_the_api():
             waiting += (imported(MODULES[name]) & MODULES.keys()) | named(MODULES[name])
     folders = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     assert MODULES.keys() - seen - folders == set()
+
+
+def test_the_command_line_has_one_module_per_verb():
+    """What several verbs share is in ``cli/shared``, and what one verb needs alone is in a folder of its name."""
+    from madbench.cli import ALL_VERBS
+    from madbench.cli.lm import VERBS
+
+    modules = {path.name.removesuffix(".py") for path in (PACKAGE / "cli").iterdir() if not path.name.startswith("_")}
+    assert {name.removesuffix("_") for name in modules} == ALL_VERBS | {"shared"}
+    assert {*" ".join(VERBS.values()).split()} <= {path.stem for path in (PACKAGE / "cli" / "lm").glob("*.py")}
 
 
 def test_every_room_has_its_place():

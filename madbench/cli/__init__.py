@@ -1,4 +1,9 @@
-"""The command line. Heavy imports are inside the verbs."""
+"""The command line: one file per verb. Heavy imports are inside the verbs.
+
+A verb is the function of its name in the file of its name, such as ``table.py``, or in the ``__init__`` of a folder of
+its name, which also has the parts that only this verb uses. The folder ``lm`` has the verbs of ``madbench lm``, and
+``shared`` has what several verbs use.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,16 @@ import gc
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from madbench import __version__
-from madbench.cli.completion import rejoin_options
-from madbench.cli.moved import MOVED
-from madbench.cli.terminal import finish_output, output_problem, use_sound_terminal
-from madbench.cli.verbs import VerbGroup
+from madbench.cli.lm import app as lm_app
+from madbench.cli.shared.completion import rejoin_options
+from madbench.cli.shared.moved import MOVED
+from madbench.cli.shared.terminal import finish_output, output_problem, use_sound_terminal
+from madbench.cli.shared.verbs import VerbGroup
 from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.labels.names import with_typed_labels
 
@@ -22,13 +28,13 @@ VERBS = {
     "Every day": "explain verify run table compare plot report paper",
     "More": "sweep lm findings register attribute inspect audit ls data validate bench new archive import again",
 }
-"""The verbs by heading of the help text. Each verb is in the module of its name."""
+"""The verbs by heading of the help text."""
 ALL_VERBS = {*" ".join(VERBS.values()).split()}
-LANGUAGE_VERBS = {"Commands": "train prepare sample evaluate export"}
 
 
 class _Verbs(VerbGroup):
     headings = VERBS
+    package = "madbench.cli"
 
 
 app = typer.Typer(
@@ -61,7 +67,7 @@ def _refuse_moved(words: Sequence[str]) -> None:
 
 def _names_suite_alone(kind: str) -> bool:
     """True if a kind of ``madbench ls`` is the name of a suite. Formerly that listed the suite's profiles."""
-    from madbench.cli.listings import listings
+    from madbench.cli.ls.listings import listings
     from madbench.suites import suites
 
     return kind in suites() and kind not in listings()
@@ -82,50 +88,9 @@ def _options(
     pass
 
 
-class _TrainByDefault(VerbGroup):
-    """A group whose default verb is ``train``: a first word that is no verb is a label."""
-
-    headings = LANGUAGE_VERBS
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        of_train = self.commands["train"].params
-        words = next(parameter for parameter in of_train if parameter.param_type_name == "argument")
-        return [*super().shell_complete(ctx, incomplete), *words.shell_complete(ctx, incomplete)]
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["train", *args]
-        return super().parse_args(ctx, args)
-
-
-lm = typer.Typer(
-    cls=_TrainByDefault,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="""Train labels as GPT-2-shaped language models, and use them.
-
-A profile has sizes, schedule and corpus: madbench ls profiles. The default is
-tiny, on the bytes of Python's standard library.
-
-[bold]Start here[/bold]
-
-  madbench lm G-cg-q-12o               train one, a minute or two on a laptop
-  madbench lm S-p R-cg-q --seeds 0-2   compare two; the same command resumes
-  madbench table -t language_model     losses and steps to thresholds
-  madbench plot loss                   loss curves as PNG, PDF and CSV
-  madbench lm sample G-cg-q-12o        text from the trained model
-  madbench lm prepare my_texts/        tokens from your own text
-  madbench lm train --help             every option of training
-""",
+app.add_typer(
+    lm_app, name="lm", rich_help_panel=next(heading for heading, names in VERBS.items() if "lm" in names.split())
 )
-
-
-@lm.callback()
-def _no_options() -> None:
-    pass
-
-
-app.add_typer(lm, name="lm", rich_help_panel=next(heading for heading, names in VERBS.items() if "lm" in names.split()))
 
 
 def main() -> None:
@@ -154,7 +119,7 @@ def main() -> None:
             raise
     from rich.console import Console
 
-    from madbench.cli.printing import in_words
+    from madbench.cli.shared.printing import in_words
 
     print(in_words(problem, Console(stderr=True)), file=sys.stderr)
     sys.exit(2)

@@ -12,17 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from madbench.cli import options
-from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import FormatOption
-from madbench.cli.printing import PLAIN, counted, first_of, in_words, print_json, print_lines, table_lines, tracked
+from madbench.cli.shared import options
+from madbench.cli.shared.parameters import argument, option
+from madbench.cli.shared.print_options import FormatOption
+from madbench.cli.shared.printing import (
+    PLAIN,
+    counted,
+    first_of,
+    in_words,
+    print_json,
+    print_lines,
+    table_lines,
+    tracked,
+)
 from madbench.errors import ConfigError, StoreError
 from madbench.labels.names import typed_label
 from madbench.store.runs import Store
 
 if TYPE_CHECKING:
     from madbench.bench.again import Repeat, Repeatable
-    from madbench.cli.progress import RunScreen
+    from madbench.cli.shared.progress import RunScreen
 
 MOST_NAMED = 20
 """The largest number of damaged or differing runs that are listed."""
@@ -129,7 +138,7 @@ def _unpacked(file: Path, folder: Path) -> Store:
 
 
 def _screen(groups: Sequence[Sequence[Any]], file: Path) -> RunScreen:
-    from madbench.cli.progress import RunScreen
+    from madbench.cli.shared.progress import RunScreen
 
     jobs = [run.job for group in groups for run in group]
     return RunScreen(jobs, f"trained again from {file}", Console(stderr=True))

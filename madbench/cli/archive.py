@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
-from madbench.cli import options
-from madbench.cli.options import StoredOptions, StoredWordsArgument
-from madbench.cli.parameters import option, output_option
-from madbench.cli.printing import counted, tracked
+from madbench.cli.shared import options
+from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
+from madbench.cli.shared.parameters import option, output_option
+from madbench.cli.shared.printing import counted, tracked
 from madbench.errors import ConfigError, StoreError
 from madbench.store.runs import Store
 

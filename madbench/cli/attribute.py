@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from madbench.cli.options import StoredOptions, StoredWordsArgument
-from madbench.cli.parameters import option
-from madbench.cli.print_options import PrintOptions
-from madbench.cli.printing import print_text_table
+from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
+from madbench.cli.shared.parameters import option
+from madbench.cli.shared.print_options import PrintOptions
+from madbench.cli.shared.printing import print_text_table
 
 
 def attribute(

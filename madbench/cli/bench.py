@@ -16,11 +16,11 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from madbench.cli import options
-from madbench.cli.parameters import EVERY_VERB, argument, option, output_option
-from madbench.cli.print_options import PrintOptions
-from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
-from madbench.cli.words import names_and_labels
+from madbench.cli.shared import options
+from madbench.cli.shared.parameters import EVERY_VERB, argument, option, output_option
+from madbench.cli.shared.print_options import PrintOptions
+from madbench.cli.shared.printing import PLAIN, counted, print_json, print_text_table
+from madbench.cli.shared.words import names_and_labels
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line

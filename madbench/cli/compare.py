@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from madbench.cli import options
-from madbench.cli.options import StoredOptions
-from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import CostsOptions, PrintOptions
-from madbench.cli.printing import print_text_table
+from madbench.cli.shared import options
+from madbench.cli.shared.options import StoredOptions
+from madbench.cli.shared.parameters import argument, option
+from madbench.cli.shared.print_options import CostsOptions, PrintOptions
+from madbench.cli.shared.printing import print_text_table
 from madbench.errors import ConfigError
 
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from madbench import tasks as mad_tasks
-from madbench.cli.options import ProfileOption, warn
-from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import FormatOption
-from madbench.cli.printing import first_of, print_json, print_lines, table_lines, tracked
-from madbench.cli.words import labels_and_overrides
+from madbench.cli.shared.options import ProfileOption, warn
+from madbench.cli.shared.parameters import argument, option
+from madbench.cli.shared.print_options import FormatOption
+from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines, tracked
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import settings_of
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.jobs import Job

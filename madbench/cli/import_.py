@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
-from madbench.cli import options
-from madbench.cli.parameters import argument, option
-from madbench.cli.printing import counted, first_of, tracked
+from madbench.cli.shared import options
+from madbench.cli.shared.parameters import argument, option
+from madbench.cli.shared.printing import counted, first_of, tracked
 from madbench.errors import StoreError
 from madbench.store.runs import Store
 

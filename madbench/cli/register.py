@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-from madbench.cli import options
-from madbench.cli.parameters import argument
-from madbench.cli.printing import counted
+from madbench.cli.shared import options
+from madbench.cli.shared.parameters import argument
+from madbench.cli.shared.printing import counted
 from madbench.config import seed_list
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
-from madbench.cli import options
-from madbench.cli.options import StoredOptions, StoredWordsArgument
-from madbench.cli.parameters import option, output_option
-from madbench.cli.print_options import NameOptions
-from madbench.cli.printing import counted, quantity
+from madbench.cli.shared import options
+from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
+from madbench.cli.shared.parameters import option, output_option
+from madbench.cli.shared.print_options import NameOptions
+from madbench.cli.shared.printing import counted, quantity
 from madbench.errors import ConfigError
 from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from madbench.cli import options
-from madbench.cli.options import GridOptions, TrainingOptions
-from madbench.cli.parameters import argument
-from madbench.cli.print_options import CostsOptions, PrintOptions
-from madbench.cli.training import train_labels
-from madbench.cli.words import labels_and_overrides, split_list
+from madbench.cli.shared import options
+from madbench.cli.shared.options import GridOptions, TrainingOptions
+from madbench.cli.shared.parameters import argument
+from madbench.cli.shared.print_options import CostsOptions, PrintOptions
+from madbench.cli.shared.training import train_labels
+from madbench.cli.shared.words import labels_and_overrides, split_list
 
 
 def run(

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.cli.options import LABELS_HELP
-from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import FormatOption
-from madbench.cli.printing import print_json, tracked
-from madbench.cli.words import labels_and_overrides
+from madbench.cli.shared.options import LABELS_HELP
+from madbench.cli.shared.parameters import argument, option
+from madbench.cli.shared.print_options import FormatOption
+from madbench.cli.shared.printing import print_json, tracked
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.errors import ConfigError
 from madbench.labels import check_code, expand
 from madbench.labels.names import typed_label

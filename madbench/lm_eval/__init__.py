@@ -15,6 +15,6 @@ from madbench.errors import require
 
 NEEDED = "a task of lm-evaluation-harness"
 MODEL_TYPE = "madbench"
-MODEL = "madbench.cli.lm_eval_model:StoredModel"
+MODEL = "madbench.cli.lm.harness_model:StoredModel"
 
 require("lm_eval.api.registry", NEEDED, "lm-eval").model_registry.register(MODEL_TYPE, target=MODEL)

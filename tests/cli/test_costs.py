@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from madbench.cli.costs import MOST_REASONS
 from madbench.cli.explain import explain
+from madbench.cli.explain.costs import MOST_REASONS
 from madbench.errors import BudgetError
 from madbench.mixers import build, solve
 from madbench.suites.mad.suite import MAD

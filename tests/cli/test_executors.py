@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from madbench.cli.machines import executor_of
+from madbench.cli.shared.machines import executor_of
 from madbench.cli.sweep import sweep
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError

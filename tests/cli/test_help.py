@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from madbench.cli import ALL_VERBS, app
-from madbench.cli.moved import MOVED, MOVED_OPTIONS
+from madbench.cli.shared.moved import MOVED, MOVED_OPTIONS
 from madbench.suites import main_suite, suites
 
 tree_of = functools.cache(typer.main.get_command)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from madbench.cli import prepare
+from madbench.cli.lm import prepare
 from madbench.text.corpus import open_corpus
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from madbench import config
-from madbench.cli.listings import listings
 from madbench.cli.ls import ls
+from madbench.cli.ls.listings import listings
 from madbench.config import read_yaml
 from madbench.jobs import Record
 from madbench.labels import every_label

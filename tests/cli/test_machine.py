@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 import torch
 
-from madbench.cli import machine as module
+from madbench.cli.validate import machine as module
 from madbench.cli.validate import validate
 from madbench.errors import TrainingError
 
@@ -67,7 +67,7 @@ def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, fact
 @pytest.mark.slow
 def test_kernels_are_compared_in_16_bits_and_with_gradients_too(monkeypatch):
     pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
-    from madbench.cli.machine import _compare
+    from madbench.cli.validate.machine import _compare
     from madbench.mixers.srg.kernels import proof
 
     # the interpreter's bfloat16 is wrong for some labels without any fault, so a measured error is planted

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from madbench.cli.new import EXAMPLE
-from madbench.cli.packages import KINDS
+from madbench.cli.shared.packages import KINDS
 from madbench.config import EXAMPLES
 
 USED = {

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from madbench.cli.parameters import option, with_groups
-from madbench.cli.words import labels_and_overrides, split_list
+from madbench.cli.shared.parameters import option, with_groups
+from madbench.cli.shared.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from madbench.cli.paper import paper
-from madbench.cli.paper_options import PaperOptions
+from madbench.cli.paper.options import PaperOptions
 from madbench.text.prepare import prepare
 
 EITHER = {

@@ -14,7 +14,7 @@ from madbench.analysis.figures.panels import Layout
 from madbench.analysis.scores import Results
 from madbench.bench import language, timing
 from madbench.cli.paper import call_verb
-from madbench.cli.plan import LONG
+from madbench.cli.shared.plan import LONG
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import prepare
 from madbench.jobs import Record

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from madbench.cli.progress import RunScreen, job_name, train_on_screen, view
+from madbench.cli.shared.progress import RunScreen, job_name, train_on_screen, view
 from madbench.execute.base import Policy
 from madbench.execute.sweep_state import SweepState
 from madbench.jobs import Record

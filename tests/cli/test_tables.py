@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.cli.printing import table_lines
+from madbench.cli.shared.printing import table_lines
 
 ROWS = [
     {"label": "G-cg-q-12o", "task": "漢字", "lr": "0.1", "folder": "/a/b"},

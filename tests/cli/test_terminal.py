@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import madbench
-from madbench.cli.terminal import LossyOutput
+from madbench.cli.shared.terminal import LossyOutput
 
 needs_full_device = pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs a device that is always full")
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from madbench.cli.printing import duration, in_words, quantity
+from madbench.cli.shared.printing import duration, in_words, quantity
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 import madbench.cli
-from madbench.cli.parameters import with_groups
+from madbench.cli.shared.parameters import with_groups
 from madbench.errors import MadbenchError
 from madbench.store.runs import Store
 

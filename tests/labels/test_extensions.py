@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import madbench
-from madbench.cli.packages import EVERY_KIND
+from madbench.cli.shared.packages import EVERY_KIND
 from madbench.errors import MadbenchError
 from madbench.labels import plugins
 from madbench.labels.plugins import Registry, entry_point_name

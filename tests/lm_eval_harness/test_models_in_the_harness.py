@@ -18,7 +18,7 @@ import datasets  # noqa: E402
 from lm_eval.utils import get_rolling_token_windows  # noqa: E402
 
 from madbench.cli import main as madbench_main  # noqa: E402
-from madbench.cli.lm_eval_model import StoredModel  # noqa: E402
+from madbench.cli.lm.harness_model import StoredModel  # noqa: E402
 from madbench.errors import ConfigError  # noqa: E402
 from madbench.lm_eval.__main__ import main as command_line  # noqa: E402
 from madbench.lm_eval.measure import Asked, Tasks, measure, metrics_of  # noqa: E402

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.cli.packages import EVERY_KIND
+from madbench.cli.shared.packages import EVERY_KIND
 from madbench.errors import ConfigError
 from madbench.labels import parse
 from madbench.mixers.checks import run_checks

@@ -17,14 +17,14 @@ from madbench.papers.table_measure import published_numbers
 
 PACKAGE = Path(madbench.__file__).parent
 MAY_IMPORT = {
-    "cli/paper.py",
-    "cli/paper_listings.py",
-    "cli/paper_options.py",
-    "cli/paper_printing.py",
-    "cli/paper_shipped.py",
-    "cli/packages.py",
-    "cli/listings.py",
-    "cli/completion.py",
+    "cli/paper/__init__.py",
+    "cli/paper/listings.py",
+    "cli/paper/options.py",
+    "cli/paper/printing.py",
+    "cli/paper/shipped.py",
+    "cli/shared/packages.py",
+    "cli/ls/listings.py",
+    "cli/shared/completion.py",
 }
 
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from madbench.cli.words import labels_and_overrides
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.experiment import prepare
 from madbench.rows import Grid, Row
 from madbench.store.runs import Store

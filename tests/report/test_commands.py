@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.cli.words import labels_and_overrides
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import parse_seeds
 from madbench.experiment import Experiment, prepare
 from madbench.report.commands import job_words, missing_runs, protocol_words, train_words

@@ -1,0 +1,129 @@
+"""``madbench explain``: the meaning of labels, and with ``--cost`` their costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from madbench import labels as grammar
+from madbench.cli.explain.costs import CostOptions, print_costs
+from madbench.cli.shared.options import LABELS_HELP
+from madbench.cli.shared.parameters import argument, option
+from madbench.cli.shared.print_options import FormatOption
+from madbench.cli.shared.printing import print_json
+from madbench.cli.shared.words import labels_and_overrides
+from madbench.errors import ConfigError
+from madbench.labels import Label, diff, expand, factor_names, levels, parse
+from madbench.labels.names import typed_label
+
+
+def explain(
+    words: Annotated[
+        list[str],
+        argument(
+            "LABEL|KEY=VALUE",
+            LABELS_HELP + " With --cost, KEY=VALUE is a size or a setting of the mixers: model.d_model=64, mix_rank=8.",
+            show_default=False,
+        ),
+    ],
+    show_all: Annotated[bool, option("Also show the letters that several labels share.", "--all")] = False,
+    cost: Annotated[bool, option("Show costs: ranks, parameters, decoding state and FLOPs.", "--cost")] = False,
+    *,
+    costs: CostOptions,
+    format: FormatOption = "terminal",
+) -> None:
+    """Explain every letter of a label, or count what it costs.
+
+    Each letter has one row: what it does, its equation, its place in the paper. A
+    row that begins with - is about a part that the label does not have. With
+    several labels, + marks parts that a label adds to the first, and - parts that
+    it lacks.
+
+    --cost: the budget B is 4 d^2, the parameters of softmax attention of width d.
+    c raises it by 8 d for the conv taps, and D by 4 d_qk + d_vo for lambda and
+    norm. s, n and h raise it by the parameters that they add. --budget selects
+    the rule for the ranks. Both counts are always shown: strict counts every
+    parameter, paper leaves out the tables of R(1) and R(2).
+
+    [bold]Examples[/bold]
+
+      madbench explain G-cg-q-12o           one label, letter by letter
+      madbench explain R-cg-q R-cg-q-12o    how the second differs from the first
+      madbench explain R-cg-q R-cg-q-12o --all   and all letters of both
+      madbench explain HyperGLU -f json      the paper's names are labels too
+      madbench explain --cost G-cg-q-12o    its ranks and parameters, term by term
+      madbench explain --cost @table1       the paper's labels
+      madbench explain --cost '~R-cg-q-12o' --budget paper
+      madbench explain --cost S-c G-cg-q-12o --d-model 768 --n-head 12
+    """
+    as_json = format == "json"
+    labels, overrides = labels_and_overrides(words)
+    if cost:
+        if show_all:
+            raise ConfigError("--all has no effect with --cost, which has one row per label")
+        print_costs(labels, overrides, costs, as_json)
+        return
+    for setting in (*overrides, *costs.changed_options):
+        raise ConfigError(f"{setting} has no effect without --cost")
+    first, *others = parsed = [parse(label) for label in expand(labels)]
+    if show_all and as_json:
+        raise ConfigError("--all has no effect with -f json, which has every letter")
+    if show_all and not others:
+        raise ConfigError(f"--all has no effect with one label, {first}: all of its letters are shown")
+    if as_json:
+        content = []
+        for label in parsed:
+            letters = [dataclasses.asdict(row) for row in grammar.explain(label)]
+            differs = list(diff(first, label))
+            content.append({"label": str(label), "letters": letters, "differs_from_first_in": differs})
+        print_json(content)
+        return
+    console = Console(highlight=False)
+    of_first = grammar.explain(first)
+    if show_all or not others:
+        _print_rows(console, first, [(row.letter or "-", row) for row in of_first])
+    for label in others:
+        rows = grammar.explain(label)
+        if show_all or label is not others[0]:
+            console.print()
+        if show_all:
+            letters_shown, shared = [(row.letter or "-", row) for row in rows], ""
+        else:
+            letters_shown = [(f"+ {row.letter}".strip(), row) for row in rows if row not in of_first]
+            letters_shown += [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
+            shared = ", ".join(f"{row.letter} {row.name}".strip() for row in rows if row in of_first)
+        _print_rows(console, label, letters_shown)
+        console.print(
+            f"differs from {typed_label(str(first))} in: {', '.join(_differences(first, label))}", markup=False
+        )
+        if shared:
+            console.print(f"shares: {shared} (--all explains these)", markup=False, style="dim")
+
+
+def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
+    """Print a label and the explanation of each letter."""
+    short, long = typed_label(str(label)), str(label)
+    console.print(Text.assemble((short, "bold"), ("" if short == long else f" = {long}", "dim")))
+    table = Table.grid(
+        Column(min_width=2, justify="right", style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2)
+    )
+    for letter, row in rows:
+        paragraphs = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
+        table.add_row(Text(letter), Text("\n").join(Text(*part) for part in paragraphs if part[0]))
+    console.print(table)
+
+
+def _differences(first: Label, label: Label) -> Iterator[str]:
+    """Yields the factors in which ``label`` differs from ``first``, with both levels: ``R(1) (1o vs. none)``."""
+    of_first, of_label = levels(first), levels(label)
+    names = {**factor_names(first), **factor_names(label)}
+    for factor in diff(first, label):
+        level, first_level = of_label.get(factor), of_first.get(factor)
+        is_shown = None not in (level, first_level) and level != first_level  # not for factors of only one family
+        name = names.get(factor, factor)
+        yield f"{name} ({level or 'none'} vs. {first_level or 'none'})" if is_shown else name

@@ -1,0 +1,266 @@
+"""``madbench findings``: claims against the stored runs, and the number of seeds that they need."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from madbench.cli.findings.registrations import print_registered
+from madbench.cli.shared import options
+from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
+from madbench.cli.shared.parameters import EVERY_VERB, option
+from madbench.cli.shared.print_options import PrintOptions
+from madbench.cli.shared.printing import print_text_table, tracked
+from madbench.cli.shared.words import split_list
+from madbench.errors import ConfigError, did_you_mean
+from madbench.report.commands import option_words, protocol_words
+from madbench.suites import suites
+from madbench.suites.addressing import own_overrides
+
+if TYPE_CHECKING:
+    from madbench.analysis.findings import Finding
+    from madbench.analysis.scores import Results
+    from madbench.analysis.selection import Selection
+
+
+def findings(
+    words: StoredWordsArgument = None,
+    claims: options.ClaimsOption = None,
+    explain: Annotated[
+        str | None,
+        option("Everything about one claim, such as lag; all: every claim.", metavar="CLAIM", completes="CLAIM"),
+    ] = None,
+    registered: Annotated[
+        Path | None, option("Exactly what was registered; anything else is marked exploratory.", metavar="FILE.json")
+    ] = None,
+    unscaled: Annotated[
+        bool,
+        option(
+            "Do not scale thresholds that are shares of published accuracies: keep the paper's points.",
+            "--unscaled",
+            rare=EVERY_VERB,
+        ),
+    ] = False,
+    power: Annotated[bool, option("Instead of verdicts, how many seeds each claim needs.", "--power")] = False,
+    true_gain: Annotated[
+        float | None,
+        option(
+            "With --power: the true gain at which power is stated, in the units of the column.",
+            "--true-gain",
+            rare=EVERY_VERB,
+        ),
+    ] = None,
+    claim: Annotated[
+        list[str] | None,
+        option(
+            "With --power: only these claims; all by default.",
+            metavar="CLAIM,...",
+            completes="CLAIM,...",
+            rare=EVERY_VERB,
+        ),
+    ] = None,
+    *,
+    stored: StoredOptions,
+    printed: PrintOptions,
+) -> None:
+    """Judge the claims of papers, or your own, by the stored runs.
+
+    Each claim has the pairs of labels that isolate it, the published gain, ours
+    with an interval over seeds, and a verdict: supported, contradicted, not
+    testable or not enough data. Missing results are listed with their command.
+    Without --claims each paper with claims on the stored labels has a section,
+    and the correction for many tests is within the section. madbench new claim
+    writes your own claims, about any label and column. Protocols are never
+    mixed, as in madbench table. Thresholds that are shares of published
+    accuracies are scaled to the profile, by the distance from a heuristic to a
+    perfect score; --unscaled keeps the paper's points.
+
+    --power: the number of seeds that find a gain beyond the threshold with a
+    probability of 80%, for two true gains: the measured one and --true-gain. It
+    uses the variance of the stored seeds, needs two seeds of every label, and
+    divides the level by the number of tests. Default of --true-gain: no
+    difference for a claim of no difference, twice the threshold for a claim of a
+    gain, and the published gain if the threshold is 0.
+
+    --registered FILE judges what madbench register wrote. Verdicts are
+    provisional until every run has a result. The verdict says how many runs
+    ended after the registration, and the caption names values that changed.
+
+    [bold]Examples[/bold]
+
+      madbench findings
+      madbench findings --explain lag
+      madbench findings --claims my_claims.yaml
+      madbench findings --profile full --format markdown
+      madbench findings -t language_model --format json
+      madbench findings --registered lag.registered.json
+      madbench findings --power --claim lag,mixing
+      madbench findings --power -t selective_copying -f json
+    """
+    from madbench.analysis.claims import broken_claims, claims_by_paper, claims_on, load_claims
+    from madbench.analysis.findings import findings_by_paper
+    from madbench.analysis.findings_table import findings_table
+    from madbench.analysis.samples import count_left_out
+
+    if claim and not power:
+        raise ConfigError(f"--claim {','.join(claim)}: has no effect without --power; --explain NAME shows one claim")
+    for flag, value in {"--explain": explain, "--registered": registered}.items():
+        if power and value is not None:
+            raise ConfigError(f"{flag} {value}: has no effect with --power")
+    if true_gain is not None and not power:
+        raise ConfigError(f"--true-gain {true_gain:g}: has no effect without --power")
+    if power:
+        print_power(claims, claim, stored.selection(words), printed, true_gain)
+        return
+    if registered is not None:
+        if explain is not None:
+            raise ConfigError(f"--explain {explain}: has no effect with --registered")
+        if unscaled:
+            raise ConfigError("--unscaled: has no effect with --registered, which has its own thresholds")
+        if claims is not None:
+            raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
+        print_registered(words, registered, stored, printed)
+        return
+    asked, selection = None if claims is None else {"": load_claims(claims)}, stored.selection(words)
+    results, left_out, sentences = _stored_results(selection), 0, []
+    if asked is None:
+        for problem in broken_claims().values():
+            options.warn(problem)
+        asked = claims_on(results.scores.label.unique() if results else ())
+        if others := [name for name in claims_by_paper() if name not in asked]:
+            sentences.append(f"No pair of labels is stored for the claims of {', '.join(others)} (--claims PAPER).")
+    quantities = None
+    if selection.tasks is not None:
+        quantities = asked_columns(selection)
+        named = (name for own in asked.values() for claim in own for name in claim.quantities)
+        quantities += [name for name in named if _is_detail(selection, name)]
+    if results:
+        left_out = count_left_out(results.scores)
+        sentences = [*results.sentences(), *sentences]
+        profiles = {row.protocol.suite.name: row.protocol.profile for row in results.rows}
+        sentences += dict.fromkeys(
+            f"The {profile.noun} is not comparable with the paper: verdicts hold for this {profile.noun} only."
+            for profile in profiles.values()
+            if not profile.comparable_with_paper
+        )
+    rows = findings_by_paper(
+        results and results.scores,
+        asked,
+        quantities,
+        _command_options(selection, results),
+        not unscaled,
+        results.chosen_on if results else {},
+    )
+    if explain is not None:
+        names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
+        if explain not in names:
+            raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
+        rows = [row for row in rows if explain in (row.claim.name, "all")]
+        if printed.format == "terminal":
+            sources = [claims] if claims else list(asked)
+            _print_explanations(rows, sources if explain == "all" else [])
+            return
+    table = findings_table(rows, sentences, left_out)
+    print_text_table(table.of_origin(results.origin() if results else None), printed)
+
+
+def asked_columns(selection: Selection) -> list[str]:
+    """The columns of the requested tasks, and the other columns that claims use, such as the steps to a loss."""
+    tasks_by_suite = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
+    names = [column.name for suite, tasks in tasks_by_suite if tasks for column in suite.columns(tasks)]
+    return names + [name for suite, tasks in tasks_by_suite if tasks for name in suite.claimed_columns]
+
+
+def _is_detail(selection: Selection, name: str) -> bool:
+    """True if the column belongs to a suite with requested tasks, but is neither a task nor an average."""
+    from madbench.analysis.quantities import is_average, suite_of_column
+
+    suite = suite_of_column(name)
+    if suite is None or not selection.tasks_of(suite):
+        return False
+    return name not in suite.tasks() and not is_average(name)
+
+
+def _stored_results(selection: Selection) -> Results | None:
+    """The stored results of all suites. None if the default folder does not exist yet."""
+    if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
+        return None
+    rows, missing = selection.available()
+    for error in missing.values():
+        is_ambiguous = selection.tasks is not None and isinstance(error, ConfigError)
+        if is_ambiguous or selection.protocol is not None or not selection.results.exists():
+            raise error
+        if error in (selection.lacking(missing) or ([] if rows else missing.values())):
+            selection.warn(str(error))
+    return selection.results_of(rows)
+
+
+def _command_options(selection: Selection, results: Results | None) -> dict[str, str]:
+    """The options with which ``madbench run`` trains under the protocol of each suite, by the suite's name."""
+    profile = selection.profile or selection.leading.default
+    overrides = own_overrides(selection.overrides, selection.leading, selection.leading)
+    selection.leading.Profile.load(profile, overrides)  # raises for an invalid profile, even if there are no runs
+    options = option_words({"--profile": selection.profile, "--fidelity": selection.fidelity}, selection.budget)
+    folder = option_words({"--results": str(selection.results)})
+    words = {selection.leading.name: [*overrides, *options, *folder]}
+    if results:
+        for suite in results.suites_with_result:
+            words[suite.name] = protocol_words(results.rows_of(suite)[0], selection.results)
+    return {name: shlex.join(of_suite) for name, of_suite in words.items()}
+
+
+def _print_explanations(rows: list[Finding], sources: list[str]) -> None:
+    """Print each claim. Then print the claims of ``sources``, papers or files, that no two labels isolate."""
+    from madbench.analysis.claims import load_claims_file
+    from madbench.analysis.findings_table import explanation
+
+    console = Console(highlight=False)
+    for i, (claim, rows_of_claim) in enumerate(itertools.groupby(rows, key=lambda row: row.claim)):
+        if i:
+            console.print()
+        console.print(f"{claim.name}: {claim.title}", style="bold", markup=False)
+        table = Table.grid(Column(no_wrap=True, style="dim"), Column(overflow="fold"), padding=(0, 2))
+        for heading, text in explanation(list(rows_of_claim)):
+            table.add_row(Text(heading), Text(text))
+        console.print(table)
+    for source in sources:
+        if text := load_claims_file(source).not_isolated:
+            console.print(f"\nNot listed, as no two labels isolate them ({source}): {text}.", markup=False)
+
+
+def print_power(
+    source: str | None,
+    only: list[str] | None,
+    selection: Selection,
+    printed: PrintOptions,
+    true_gain: float | None = None,
+) -> None:
+    """Print how many seeds claims need, from the variance of the stored seeds.
+
+    ``source`` is the file or the paper of the claims. Default: the papers with claims on the stored labels. ``only``
+    are names of claims. Default: all claims.
+    """
+    from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
+    from madbench.analysis.power import power_table
+
+    asked = split_list(only, "--claim", "claim") or []
+    papers = {"": load_claims(source)} if source else claims_by_paper()
+    known = [claim.name for own in papers.values() for claim in own]
+    for name in asked:
+        if name not in known:
+            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known)}")
+    stored = selection.select()
+    if not source:
+        papers = claims_on(stored.scores.label.unique())
+    chosen = {paper: [claim for claim in own if claim.name in (asked or known)] for paper, own in papers.items()}
+    table = power_table(
+        stored.scores, chosen, stored.sentences(), functools.partial(tracked, description="simulating"), true_gain
+    )
+    print_text_table(table, printed)

@@ -1,0 +1,173 @@
+"""``madbench inspect``: measure the mixers of a trained model, in numbers and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+
+from madbench.cli.inspect.tables import comparison, page
+from madbench.cli.plot import LayoutOptions
+from madbench.cli.shared import options
+from madbench.cli.shared.parameters import argument, option, output_option
+from madbench.cli.shared.print_options import FormatOption
+from madbench.cli.shared.printing import counted, print_json, print_lines
+from madbench.cli.shared.trained_models import TrainedModel, TrustOption
+from madbench.cli.shared.words import split_list
+from madbench.errors import ConfigError
+from madbench.jobs import Job
+from madbench.suites import suite_of
+from madbench.suites.changes import setting_change
+from madbench.training.devices import resolve_device
+
+if TYPE_CHECKING:
+    from madbench.analysis.inspection import Inspection
+
+
+def inspect(
+    run: Annotated[
+        str,
+        argument(
+            "RUN",
+            "A label with one run that has weights, the first digits of a run's id (madbench ls runs), or a file of "
+            "weights: weights.safetensors or checkpoint.pt.",
+        ),
+    ],
+    other: Annotated[str | None, argument("RUN2", "A second run to compare with.")] = None,
+    tasks: Annotated[
+        list[str] | None,
+        option(
+            "The task of the run or its suite, if a label has runs of several tasks.",
+            "--tasks",
+            "--task",
+            "-t",
+            show_default="any",
+            completes="TASK,...",
+        ),
+    ] = None,
+    examples: Annotated[
+        int | None, option("Number of inputs.", min=1, show_default="up to 32, fewer if they are long")
+    ] = None,
+    corpus: Annotated[Path | None, option("Folder of the corpus of a language model, if it was moved.")] = None,
+    tokenizer: options.TokenizerOption = None,
+    dtype: options.DtypeOption = None,
+    output: Annotated[
+        Path | None, output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID")
+    ] = None,
+    trust: TrustOption = None,
+    no_figures: Annotated[bool, option("Print the numbers only.", "--no-figures")] = False,
+    *,
+    shape: LayoutOptions,
+    device: options.DeviceOption = "auto",
+    results: options.ResultsOption = options.RESULTS,
+    format: FormatOption = "terminal",
+) -> None:
+    """Measure what happens inside the mixers of a trained model.
+
+    It shows active sets, weights by lag, gates and lag kernels; two runs stand
+    side by side. Language models keep their weights; other runs keep them with
+    the option --keep-weights of madbench run. The inputs are the first examples
+    of the run's test set or validation text, so a command always gives the same
+    numbers.
+
+    The tables have one row per layer and head, with means over rows and examples:
+
+    Active     share of slots with a score above zero (R, G). It is one half for
+               scores that are symmetric about zero (Proposition I.3). Overlap
+               with the row before, by lag and by slot, and the overlap of
+               independent sets of the same sizes. Share of slots whose score
+               changes its sign if the input changes by 1%.
+    Weights    effective number of keys of a row; coefficients near zero (~0, at
+               most 0.001), near one (~1, from 0.9) and negative, in percent;
+               weights by lag; overlap with the row before.
+    Kernels    learned R(1), R(2): the size of p and of the low-rank part K
+               relative to the identity, and the shares of K that are a shift, an
+               average over all tokens or over a window of the newest, or that
+               depend only on the offset (Appendix I). In percent, with the 95%
+               quantile of random tables in brackets; * marks a larger share. The
+               share of a shift is relative to the largest that the rank allows.
+    Gates      mean, spread, and shares that are nearly closed (0.1) or open
+               (0.9).
+    Matrices   learned effects between tokens, if the mixer can name them; their
+               effective rank, and the shares that are symmetric or on the
+               diagonal.
+
+    For two runs a cell has one number per layer, the mean over heads.
+
+    Figures: lags, maps, kernels, gates and matrices, as PNG and PDF.
+
+    [bold]Examples[/bold]
+
+      madbench run R-cg-q-12o S-p -t selective_copying --keep-weights
+      madbench inspect R-cg-q-12o
+      madbench inspect R-cg-q-12o S-p -t selective_copying --output slides
+      madbench inspect 3f9a --examples 64 -f json
+    """
+    as_json = format == "json"
+    from madbench.analysis.inspection import examples_for
+    from madbench.analysis.inspection import inspect as measure
+
+    if no_figures and (output is not None or shape != LayoutOptions()):
+        raise ConfigError("--output, --width, --no-title and --no-caption have no effect with --no-figures")
+    asked = split_list(tasks)
+    device = resolve_device(device)
+    jobs: list[Job] = []
+    models: list[Inspection] = []
+    sizes: list[list[int]] = []  # sizes of the inputs
+    for name in [run] if other is None else [run, other]:
+        trained = TrainedModel(name, results, is_of_text=False, tasks=asked, trust=trust)
+        job = trained.job
+        if jobs and job.id == jobs[0].id:
+            raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")
+        suite = suite_of(job)
+        if suite.not_inspected:
+            raise ConfigError(f"{name!r}, task {job.task}, {suite.not_inspected}")
+        is_text = suite.corpus_of(job) is not None
+        for setting, value in {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}.items():
+            if value is not None and not is_text:
+                raise ConfigError(f"--{setting} {value}: has no effect on task {job.task}")
+        corpora = {job.setting["corpus"]: trained.corpus(corpus, tokenizer, dtype)} if is_text else {}
+        draw = suite.Trial.examples
+        inputs = draw(job, examples or examples_for(draw(job, 1, corpora).shape[1]), corpora)
+        with Console(stderr=True).status(f"{job.label}: {len(inputs)} inputs of {inputs.shape[1]} tokens"):
+            models.append(measure(trained.model.to(device), inputs.to(device)))
+        jobs.append(job)
+        sizes.append(list(inputs.shape))
+    names = _names(jobs)
+    written = []
+    if not no_figures:
+        from madbench.analysis.figures.files import save_figure
+        from madbench.analysis.figures.inspection import figures
+
+        folder = output or results / "plots" / f"inspect-{'-'.join(job.id[:8] for job in jobs)}"
+        with Console(stderr=True).status("drawing"):
+            drawn = figures(dict(zip(names, models)), shape.layout)
+            written = [path for name, figure in drawn for path in save_figure(figure, folder / name)]
+    if as_json:
+        runs = [
+            {"label": job.label, "id": job.id, "task": job.task, "seed": job.seed, "inputs": size} | model.tables
+            for job, size, model in zip(jobs, sizes, models)
+        ]
+        print_json({"runs": runs, "figures": list(map(str, written))})
+        return
+    console = Console()
+    for name, job, (count, length) in zip(names, jobs, sizes):
+        what = f"{job.task} {setting_change(job)}, seed {job.seed}, run {job.id}"
+        console.print(f"{name}: {what}; {counted(count, 'input')} of {length} tokens", markup=False, highlight=False)
+    for lines in page(models[0]) if other is None else [comparison(names, models)]:
+        console.print()
+        print_lines(console, lines)
+    print("\ncolumns: madbench inspect --help")
+    if written:
+        print(f"figures: {written[0].parent}/ {', '.join(path.stem for path in written if path.suffix == '.png')}")
+
+
+def _names(jobs: Sequence[Job]) -> list[str]:
+    """The labels of the jobs. If they are equal, the task, the seed or the id is added."""
+    for more in ("", "task", "seed", "id"):
+        names = [f"{job.label} {more} {getattr(job, more)}" if more else job.label for job in jobs]
+        if len(set(names)) == len(names):
+            break
+    return names

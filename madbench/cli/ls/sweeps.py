@@ -1,0 +1,94 @@
+"""``madbench ls sweeps``: the progress of the sweeps in a results folder, from another terminal or machine."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from madbench.cli.ls.listings import MOST_ENDED
+from madbench.cli.shared.printing import counted, duration, first_of, print_json
+from madbench.cli.shared.progress import SKIPPED, job_name, view
+from madbench.errors import ConfigError, StoreError
+from madbench.execute.journal import read_sweeps
+from madbench.files import names_in
+
+FAILURES = 10  # the most failures that are shown of one sweep
+SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
+_COUNTS = ("finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "not done")
+_ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
+_ENDINGS |= {"unknown": "if it has died"}
+
+
+def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
+    """Print running sweeps and the last finished ones. With ``watch`` print every second until no sweep runs."""
+    console = Console(highlight=False)
+    if watch and as_json:
+        raise ConfigError("--watch has no effect with -f json; give one of the two")
+    if watch and not console.is_terminal:
+        raise ConfigError("--watch has no effect where the output is no terminal")
+    if not results.exists():
+        raise StoreError(f"{results}: there is no such results folder")
+    sweeps = read_sweeps(results, MOST_ENDED)
+    if as_json:
+        hidden = ("open", "silent_seconds")
+        public = [{key: value for key, value in sweep.items() if key not in hidden} for sweep in sweeps]
+        print_json(public)
+    elif watch:
+        with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+            while True:
+                live.update(Group(*_parts(sweeps, results, console.width, console.height - 1)), refresh=True)
+                if all(sweep["state"] != "running" for sweep in sweeps):
+                    return
+                time.sleep(1)
+                sweeps = read_sweeps(results, MOST_ENDED)
+    else:
+        for part in _parts(sweeps, results, console.width, height=None):
+            console.print(part, soft_wrap=isinstance(part, str), markup=False)
+
+
+def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
+    """The parts of the screen. If ``height`` is given, running sweeps come first and fill about ``height`` lines."""
+    if not sweeps:
+        return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
+    room = None
+    if height is not None:
+        sweeps = sorted(sweeps, key=lambda sweep: sweep["state"] != "running")
+        room = max(4, height // max(1, sum(sweep["state"] == "running" for sweep in sweeps)) - 5)
+    parts = [part for sweep in sweeps for part in ["", *_sweep_parts(sweep, results, width, room)]][1:]
+    if height is None:
+        return parts
+    return [Text(part, no_wrap=True, overflow="ellipsis") if isinstance(part, str) else part for part in parts]
+
+
+def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | None) -> list[RenderableType]:
+    state = sweep["state"]
+    if state == "damaged":
+        return [f"damaged  {sweep['error']}"]
+    parts: list[RenderableType] = [
+        f"{state:<11} {sweep['command']}",
+        f"{counted(sweep['total'], 'job')}, {sweep['title']}; since {sweep['started']}, {sweep['host']} {sweep['pid']}",
+    ]
+    if state == "running":
+        parts.append(view(sweep, width, room or len(sweep["slots"]) + 1))
+        if sweep["silent_seconds"] > SILENT:
+            parts.append(f"no event for {duration(sweep['silent_seconds'])}")
+    counts = sweep["counts"]
+    parts.append(", ".join(f"{counts[what]} {SKIPPED.get(what, what)}" for what in _COUNTS if what in counts))
+    if state == "error":
+        parts.append(f"it ended with an error: {sweep['error']}")
+    if state == "unknown":
+        parts.append(sweep["error"])
+    if state in _ENDINGS:
+        if left := len(set(sweep["open"]) - set(names_in(results / "runs"))):
+            parts.append(f"{_ENDINGS[state]}, {counted(left, 'job')} left: the same command resumes")
+            parts.append(f"  cd {sweep['folder']} && {sweep['command']}")
+        else:
+            parts.append("all its jobs are in the store by now")
+    lines = [f"  failed: {job_name(failure)}: {failure['reason']}" for failure in sweep["failures"]]
+    return parts + first_of(lines, FAILURES, "  and {:,} more failed; madbench ls sweeps -f json has them all")

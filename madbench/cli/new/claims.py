@@ -1,0 +1,28 @@
+"""Writing a user's claim from a sentence, for ``madbench new claim``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from madbench.analysis.marked_text import MINUS
+from madbench.cli.shared.printing import counted, print_json
+
+
+def write_claim(sentence: str, name: str | None, output: Path | None, as_json: bool) -> None:
+    """Adds the claim to the file ``output``, or prints it."""
+    import yaml
+
+    from madbench.analysis.claim_sentences import add_claim, parse_claim
+
+    made, entry = parse_claim(sentence, name or "")
+    if output is not None:
+        count = add_claim(entry, output)
+    if as_json:
+        print_json({**entry, "pairs": made.pairs})
+    elif output is None:
+        print(yaml.safe_dump({"claims": [entry]}, sort_keys=False, allow_unicode=True, width=10_000), end="")
+    else:
+        shown = [f"{a} {MINUS} {b}" for a, b in made.pairs[:5]]
+        pairs = ", ".join([*shown, "..."] if len(made.pairs) > 5 else shown)
+        print(f"{output}: {made.name}, {counted(len(made.pairs), 'pair')}: {pairs}; {counted(count, 'claim')} in all")
+        print(f"next: madbench findings --claims {output}")

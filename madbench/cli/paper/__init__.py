@@ -1,0 +1,313 @@
+"""``madbench paper``: reproduce the tables, figures, theorems and claims of papers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from madbench.cli.paper.listings import print_items, print_papers
+from madbench.cli.paper.options import FLAGS_OF_JOBS, PaperOptions
+from madbench.cli.paper.printing import print_jobs, print_made
+from madbench.cli.paper.shipped import results_or_shipped, show_shipped
+from madbench.cli.plot import LayoutOptions, write_figure
+from madbench.cli.shared import options
+from madbench.cli.shared.options import TrainingOptions
+from madbench.cli.shared.parameters import argument
+from madbench.cli.shared.plan import ask_before_long
+from madbench.cli.shared.print_options import PrintOptions
+from madbench.cli.shared.printing import (
+    PLAIN,
+)
+from madbench.cli.shared.progress import train_on_screen
+from madbench.cli.shared.training import train_grid
+from madbench.cli.shared.words import labels_and_overrides, split_list
+from madbench.errors import ConfigError, StoreError
+from madbench.execute.base import Policy
+from madbench.experiment import Experiment, prepare
+from madbench.papers import built_in, load_paper
+from madbench.papers.making import (
+    FAILS,
+    REPRODUCED,
+    Made,
+    Measure,
+    Request,
+    check_profile,
+    chosen_settings,
+    measure_of,
+    remember,
+)
+from madbench.papers.operators import failing_operators, fails_here, operators_of
+from madbench.papers.shipped import archive_names
+from madbench.rows import Grid
+from madbench.store.runs import Snapshot, Store
+from madbench.suites.addressing import task_names
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+
+
+def paper(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        argument(
+            "[PAPER [ITEM [KEY=VALUE]]]",
+            "A paper, one of its items, and changes of its profile. Without words: a list of the papers.",
+        ),
+    ] = None,
+    *,
+    asked: PaperOptions,
+    shape: LayoutOptions,
+    printed: PrintOptions,
+) -> None:
+    """Reproduce a paper's tables, figures, theorems and claims.
+
+    Without an item it lists the items of the paper: the command of each, its
+    result on this machine, the number of stored jobs, and, if madbench cannot
+    make it, the reason. If an item was not made on this machine, it shows the
+    shipped verdict and the archive of its runs.
+
+    The stored runs decide an item. If some of them are missing, the shipped runs
+    in a clone of the repository decide it, and nothing is trained. With --yes or
+    --force, and for runs that are not shipped, such as other seeds, it trains the
+    missing runs. The same command again trains nothing.
+
+    First the operators of the item are compared with float64 loops over their
+    definitions. If one differs, the item "fails here": nothing is trained, and
+    there is no verdict on the paper. If an identity fails, it is also computed
+    with the loops: it is "contradicted" if they fail too, otherwise it "fails
+    here". The exit code is 1 in all these cases.
+
+    [bold]Examples[/bold]
+
+      madbench paper                                  the papers
+      madbench paper hypermlp                         every item of a paper
+      madbench paper hypermlp table1 --dry-run        what it takes here
+      madbench paper coefficients principle3          trained, measured, judged
+      madbench paper hypermlp table1 --seeds 0-2 training.epochs=20
+    """
+    names, overrides = labels_and_overrides(words or [])
+    given = {**asked.flags, "--width, --no-title and --no-caption": shape != LayoutOptions()}
+    given |= dict.fromkeys(overrides, True)
+    flags = [flag for flag, value in given.items() if value]
+    if len(names) < 2:
+        if flags:
+            raise ConfigError(f"{flags[0]} has no effect without an item")
+        if names:
+            print_items(load_paper(names[0]), asked.results, printed)
+        else:
+            print_papers(asked.results, printed)
+        return
+    if (asked.output or shape != LayoutOptions()) and (asked.dry_run or not asked.figures):
+        given_layout = f"--output {asked.output}: has" if asked.output else "--width, --no-title and --no-caption have"
+        raise ConfigError(f"{given_layout} no effect with {'--dry-run' if asked.dry_run else '--no-figures'}")
+    name, item_id, *labels = names
+    chosen = load_paper(name)
+    item = chosen.item(item_id)
+    if not item.is_made_here:
+        raise ConfigError(f"{name} {item_id}: {item.needs}")
+    if item.command:
+        for flag in (flag for flag in [*flags, *labels] if flag not in FLAGS_OF_JOBS):
+            raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
+        _run_command(context, Request(chosen, item, results=asked.results.absolute()), asked)
+        return
+    check_profile(item, asked.profile)
+    tasks = task_names(split_list(asked.tasks) or ())
+    request = Request(
+        chosen,
+        item,
+        asked.profile,
+        asked.seeds,
+        tuple(labels),
+        tuple(tasks),
+        tuple(overrides),
+        asked.device,
+        asked.results,
+        asked.budget,
+    )
+    _Making(request, asked, shape, printed).run()
+
+
+def _run_command(context: typer.Context, request: Request, asked: PaperOptions) -> None:
+    """Make an item by the verb of its command, with the results folder and the threads if the verb takes them."""
+    group: Any = context.find_root().command
+    verb = group.get_command(context, request.item.command.split()[0])
+    taken = {option.name for option in verb.params}
+    words: list[str] = []
+    if "results" in taken and asked.results != options.RESULTS:
+        words += ["--results", str(asked.results)]
+    if "threads" in taken and asked.threads:
+        words += ["--threads", str(asked.threads)]
+    with results_or_shipped(request.paper, request.item, asked.results) as folder:
+        hidden = ("--results", str(folder)) if "results" in taken and folder != asked.results else ()
+        call_verb(request, group.main, words, hidden)
+
+
+class _Making:
+    """An item that is trained or computed here: its plan, its training, and its result."""
+
+    def __init__(self, request: Request, asked: PaperOptions, shape: LayoutOptions, printed: PrintOptions):
+        self.request, self.asked, self.shape, self.printed = request, asked, shape, printed
+        self.measure, self.policy = measure_of(request.item), Policy(redo=asked.force)
+        self.planned = self.measure.plan(request)
+        self.keeps_weights = self.measure.keeps_weights(request) and not asked.dry_run
+
+    def run(self) -> None:
+        """Decide the item by its own runs, which are trained if they are missing, or by the shipped runs."""
+        from madbench.training.distributed import is_first
+
+        self.refuse_useless()
+        asked = self.asked
+        if self.printed.format == "terminal" and not asked.dry_run and is_first():
+            print(*self.measure.introduction(self.request), sep="\n")
+        asks_to_train = asked.dry_run or asked.yes or asked.force or asked.corpus is not None or not is_first()
+        if self.request.item.runs and not asks_to_train:
+            if show_shipped(self.request, self.measure, self.verify, self.finish, self.printed):
+                return
+        if isinstance(self.planned, Grid):
+            self.ask_before_training(self.planned)
+        if not asked.dry_run:
+            self.verify()
+        trained = self.train()
+        if not asked.dry_run and is_first():
+            self.finish(self.request, trained)
+
+    def refuse_useless(self) -> None:
+        """Raise ``ConfigError`` for an option that has no effect on the plan."""
+        asked, item = self.asked, self.request.item
+        if asked.budget and not isinstance(self.planned, Grid):
+            raise ConfigError(
+                f"--budget {asked.budget}: has no effect on {item.id}, which has the ranks of its own models"
+            )
+        if asked.corpus is not None and not isinstance(self.planned, Grid):
+            raise ConfigError(f"--corpus {asked.corpus}: has no effect on {item.id}, which trains no language model")
+        if asked.dry_run and self.planned is None:
+            raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
+
+    def ask_before_training(self, grid: Grid) -> None:
+        """Ask the user before a long training. Raise ``StoreError`` for stored runs that the item cannot measure."""
+        asked = self.asked
+        needs_weights = self.keeps_weights and not asked.force
+        if asked.dry_run or (asked.yes and not needs_weights):
+            return
+        experiment = prepare(grid, device=asked.device, results=asked.results, corpus=asked.corpus, is_remote=False)
+        if needs_weights and (note := _note_on_weights(self.measure, self.request, experiment)):
+            problem = f"{self.request.item.id} measures trained models: {note}"
+            raise StoreError(f"{problem}; or name another folder with --results")
+        if not asked.yes:
+            ask_before_long(experiment, self.policy, slots=asked.slots, threads=asked.threads)
+
+    def verify(self) -> None:
+        """Print the failures and exit with code 1 if an operator of the item differs from its definition."""
+        from madbench.training.distributed import is_first
+
+        with Console(stderr=True).status("verifying the operators"):
+            failing = failing_operators(operators_of(self.request, self.measure, self.planned))
+        if not failing:
+            return
+        made = fails_here(failing)
+        if is_first():
+            remember(self.request, made)
+            print_made(self.request, made, [], self.printed)
+        raise typer.Exit(1)
+
+    def train(self) -> Results | None:
+        """Train what is planned and return its results. None for an item without jobs, and after a plan is printed."""
+        asked = self.asked
+        if self.planned is None:
+            return None
+        if not isinstance(self.planned, Grid):
+            return _train(self.planned, self.policy, asked, self.printed)
+        training = TrainingOptions(
+            corpus=asked.corpus,
+            device=asked.device,
+            results=asked.results,
+            slots=asked.slots,
+            threads=asked.threads,
+            force=asked.force,
+            dry_run=asked.dry_run,
+            keep_weights=self.keeps_weights,
+        )
+        return train_grid(self.planned, training, has_tables=False, printed=self.printed)
+
+    def finish(self, decided: Request, trained: Results | None) -> None:
+        """Decide the item by its own runs or by the shipped runs. Draw, store and print the result."""
+        is_own = decided is self.request
+        with Console(stderr=True).status("measuring"):
+            made = self.measure.decide(decided, trained)
+            drawn = self.draw(made, needs_all=is_own) if self.asked.figures else []
+        note = chosen_settings(trained) if made.verdicts else ""
+        archives = () if is_own else archive_names(decided.item)
+        remember(replace(decided, results=self.asked.results), made, archives, note)
+        print_made(decided, made, drawn, self.printed, note)
+        if made.exit_code:
+            raise typer.Exit(made.exit_code)
+
+    def draw(self, made: Made, needs_all: bool) -> list[Path]:
+        """Write the figures and return their files. Unless ``needs_all``, figures that need weights are left out."""
+        folder, drawn = self.asked.output or self.asked.results / "plots", list[Path]()
+        try:
+            for figure in made.figures:
+                drawn += write_figure(figure.draw(layout=self.shape.layout), folder / figure.stem, figure.frame)
+        except StoreError as error:
+            if needs_all:
+                raise
+            options.warn(f"figures are left out: {error}")  # weights are not shipped
+        return drawn
+
+
+def _note_on_weights(measure: Measure, request: Request, experiment: Experiment) -> str:
+    """Advice on stored runs that the item cannot measure, such as runs without weights. Empty if there are none."""
+    quantity = measure.quantity(request) if hasattr(measure, "quantity") else None
+    if quantity is None or not (experiment.results / "runs").is_dir():
+        return experiment.note_on_weights()
+    return quantity.note_on_runs(Store(experiment.results), [job.id for job in experiment.jobs])
+
+
+def check_no_paper(word: str) -> None:
+    """Raise ``ConfigError`` if a word in place of a verb is the name of a paper."""
+    if word in built_in():
+        raise ConfigError(f"{word} is a paper: madbench paper {word}")
+
+
+def _train(experiment: Experiment, policy: Policy, asked: PaperOptions, printed: PrintOptions) -> Results | None:
+    """Train an experiment that is not a grid and return its results, or print its plan and return None."""
+    from madbench.analysis.scores import Results
+
+    console = Console(stderr=True)
+    if asked.dry_run:
+        print_jobs(experiment, policy, printed)
+        return None
+    names = {job.id: row.row.named_changes[0] for row in experiment.rows for job in row.jobs}
+    _, failed = train_on_screen(experiment, policy, console, names, slots=asked.slots, threads=asked.threads)
+    for job_id, reason in failed.items():
+        console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)
+    if failed:
+        raise typer.Exit(1)
+    return Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
+
+
+def call_verb(
+    request: Request,
+    run_command: Callable[..., int | None],
+    words: Sequence[str] = (),
+    hidden: Sequence[str] = (),
+) -> None:
+    """Run the verb that makes the item with ``words``, and with ``hidden`` words that are left out when it is printed.
+
+    A theorem is reproduced if its checks pass; otherwise it fails here.
+    """
+    command = shlex.join([*shlex.split(request.item.command), *words])
+    Console(stderr=True).print(f"madbench {command}", **PLAIN)
+    code = run_command([*shlex.split(command), *hidden], prog_name="madbench", standalone_mode=False) or 0
+    verdicts = {command: FAILS if code else REPRODUCED} if request.item.kind == "theorem" else {}
+    if verdicts or not code:
+        remember(request, Made((), verdicts, {}))
+    if code:
+        raise typer.Exit(code)

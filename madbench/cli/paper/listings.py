@@ -1,0 +1,114 @@
+"""The lists of papers and of their items, for ``madbench paper`` without an item."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from madbench.cli.shared.options import warn
+from madbench.cli.shared.plan import job_states
+from madbench.cli.shared.print_options import PrintOptions
+from madbench.cli.shared.printing import PLAIN, counted, duration, in_words, print_json, print_text_table
+from madbench.execute.base import Policy
+from madbench.papers import EVIDENCE, Item, Paper, loaded_papers
+from madbench.papers.making import STATES, Request, command_of, jobs_of, remembered
+from madbench.papers.shipped import archive_names, shipped_state
+
+NOT_RUN, NOT_MADE = "not run", "not made here"
+"""The states of items without a verdict."""
+
+
+def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
+    """The states of an item that was made on this machine, by the size with which it was made."""
+    return {size: entry["state"] for size, entry in remembered(Request(paper, item, results=results)).items()}
+
+
+def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
+    """The row of an item: its state, jobs, cost and command."""
+    entries = remembered(Request(paper, item, results=results))
+    row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
+    made = []
+    for size, entry in entries.items():
+        notes = ", ".join(filter(None, [size if item.profiles else "", entry.get("note", "")]))
+        made.append(f"{entry['state']} ({notes})" if notes else entry["state"])
+    row |= {"state": "; ".join(made) or shipped_state(paper, item) or NOT_RUN, "is_shipped": not made}
+    runs = [name for entry in entries.values() for name in entry.get("runs", ())]
+    row["runs"] = list(dict.fromkeys(runs)) if made else archive_names(item)
+    row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
+    row |= {"availability": item.availability, "arithmetic": item.arithmetic, "note": item.note}
+    jobs = jobs_of(Request(paper, item, results=results))
+    stored = [*job_states(jobs, results, Policy()).values()].count("done")
+    left = 1 - stored / max(1, len(jobs))
+    row |= {"jobs": len(jobs), "stored": stored, "seconds": item.seconds and item.seconds * left}
+    return row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()}
+
+
+def print_papers(results: Path, printed: PrintOptions) -> None:
+    """Print the number of items of each paper by state and kind of evidence."""
+    from madbench.analysis.rendering import Listing
+
+    papers, problems = loaded_papers()
+    contents, lines = [], []
+    for name, paper in papers.items():
+        counts: dict[str, Counter[str]] = {}
+        made = shipped = 0
+        for item in paper.items:
+            here = [*_states(paper, item, results).values()][:1]
+            stored = [shipped_state(paper, item)] if item.is_made_here and not here else []
+            made, shipped = made + len(here), shipped + any(stored)
+            found = next(filter(None, [*here, *stored]), NOT_RUN if item.is_made_here else NOT_MADE)
+            state = found.partition(" (")[0]
+            counts.setdefault(state, Counter())[item.evidence] += 1
+        states = [state for state in dict.fromkeys([*STATES, *counts]) if state in counts or state in STATES[:3]]
+        states.sort(key=(NOT_RUN, NOT_MADE).__contains__)
+        content = {"paper": name, "title": paper.title, "items": len(paper.items), "made": made, "shipped": shipped}
+        lines.append([name, *("" for _ in EVIDENCE)])
+        for state in states:
+            of_state = counts.get(state, Counter())
+            lines.append([f"  {state}", *(str(of_state[kind] or "") for kind in EVIDENCE)])
+        contents.append(content | {"states": counts})
+    if printed.format == "json":
+        print_json({"papers": contents, "problems": dict(problems)})
+        return
+    caption = (
+        "Number of items of each paper by state. Operator: identities and counts of our operator, without training;"
+        " trained: decided by trained models; arithmetic: only a formula or printed numbers."
+        " madbench paper NAME lists the items."
+    )
+    headings = ["Paper", *(kind.capitalize() for kind in EVIDENCE)]
+    print_text_table(
+        Listing(contents, headings, lines, contents, caption, "", "tab:papers"), replace(printed, notes=True)
+    )
+    for problem in problems.values():
+        warn(problem)
+
+
+def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
+    """Print the items of a paper: state, stored jobs, cost and command, or the reason why madbench cannot make it."""
+    with Console(stderr=True).status("looking at what is stored"):  # plans the jobs of every item
+        rows = [_row(paper, item, results) for item in paper.items]
+    if printed.format == "json":
+        print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
+        return
+    console = Console(highlight=False)
+    console.print(f"[bold]{paper.title}[/bold] [dim]{paper.source}[/dim]")
+    for row in rows:
+        heading = f"{row['item']}  {row['title']} ({row['place']})"
+        console.print(in_words(heading, console), style="bold", **PLAIN)
+        jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] if row["jobs"] else []
+        cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
+        kind, state = ["arithmetic"] if row["arithmetic"] else [], row["state"]
+        if row["is_shipped"] and state != NOT_RUN:
+            state += ", shipped"
+        if row["runs"]:
+            state += f", by {', '.join(row['runs'])}"
+        status = " | ".join([row["availability"], *kind, state, *jobs, *cost]) if row["command"] else row["needs"]
+        console.print(in_words(status, console, indent=4), **PLAIN)
+        if row["command"]:
+            console.print(f"    {row['command']}", **PLAIN)
+        if row["note"]:
+            console.print(in_words(row["note"], console, indent=4), **PLAIN)

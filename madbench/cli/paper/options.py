@@ -1,0 +1,70 @@
+"""The options of ``madbench paper``: the runs that an item is made from, and what is done with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from madbench.cli.shared import options
+from madbench.cli.shared.parameters import EVERY_VERB, option, output_option
+from madbench.jobs import Budget
+from madbench.papers import QUICK
+
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """The options of ``madbench paper``, except the layout of figures and the format of tables."""
+
+    profile: Annotated[
+        str,
+        option(
+            "Size: quick (for a laptop) or full (that of the paper); or a profile, or a YAML file.",
+            "--profile",
+            "-p",
+            completes="SIZE",
+        ),
+    ] = QUICK
+    seeds: Annotated[str | None, option("Seeds such as 0-2.", show_default="those of the item")] = None
+    tasks: Annotated[
+        list[str] | None,
+        option(options.TASKS_HELP, "--tasks", "--task", "-t", show_default="its own", completes="TASK,..."),
+    ] = None
+    budget: Annotated[Budget | None, option(options.BUDGET_HELP, show_default="that of the item")] = None
+    device: options.DeviceOption = "auto"
+    results: options.ResultsOption = options.RESULTS
+    slots: options.SlotsOption = None
+    threads: options.ThreadsOption = None
+    force: options.ForceOption = False
+    corpus: Annotated[
+        Path | None, option("Corpus for an item of language models, at a size without its own corpus.", rare=EVERY_VERB)
+    ] = None
+    dry_run: Annotated[bool, option("Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run")] = False
+    yes: Annotated[
+        bool, option("Train without asking, also if it takes long or if shipped runs would answer.", "--yes", "-y")
+    ] = False
+    figures: Annotated[bool, option("Draw the item's figures.")] = True
+    output: Annotated[
+        Path | None, output_option("Folder of the figures.", show_default="RESULTS/plots", rare=EVERY_VERB)
+    ] = None
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The options that have no effect on some items, by flag. The value is false if an option is not given."""
+        return {
+            "--profile": self.profile != QUICK,
+            "--seeds": self.seeds,
+            "--tasks": self.tasks,
+            "--slots": self.slots,
+            "--yes": self.yes,
+            "--threads": self.threads,
+            "--force": self.force,
+            "--corpus": self.corpus,
+            "--dry-run": self.dry_run,
+            "--output": self.output,
+            "--budget": self.budget,
+        }
+
+
+FLAGS_OF_JOBS = ("--slots", "--threads", "--yes")
+"""The options of jobs. An item such as a theorem may have no job, and ignores them."""

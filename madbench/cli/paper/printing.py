@@ -1,0 +1,67 @@
+"""The output of ``madbench paper``: the result of an item, and the jobs of an item that would be trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from madbench.cli.shared.plan import job_states
+from madbench.cli.shared.print_options import PrintOptions
+from madbench.cli.shared.printing import (
+    PLAIN,
+    counted,
+    in_words,
+    print_json,
+    print_lines,
+    print_text_table,
+    quantity,
+    table_lines,
+)
+from madbench.execute.base import Policy
+from madbench.experiment import Experiment
+from madbench.papers.making import Made, Request, state_of, statement_verdict
+from madbench.suites import size_of
+
+
+def print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -> None:
+    """Print the jobs of an experiment whose steps cannot be timed in advance."""
+    states = job_states(experiment.jobs, experiment.results, policy)
+    todo = {job_id for job_id, state in states.items() if state == "todo"}
+    lines = []
+    for row in experiment.rows:
+        size, job = size_of(row.jobs[0]), row.jobs[0]
+        line = {"task": job.task, "row": row.row.named_changes[0], "jobs": len(row.jobs)}
+        line |= {"to do": sum(job.id in todo for job in row.jobs), "parameters": size.parameters, "steps": size.steps}
+        lengths = ",".join(map(str, job.setting.get("test_lengths", ())))
+        lines.append(line | {"FLOPs": quantity(size.flops), "tests at L": lengths})
+    if printed.format == "json":
+        print_json(lines)
+        return
+    console = Console(highlight=False)
+    print_lines(console, table_lines(lines, right=("jobs", "to do", "parameters", "steps", "FLOPs")))
+    console.print(f"{counted(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
+
+
+def print_made(request: Request, made: Made, files: list[Path], printed: PrintOptions, note: str = "") -> None:
+    """Print the result. ``note`` is printed beside each verdict."""
+    if printed.format == "json":
+        content = {**made.content, "state": state_of(request, made), "verdicts": dict(made.verdicts), "note": note}
+        print_json(content | {"figures": list(map(str, files))})
+        return
+    for i, table in enumerate(made.tables):
+        print()
+        print_text_table(table, printed, i)
+    if printed.format == "terminal":
+        console = Console(highlight=False)
+        console.print()
+        if made.heading:
+            console.print(in_words(made.heading, console), **PLAIN)
+        for statement, verdict in made.verdicts.items():
+            beside = f" ({note})" if note else ""
+            console.print(in_words(f"{statement_verdict(request, verdict)}{beside}: {statement}", console), **PLAIN)
+            if statement in made.remarks:
+                console.print(in_words(made.remarks[statement], console, indent=4), **PLAIN)
+        if made.verdicts:
+            console.print(f"{request.paper.name} {request.item.id}: {state_of(request, made)}", **PLAIN)
+        console.print(*files, sep="\n", **PLAIN)

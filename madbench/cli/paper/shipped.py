@@ -1,0 +1,92 @@
+"""Items of papers decided by shipped runs, for ``madbench paper`` if the runs are not stored."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from madbench.cli.shared.options import RESULTS
+from madbench.cli.shared.print_options import PrintOptions
+from madbench.cli.shared.printing import PLAIN, print_json
+from madbench.errors import StoreError
+from madbench.papers import Item, Paper
+from madbench.papers.making import Measure, Request
+from madbench.papers.shipped import (
+    archive_names,
+    has_archives,
+    results_in,
+    shipped_results,
+    shipped_state,
+    shipped_store,
+)
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+
+
+def show_shipped(
+    request: Request,
+    measure: Measure,
+    verify: Callable[[], None],
+    finish: Callable[[Request, Results], None],
+    printed: PrintOptions,
+) -> bool:
+    """Decide an item by the shipped runs if not all of its runs are stored. False if the item has to be trained.
+
+    If the archives are missing, or do not have the weights that the item measures, the shipped verdict is printed.
+    ``verify`` ends the program if an operator of the item is broken. ``finish`` decides and prints the item.
+    """
+    if (request.results / "runs").is_dir() and results_in(request, measure) is not None:
+        return False
+    console, item = Console(stderr=True), request.item
+    if not has_archives(item):
+        return _print_recorded(request, verify, printed, "which the repository has")
+    with contextlib.ExitStack() as stack:
+        with console.status(f"reading {', '.join(archive_names(item))}"):
+            shipped = stack.enter_context(shipped_results(request, measure))
+        if shipped is None:
+            return False
+        verify()
+        try:
+            finish(*shipped)
+        except StoreError as error:
+            why = "without the weights that the item measures" if measure.keeps_weights(request) else str(error)
+            return _print_recorded(request, None, printed, why)
+    runs, seeds = ", ".join(archive_names(item)), shipped[0].seeds
+    console.print(f"By the runs of {runs}, seeds {seeds}. Nothing was trained; --yes trains the item.", **PLAIN)
+    return True
+
+
+def _print_recorded(request: Request, verify: Callable[[], None] | None, printed: PrintOptions, why: str) -> bool:
+    """Print the shipped verdict on an item, if the request has no other options. False if there is no verdict."""
+    item, state = request.item, shipped_state(request.paper, request.item)
+    if not state or request != Request(request.paper, item, device=request.device, results=request.results):
+        return False
+    if verify is not None:
+        verify()
+    if printed.format == "json":
+        print_json({"state": state, "runs": archive_names(item), "verdicts": {}, "figures": []})
+        return True
+    print(f"{state}: the shipped verdict")
+    runs = ", ".join(archive_names(item))
+    Console(stderr=True).print(f"By runs of {runs} ({why}). Nothing was trained; --yes trains the item.", **PLAIN)
+    return True
+
+
+@contextlib.contextmanager
+def results_or_shipped(paper: Paper, item: Item, results: Path) -> Iterator[Path]:
+    """The results folder of an item: ``results``, or a temporary folder with the shipped runs.
+
+    The temporary folder is used if the item reads runs and the default folder has none.
+    """
+    if not has_archives(item) or results != RESULTS or (results / "runs").is_dir():
+        yield results
+        return
+    with shipped_store(paper) as folder:
+        runs = ", ".join(archive_names(item))
+        Console(stderr=True).print(f"There are no runs in {results}. By the runs of {runs}:", **PLAIN)
+        yield folder

@@ -1,0 +1,1 @@
+"""Options, completion, printing and training that several verbs share."""

@@ -1,0 +1,294 @@
+"""Shell completion of labels, sets, tasks, profiles, figures, stored runs and other names.
+
+The metavar of an argument or option selects its completion. Errors are ignored: they give no completion.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import typer
+
+Complete = Callable[..., list[str]]
+
+
+def completion_of(metavar: str) -> Complete | None:
+    """The completion for a metavar such as ``LABEL|KEY=VALUE``. None if there is no completion."""
+    names = [name for name in (metavar, *metavar.split("|")) if name in _SOURCES]
+    if not names:
+        return None
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        from madbench.labels import trust
+
+        cut, word = _whole_word(incomplete)
+        words: list[str] = []
+        for name in names:
+            with suppress(Exception), trust.allow_only(()):  # completion must not run the code of other people
+                words += _SOURCES[name](ctx, word)
+        return [_Completion(text.removeprefix(cut)) for text in dict.fromkeys(words)]
+
+    return complete
+
+
+def rejoin_options() -> None:
+    """Remove the '=' at which bash splits ``--profile=qu``, so that the words are ``--profile qu``."""
+    if (text := os.environ.get("COMP_WORDS")) is None:
+        return
+    words, place = text.split("\n" if "\n" in text else " "), int(os.environ.get("COMP_CWORD", "0"))
+    signs = [i for i, word in enumerate(words) if word == "=" and i and words[i - 1].startswith("--")]
+    kept = ["" if i in signs else word for i, word in enumerate(words) if i not in signs or i == place]
+    os.environ["COMP_WORDS"] = "\n".join(kept)
+    os.environ["COMP_CWORD"] = str(place - sum(i < place for i in signs))
+
+
+class _Completion(str):
+    """A completion of a word, or of the part of it that bash passes. typer must not compare it with the word."""
+
+    def startswith(self, *_: Any) -> bool:
+        return True
+
+
+def _whole_word(incomplete: str) -> tuple[str, str]:
+    """The part of the current word that stays on the line, and the whole word.
+
+    Bash splits words at ':' and '@'. For ``cd:ga`` it passes ``ga`` and replaces only that. For ``@tab`` it passes
+    ``tab`` and replaces the whole word.
+    """
+    place = int(os.environ.get("COMP_CWORD", "0"))
+    words = ["", "", *os.environ.get("COMP_WORDS", "").split()[:place], incomplete]
+    if incomplete in (":", "@"):
+        words.append("")
+    *_, first, sign, last = words
+    if sign == ":":
+        return f"{first}:", f"{first}:{last}"
+    return "", "@" + last if sign == "@" else incomplete
+
+
+def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Families, sets, and the beginnings of labels up to the end of the current part."""
+    from madbench.labels import available_sets, every_label, families, loaded_families, mixer_names
+
+    if incomplete.startswith("@"):
+        yield from _starting_with(incomplete, (f"@{name}" for name in available_sets()))
+        return
+    head, slash, last = incomplete.rpartition("/")  # earlier layers of a hybrid
+    found = re.match("~?([0-9]+x)?", last)  # a neighborhood, and a count of layers
+    start = found[0] if found else ""
+    sign, text = f"{head}{slash}{start}", last.removeprefix(start)
+    parts = text.count("-") + 1
+    labels = [*_labels_of_sets(), *every_label()]
+    for family in loaded_families().values() if ":" in text else ():
+        labels += [*getattr(family, "mixers", {}).values(), *filter(None, [getattr(family, "example", None)])]
+    matching = _starting_with(text, (*mixer_names(), *labels))
+    beginnings = ("-".join(label.split("-")[:parts]) for label in matching)
+    prefixes = () if ":" in text else (f"{name}:" for name in families() if name)
+    yield from (sign + word for word in _starting_with(text, (*beginnings, *prefixes)))
+    if not incomplete:
+        yield from (f"@{name}" for name in available_sets())
+
+
+def _labels_of_sets() -> Iterator[str]:
+    """The labels of other families in the sets, as they are written there."""
+    from madbench.config import read_yaml
+    from madbench.labels import available_sets
+
+    for path in available_sets().values():
+        yield from (
+            text for text in read_yaml(path)["labels"] if ":" in text and text[0] not in "@~" and "{" not in text
+        )
+
+
+def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.suites import task_suites
+
+    return _starting_with(incomplete, task_suites())
+
+
+def _several_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of tasks and suites. After a comma, names that are not in the list yet."""
+    from madbench.suites import suites, task_suites
+
+    return _next_in_list(incomplete, (*task_suites(), *suites()))
+
+
+def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of profiles of the suite of the given tasks, otherwise of the leading suite."""
+    from madbench.suites.addressing import leading_suite
+
+    tasks = ctx.params.get("tasks")
+    named = [task for word in tasks or () for task in word.split(",")]
+    if ctx.info_name == "train":
+        named = ["language_model"]
+    return _starting_with(incomplete, leading_suite(named or None).Profile.names())
+
+
+def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.analysis.figures import figure_names
+
+    return _starting_with(incomplete, figure_names())
+
+
+def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The columns of the table that the words and options so far select."""
+    from madbench.cli.shared.options import StoredOptions
+    from madbench.cli.table import losses_of
+
+    values = {field.name: ctx.params.get(field.name) for field in dataclasses.fields(StoredOptions)}
+    stored = StoredOptions(**{name: value for name, value in values.items() if value is not None})
+    selection = dataclasses.replace(stored.selection(_words(ctx)), track=iter, warn=lambda message: None)
+    table = selection.table(thresholds=losses_of(ctx.params.get("thresholds")))
+    return _starting_with(incomplete, ("label", *table.sort_keys()))
+
+
+def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The labels and ids of the stored runs."""
+    from madbench.store.runs import Snapshot
+
+    jobs = Snapshot.open(Path(ctx.params.get("results") or "results"), create=False).jobs()
+    return _starting_with(incomplete, (*sorted({job.label for job in jobs.values()}), *jobs))
+
+
+def _kinds(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.cli.ls.listings import listings
+
+    return _starting_with(incomplete, listings())
+
+
+def _papers(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.papers import loaded_papers
+
+    return _starting_with(incomplete, loaded_papers()[0])
+
+
+def _paper_words(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of papers. After the name of a paper, names of its items."""
+    from madbench.papers import load_paper
+
+    if not (words := ctx.params.get("words")):
+        return _papers(ctx, incomplete)
+    return _starting_with(incomplete, [item.id for item in load_paper(words[0]).items] if len(words) == 1 else ())
+
+
+def _paper_profiles(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _starting_with(incomplete, ("quick", "full"))
+
+
+def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of the claims of the file or paper given by ``--claims``, by default of all papers."""
+    from madbench.analysis.claims import claims_by_paper, load_claims
+
+    source = ctx.params.get("claims")
+    claims = load_claims(source) if source else [claim for own in claims_by_paper().values() for claim in own]
+    return _next_in_list(incomplete, [claim.name for claim in claims])
+
+
+def _devices(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _starting_with(incomplete, ("auto", "cpu", "cuda"))
+
+
+def _tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _starting_with(incomplete, ("bytes", "gpt2", "none:"))
+
+
+def _new_tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _starting_with(incomplete, ("bytes", "gpt2", "bpe:", "hf-tokenizer:"))
+
+
+def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.cli.bench import PARTS
+
+    return _starting_with(incomplete, PARTS)
+
+
+def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The paths of the given labels, otherwise of the default labels."""
+    from madbench.bench.parts import Setup
+    from madbench.bench.timing import Limits
+    from madbench.cli.bench import LABELS, PARTS, paths_offered
+    from madbench.cli.shared.words import names_and_labels
+    from madbench.labels import expand
+
+    _, labels = names_and_labels(_words(ctx), PARTS, "part")
+    width = ctx.params.get("d_model")
+    setup = Setup(expand(labels) or LABELS, "cpu", "float32", Limits(1), "full", d_model=width)
+    return _next_in_list(incomplete, paths_offered(setup))
+
+
+def _dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.text.token_files import DTYPES
+
+    return _starting_with(incomplete, DTYPES)
+
+
+def _questions(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.training.choices import TASKS
+
+    return _next_in_list(incomplete, TASKS)
+
+
+def _trackers(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.trackers import NAMES
+
+    return _next_in_list(incomplete, NAMES)
+
+
+def _splits(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.tasks import SPLITS
+
+    return _starting_with(incomplete, SPLITS)
+
+
+def _groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _starting_with(incomplete, ("auto",))
+
+
+def _words(ctx: typer.Context) -> list[str]:
+    """The words that are not options. They have no name yet while the value of an option is completed."""
+    return [*(ctx.params.get("words") or ctx.args)]
+
+
+def _next_in_list(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The names that may come next in a list with commas. Names in the list are left out."""
+    *named, last = incomplete.split(",")
+    before = "".join(f"{name}," for name in named)
+    return [before + name for name in _starting_with(last, names) if name not in named]
+
+
+def _starting_with(start: str, words: Iterable[Any]) -> list[str]:
+    return [word for word in dict.fromkeys(words) if word.startswith(start)]
+
+
+_SOURCES = {
+    "LABEL": _labels,
+    "TASK": _tasks,
+    "TASK,...": _several_tasks,
+    "PROFILE": _profiles,
+    "FIGURE": _figures,
+    "COLUMN": _columns,
+    "RUN": _runs,
+    "RUN2": _runs,
+    "KIND": _kinds,
+    "PAPER": _papers,
+    "[PAPER [ITEM [KEY=VALUE]]]": _paper_words,
+    "SIZE": _paper_profiles,
+    "CLAIM": _claims,
+    "CLAIM,...": _claims,
+    "DEVICE": _devices,
+    "TOKENIZER": _tokenizers,
+    "NEW_TOKENIZER": _new_tokenizers,
+    "PART": _parts,
+    "PATH,...": _paths,
+    "DTYPE": _dtypes,
+    "QUESTIONS,...": _questions,
+    "TRACKER": _trackers,
+    "SPLIT": _splits,
+    "auto": _groups,
+}
+"""The completion functions by the word of a metavar."""

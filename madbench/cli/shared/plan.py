@@ -1,0 +1,293 @@
+"""The plan of an experiment for ``--dry-run``: jobs, parameters, FLOPs, memory and time."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from madbench.cli.shared.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
+from madbench.errors import ConfigError, TrainingError
+from madbench.execute.base import Policy
+from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
+from madbench.experiment import Experiment
+from madbench.jobs import Job
+from madbench.labels.budgets import budget_words
+from madbench.labels.names import with_typed_labels
+from madbench.rows import SuiteRow
+from madbench.store.runs import Store
+from madbench.suites import size_of, suite_of
+from madbench.suites.base import Size
+
+MOST_SHOWN = 100  # the most printed lines of a table; the JSON has all
+LONG = 600.0  # seconds of training above which the user is asked first
+STATES = ("done", "todo", "failed")
+LARGE_FLOPS = 1e18  # FLOPs of a job (most of an hour on a large GPU) from which a plan describes several GPUs
+GPU, GPUS, SHARE = "NVIDIA H100 80GB HBM3", 8, 0.4  # a node, and the usual share of its peak in training
+_ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
+
+
+def job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, str]:
+    """The state of each job under ``policy``, by id: done, todo, or failed (and not retried)."""
+    records = {}
+    if (results / "runs").exists():
+        records = Store.open(results, create=False).records(job.id for job in jobs)
+    statuses = {job_id: record.status for job_id, record in records.items()}
+    states = {None: "todo", "stored": "done", "failed": "failed"}
+    return {job.id: states[policy.skips(statuses.get(job.id))] for job in jobs}
+
+
+def make_plan(
+    experiment: Experiment,
+    policy: Policy,
+    console: Console,
+    *,
+    slots: int | None,
+    devices: Sequence[str] | None,
+    micro_batch: int | None,
+    threads: int | None,
+    details: bool,
+) -> dict[str, Any]:
+    """The cost of every row and task of the experiment, and the remaining seconds, timed on the device.
+
+    It times a few steps per task. With ``details`` it times every row and task, and adds memory, FLOPs counted by
+    torch, and parameters by group. A label that this machine cannot run has no seconds; the reason is in ``untimed``.
+    """
+    from madbench.training.cost import seconds_per_flop, why_untimed
+
+    sizes = {job.id: size_of(job) for job in experiment.jobs}
+    untimed: dict[str, str] = {}
+    states = job_states(experiment.jobs, experiment.results, policy)
+    cells: list[dict[str, Any]] = []
+    batches: list[dict[str, Any]] = []
+    with console.status("counting, and timing a few steps") as status:
+        todo = [job for job in experiment.jobs if states[job.id] == "todo"]
+        samples = {job.label: job for job in sorted(todo, key=lambda job: sizes[job.id].parameters)}  # the largest
+        untimed = {name: why for name, job in samples.items() if (why := why_untimed(job, experiment.device))}
+        chosen = choose_threads(todo, threads)
+        for batch in plan_batches(experiment.jobs, experiment.device, slots, devices, micro_batch, todo, chosen):
+            together = {job.suite for job in batch.jobs}
+            suites = [suite for suite in experiment.suites if suite.name in together]
+            rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=batch.threads)
+            seconds: dict[str, float] = {}  # by id, for every job that is left to train
+            for suite in suites:
+                part = experiment.for_suite(suite)
+                timed = [job for job in part.jobs if states[job.id] == "todo" and job.label not in untimed]
+                rates = {} if details else rates_of(timed)
+                for row, jobs in _by_row_and_task(part):
+                    if row.row.label in untimed:
+                        cells.append(_cell(row, jobs, states, sizes, None))
+                        continue
+                    if details:  # an operator of many small steps takes a minute
+                        status.update(f"counting, and timing a few steps: {escape(with_typed_labels(row.name))}")
+                    left = [job for job in jobs if states[job.id] == "todo"]
+                    rate = (rates_of(left) if details else rates).get(jobs[0].task, 0.0)
+                    cell = _cell(row, jobs, states, sizes, rate)
+                    cells.append(cell | (_details(jobs[0], micro_batch) if details else {}))
+                    seconds |= {job.id: rate * sizes[job.id].flops for job in left}
+            at_once = min(batch.slots, max(1, len(seconds)))
+            apart = at_once  # slots that share no core and no GPU
+            if experiment.device != "cpu" and any(suite.uses_all_cores for suite in suites):
+                apart = min(at_once, len(devices or [""]))
+            needed = makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], apart)
+            taken = {"slots": at_once, "threads": batch.threads, "text": batch.text(at_once)}
+            batches.append({"suites": [suite.name for suite in suites], **taken, "estimated_seconds": needed})
+    counts = {state: list(states.values()).count(state) for state in STATES}
+    needed = sum(batch["estimated_seconds"] for batch in batches)
+    totals = {"jobs": len(states), **counts, "estimated_seconds": needed, "notes": experiment.notes}
+    totals |= {"untimed": untimed}
+    totals |= {"node": _node(sum(sizes[job.id].flops for job in todo))} if _has_large(todo) else {}
+    return {"cells": cells, "batches": batches} | totals
+
+
+def _has_large(jobs: Sequence[Job]) -> bool:
+    """True if a job is large enough for several GPUs with torchrun."""
+    return any(suite_of(job).uses_all_cores and size_of(job).flops > LARGE_FLOPS for job in jobs)
+
+
+def _node(flops: float) -> dict[str, Any]:
+    """The assumed seconds on a node of GPUs, and this command for torchrun on one node and on two."""
+    from madbench.training.devices import peak_flops
+
+    words = shlex.join(["-m", "madbench", *_training_words(sys.argv[1:])])
+    several = f"--nnodes 2 --nproc-per-node {GPUS} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
+    commands = {"one": f"torchrun --nproc-per-node {GPUS} {words}", "two": f"torchrun {several} {words}"}
+    peak = peak_flops(GPU, "bfloat16")
+    assert peak is not None
+    seconds = flops / (GPUS * SHARE * peak)
+    return {"gpu": GPU, "gpus": GPUS, "share_of_peak": SHARE, "assumed_seconds": seconds, "commands": commands}
+
+
+_PLAN_OPTIONS = ("--threads", "--slots", "--format", "-f")
+
+
+def _training_words(words: Sequence[str]) -> list[str]:
+    """The words of a command without options of a plan, and with --yes for ``paper``: torchrun cannot ask the user."""
+    left, skips = [], False
+    for word in words:
+        if not skips and word != "--dry-run" and word.partition("=")[0] not in _PLAN_OPTIONS:
+            left.append(word)
+        skips = word in _PLAN_OPTIONS
+    if left[:1] == ["paper"] and not {"--yes", "-y"} & {*left}:
+        left.append("--yes")
+    return left
+
+
+def _by_row_and_task(part: Experiment) -> Iterator[tuple[SuiteRow, list[Job]]]:
+    """Yields every row with the jobs of each of its tasks."""
+    for row in part.rows:
+        for task in dict.fromkeys(job.task for job in row.jobs):
+            yield row, [job for job in row.jobs if job.task == task]
+
+
+def _cell(
+    row: SuiteRow,
+    jobs: Sequence[Job],
+    states: Mapping[str, str],
+    sizes: Mapping[str, Size],
+    seconds_per_flop: float | None,
+) -> dict[str, Any]:
+    """The cost of the jobs of one row and task. Its seconds are None if no pass could be timed."""
+    left = sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo")
+    cell: dict[str, Any] = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
+    cell |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
+    cell |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
+    return cell | {
+        "parameters": sorted({sizes[job.id].parameters for job in jobs}),
+        "steps": sum(sizes[job.id].steps for job in jobs),
+        "flops": sum(sizes[job.id].flops for job in jobs),
+        "estimated_seconds": None if seconds_per_flop is None else seconds_per_flop * left,
+    }
+
+
+def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
+    import torch
+
+    from madbench.training.cost import counted_flops_per_token, peak_memory_bytes, sequences_at_once
+    from madbench.training.optimizer import parameter_groups
+
+    at_once = sequences_at_once(job, micro_batch)
+    with torch.device("meta"):
+        groups = parameter_groups(suite_of(job).Trial.build(job), job.fidelity)
+    return {
+        "flops_per_token": 3 * size_of(job).flops_per_token,
+        "counted_flops_per_token": counted_flops_per_token(job),
+        "micro_batch": at_once,
+        "memory_bytes": peak_memory_bytes(job, at_once),
+        "parameter_groups": groups,
+    }
+
+
+def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = False) -> None:
+    """Print the plan of :func:`make_plan`: one line per row, or with ``by_task`` per row and task."""
+    console = Console(highlight=False)
+    for batch in plan["batches"]:
+        for suite in batch["suites"]:
+            cells = [cell for cell in plan["cells"] if cell["suite"] == suite]
+            lines = [_line(cell, plan["failed"] > 0) for cell in (cells if by_task else _rows(cells))]
+            text = table_lines(lines, right=lines[0].keys() - {"row", "task"})
+            print_lines(console, first_of(text, MOST_SHOWN + 2, "and {:,} more lines; -f json has them all"))
+            console.print()
+            if detailed := [cell for cell in cells if "parameter_groups" in cell]:
+                _print_groups(console, detailed)
+        if batch["estimated_seconds"] or not plan["untimed"]:
+            seconds = duration(batch["estimated_seconds"])
+            console.print(f"about {seconds} on {experiment.device} with {batch['text']}\n", **PLAIN)
+    for label, reason in plan["untimed"].items():
+        console.print(f"not timed here: {label}: {reason}\n", **PLAIN)
+    if node := plan.get("node"):
+        hours, share = duration(node["assumed_seconds"]), f"{node['share_of_peak']:.0%} of their peak in bfloat16"
+        console.print(f"{hours} if {node['gpus']} x {node['gpu']} reach {share} (assumed, not timed):", **PLAIN)
+        console.print(f"  {node['commands']['one']}", **PLAIN)
+        console.print("on each of two nodes (to resume, both need the same results folder):", **PLAIN)
+        console.print(f"  {node['commands']['two']}\n", **PLAIN)
+    left = f", {plan['failed']} failed (--retry trains them again)" if plan["failed"] else ""
+    shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
+    common = f" {counted(shared, 'job')} shared by several rows counted once." if shared else ""
+    console.print(
+        f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
+        f"{plan['todo']} to do{left}.{common} time: jobs to do, one after the other, estimated from a few steps; less "
+        "if a run stops early. FLOPs: training (forward and backward), without masked positions. params: the whole "
+        f"model; madbench explain --cost {' '.join(budget_words(experiment.grid.budget))} shows ranks and parameters "
+        "of the mixer.",
+        markup=False,
+    )
+
+
+def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a plan, each the sum of its cells."""
+    rows: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        row = rows.setdefault(cell["row"], {"row": cell["row"], "parameters": []} | dict.fromkeys(_ADDED, 0))
+        row["parameters"] = sorted({*row["parameters"], *cell["parameters"]})
+        row |= {name: _sum(row[name], cell[name]) for name in _ADDED}
+    return list(rows.values())
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second
+
+
+def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
+    names = [name for name in ("row", "task", "jobs", "todo") if name in cell]
+    if has_failed:
+        names.append("failed")
+    sizes = [quantity(count) for count in (cell["parameters"][0], cell["parameters"][-1])]
+    line = {name: cell[name] for name in names} | {"params": " - ".join(dict.fromkeys(sizes))}
+    line |= {"steps": quantity(cell["steps"]), "FLOPs": quantity(cell["flops"])}
+    is_timed = cell["todo"] and cell["estimated_seconds"] is not None
+    line["time"] = duration(cell["estimated_seconds"]) if is_timed else "-"
+    if "memory_bytes" in cell:
+        line["FLOPs/token"] = quantity(cell["flops_per_token"])
+        line["dense"] = quantity(cell["counted_flops_per_token"])
+        line["memory"] = f"{quantity(cell['memory_bytes'])}B"
+    return line
+
+
+def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
+    """Print the parameters of each row and task, one line per group."""
+    lines = []
+    for cell in cells:
+        groups = cell["parameter_groups"]
+        name = {"row": cell["row"], "task": cell["task"]}
+        for group in [*groups, {"group": "all", "parameters": sum(group["parameters"] for group in groups)}]:
+            decays = {True: "yes", False: "no"}.get(group.get("decays"), "")
+            lines.append(
+                name | {"parameters": group["group"], "count": f"{group['parameters']:,}", "weight decay": decays}
+            )
+            name = {"row": "", "task": ""}
+    print_lines(console, table_lines(lines, right=("count",)))
+    at_once = ", ".join(sorted({str(cell["micro_batch"]) for cell in cells}))
+    console.print(
+        "FLOPs/token: training; dense: counted by torch for the dense path, all pairs of tokens. memory: tensors of "
+        f"{at_once} sequences at a time. A process on a CPU takes about {HEADROOM} times as much plus "
+        f"{PROCESS_BYTES / 1e9} GB.\n"
+    )
+
+
+def ask_before_long(experiment: Experiment, policy: Policy, *, slots: int | None, threads: int | None) -> None:
+    """Ask before a long training. Raises ``ConfigError`` if the input is not a terminal."""
+    states = job_states(experiment.jobs, experiment.results, policy)
+    todo = sum(state == "todo" for state in states.values())
+    if not todo:
+        return
+    console = Console(stderr=True)
+    plan = make_plan(
+        experiment, policy, console, slots=slots, devices=None, micro_batch=None, threads=threads, details=False
+    )
+    for reason in plan.get("untimed", {}).values():  # this label would fail during the training
+        raise TrainingError(reason)
+    seconds = plan["estimated_seconds"]
+    if seconds <= LONG:
+        return
+    text = f"{counted(todo, 'job')} to train, about {duration(seconds)}"
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{text}: give --yes to train them without being asked")
+    typer.confirm(f"{text}. Train them?", abort=True, err=True)

@@ -1,0 +1,172 @@
+"""Printing of numbers, lists and tables on the command line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import track
+
+from madbench.analysis.marked_text import with_minus
+from madbench.cli.shared.print_options import PrintOptions
+from madbench.files import make_printable
+from madbench.labels.names import with_display_names
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import TextTable
+
+PLAIN = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
+"""Console settings for text that is not ours or must not be wrapped."""
+_LEAST_WIDTH = 20  # the smallest width of a folded column
+
+
+def duration(seconds: float) -> str:
+    """The text of a duration: ``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``. Days are used from 48 h on."""
+    for unit, size, least in (("days", 86400, 47.95 * 3600), ("h", 3600, 59.95 * 60), ("min", 60, 59.5)):
+        if seconds >= least:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def quantity(value: float) -> str:
+    """The text of a large number: ``950``, ``68.4 k``, ``1.2 M``, ``3.0 G``, ``4.5 T``."""
+    if value < 999.5:
+        return f"{value:.0f}"
+    for prefix in "kMGTPE":
+        value /= 1000
+        if value < 999.95 or prefix == "E":
+            return f"{value:.1f} {prefix}"
+    raise AssertionError
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: ``1 job``, ``2 jobs``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def in_words(text: str, console: Console, indent: int = 0) -> str:
+    """``text`` after ``indent`` spaces, wrapped between words if ``console`` is a terminal.
+
+    A line that begins with a space, such as a command, is not wrapped, so that it can be copied. Characters that cannot
+    be printed become "?", as the text may quote a file of another person.
+    """
+    space, lines = " " * indent, []
+    for line in make_printable(text).split("\n"):
+        if console.is_terminal and not line.startswith(" "):
+            lines += textwrap.wrap(
+                line,
+                width=console.width,
+                initial_indent=space,
+                subsequent_indent=space,
+                break_long_words=False,  # whole words
+                break_on_hyphens=False,
+            ) or [""]
+        else:
+            lines.append(space + line)
+    return "\n".join(lines)
+
+
+def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
+    """The first ``most`` lines, followed by ``more`` with the number of further lines, if there are any."""
+    return [*lines[:most], more.format(len(lines) - most)] if len(lines) > most else [*lines]
+
+
+def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
+    """Returns ``items``, with a progress bar on stderr during the iteration if stderr is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:  # not `disable`, with which Rich before 14.3 ends in an empty line
+        return items
+    return track(items, description, console=console, transient=True)
+
+
+def print_json(content: Any) -> None:
+    print(json.dumps(content, indent=2))
+
+
+def print_text_table(
+    table: TextTable, printed: PrintOptions, place: int = 0, costs: Mapping[str, TextTable] | None = None
+) -> None:
+    """Print a table of results with its caption, or with its notes if the user wants them.
+
+    ``place`` is the position of the table in this output. LaTeX labels contain it from the second table on. ``costs``
+    are tables that stand below it, by suite.
+    """
+    table, *below = (each.with_notes_if(printed.notes) for each in (table, *(costs or {}).values()))
+    format = printed.format
+    if format == "terminal":
+        _print_on_terminal(table, "" if printed.notes else " --notes explains how the numbers were computed.")
+        for each in below:
+            print()
+            _print_on_terminal(each)
+    elif format == "json":
+        print_json(with_costs(table.content(), costs or {}))
+    elif format == "latex":
+        label = printed.tex_label or table.latex_label
+        numbered = f"{label}-{place + 1}" if place else label
+        print(table.to_latex(numbered, printed.latex_width), end="")
+        for i, each in enumerate(below):
+            suffix = f"-{i + 1}" if i else ""
+            print(each.to_latex(f"{numbered}-costs{suffix}", printed.latex_width), end="")
+    elif format == "markdown":
+        print("\n".join(each.to_markdown() for each in (table, *below)), end="")
+    else:
+        print(table.to_csv(below) if format == "csv" else table.to_html(below), end="")
+
+
+def with_costs(content: dict[str, Any], costs: Mapping[str, TextTable]) -> dict[str, Any]:
+    """The JSON content of a table. If there are tables of costs, their contents are added by suite."""
+    return content | ({"costs": {suite: table.content() for suite, table in costs.items()}} if costs else {})
+
+
+def _print_on_terminal(table: TextTable, hint: str = "") -> None:
+    console = Console()
+    has_styles = console.is_terminal and not console.legacy_windows
+    console.print(table.to_rich(console.width, has_styles))
+    console.print()
+    caption = table.below
+    if not has_styles and any(table.marks().values()):
+        caption += " In plain text * is bold and ~ is underlined."
+    console.print(caption + hint, markup=False, emoji=False, highlight=False)
+
+
+def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:
+    """Headings, a rule and the rows, with one column per key. Columns in ``right`` are aligned right.
+
+    With a ``width`` the last column is folded, and if necessary the one before it. Otherwise every cell is on one line.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [names, *([_shown(row.get(name)) for name in names] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells)]
+    if width is not None:
+        for i in range(-1, -1 - min(2, len(names)), -1):
+            others = sum(widths) - widths[i] + 2 * (len(names) - 1)
+            widths[i] = min(widths[i], max(_LEAST_WIDTH, width - others))
+        wrapped = ([textwrap.wrap(cell, widest) or [""] for cell, widest in zip(line, widths)] for line in cells)
+        cells = [list(line) for parts in wrapped for line in itertools.zip_longest(*parts, fillvalue="")]
+    lines = []
+    for line in cells:
+        gaps = [" " * (widest - cell_len(cell)) for widest, cell in zip(widths, line)]
+        padded = [gap + cell if name in right else cell + gap for name, gap, cell in zip(names, gaps, line)]
+        lines.append("  ".join(padded))
+    return [lines[0], "\u2500" * cell_len(lines[0]), *lines[1:]]
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    """Print the lines of a table. A terminal that is too narrow wraps them itself."""
+    console.out(lines[0], style="table.header", highlight=False)
+    console.out("\n".join(lines[1:]), highlight=False)
+
+
+def _shown(value: Any) -> str:
+    return (
+        "-"
+        if value is None
+        else with_minus(f"{value:.2f}")
+        if isinstance(value, float)
+        else with_display_names(str(value))
+    )

@@ -1,0 +1,228 @@
+"""The progress screen of a sweep in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Unpack
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
+
+from madbench.cli.shared.printing import PLAIN, counted, duration, first_of, in_words, quantity
+from madbench.execute.base import Event, Listener, Policy, Summary
+from madbench.execute.journal import Journal, command_line
+from madbench.execute.sweep_state import SweepState, flatten, weights
+from madbench.experiment import Experiment, RunOptions
+from madbench.jobs import Job
+from madbench.labels.names import typed_label
+from madbench.trackers import Naming, Tracking, open_trackers
+
+WIDE = 110  # columns from which on bars are longer and speeds are shown
+MOST_NAMED = 5  # the most partial runs that are named after Ctrl-C
+NARROW = 60  # columns below which there are no bars
+SKIPPED = {
+    "stored": "already in the store",
+    "failed before": "failed before and not retried",
+    "busy": "left to another process",
+}
+"""The reasons why jobs were skipped, as printed after their counts."""
+
+
+def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
+    """The state of a sweep (:meth:`madbench.execute.sweep_state.SweepState.content`) in at most ``height`` lines."""
+    room, slots = max(1, height - 1), sweep["slots"]
+    slots_shown = slots if len(slots) <= room else slots[: room - 1]
+    parts = [_overview(sweep, width)]
+    if slots_shown:
+        parts.append(_running_jobs(slots_shown, width))
+    if left := len(slots) - len(slots_shown):
+        parts.append(Text(f"... and {left} more running", style="dim", no_wrap=True, overflow="ellipsis"))
+    return Group(*parts)
+
+
+def job_name(job: Mapping[str, Any]) -> str:
+    """The name of a job, such as ``S-p compression lr 0.001 seed 0``, with the settings that tell it from others."""
+    what = f"{typed_label(str(job.get('label')))} {job.get('task')}"
+    return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
+
+
+def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
+    """One line with finished jobs, failures, rate and time left."""
+    words = [Text(f"{sweep['done']}/{sweep['total']} done", style="bold")]
+    if failed := sweep["counts"].get("failed"):
+        words.append(Text(f"{failed} failed", style="red"))
+    if (rate := sweep["jobs_per_minute"]) is not None:
+        words.append(Text(f"{rate:.1f} jobs/min"))
+    if sweep["done"] < sweep["total"]:
+        left = sweep["seconds_left"]
+        words.append(Text("time left unknown" if left is None else f"{duration(left)} left"))
+    text = Text("  ").join(words)
+    text.no_wrap, text.overflow = True, "ellipsis"
+    bar = min(24, width - text.cell_len - 1)
+    if bar < 8:
+        return text
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_row(ProgressBar(total=1.0, completed=sweep["fraction"], width=bar), text)
+    return row
+
+
+def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """One line per job with its name and progress. If there is no room, the name is cut first."""
+    is_wide = width >= WIDE
+    fixed = [Column(no_wrap=True) for _ in range(6 if is_wide else 4)]
+    table = Table.grid("", *fixed, padding=(0, 1, 0, 0))
+    for slot in slots:
+        is_known, speed = "step" in slot, slot.get("tokens_per_second")
+        values = [f"{key} {slot[key]:.3f}" for key in ("accuracy", "loss") if isinstance(slot.get(key), float)]
+        cells = [f"{100 * slot['fraction']:3.0f}%" if is_known else "", "  ".join(values)]
+        if is_wide:
+            cells.append(f"step {slot['step']}/{slot['total_steps']}" if is_known else "")
+            cells.append(f"{quantity(speed)} tokens/s" if isinstance(speed, float) else "")
+        cells.append(duration(max(0.0, slot["seconds"])))
+        bar = ProgressBar(total=1.0, completed=slot["fraction"], width=20 if is_wide else 8)
+        name = Text(job_name(slot), no_wrap=True, overflow="ellipsis")
+        table.add_row(name, bar if width >= NARROW else "", *map(Text, cells))
+    return table
+
+
+class RunScreen:
+    """The progress screen of jobs, from the events of any executor. Skipped jobs are counted in one sentence.
+
+    ``names`` are shown in place of labels, by id, such as ``R-c  model.mix_rank=4``.
+    """
+
+    def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
+        self.title, self.console = title, console
+        self.state = SweepState(weights(jobs), jobs, names or {})
+        self._count, self._began = len(jobs), time.monotonic()
+        self._counts_printed: Counter[str] = Counter()
+        self._is_announced = True  # False when the screen is on the console
+        self._warnings: set[str] = set()  # printed once, as every progress event of a job repeats its warning
+        self._lock = threading.Lock()  # a separate thread draws the live screen
+        settings = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
+        self._live = Live(get_renderable=self.render, console=console, **settings)
+
+    def __enter__(self) -> RunScreen:
+        self._is_announced = False
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.announce()
+        self._print_skipped()
+        self._live.stop()
+
+    def announce(self, slots: str = "") -> None:
+        """Print the title once, and the number of parallel jobs whenever it changes."""
+        what = [] if self._is_announced else [f"{counted(self._count, 'job')}, {self.title}"]
+        self._is_announced = True
+        if parts := [*what, *filter(None, [slots])]:
+            self._print("; ".join(parts))
+
+    def on_event(self, event: Event) -> None:
+        """Show one event of an executor (:mod:`madbench.execute.base`)."""
+        self.announce()
+        line = flatten(event)
+        now = time.monotonic() - self._began
+        with self._lock:
+            running = self.state.running.get(line["job"])
+            self.state.apply(line, now)
+        if event["event"] == "skipped":
+            return
+        self._print_skipped()
+        name = job_name(self.state.jobs[line["job"]])
+        warning = f"{name}: {line.get('warning')}"
+        if "warning" in line and warning not in self._warnings:
+            self._warnings.add(warning)
+            self._print(warning)
+        if event["event"] in ("finished", "failed"):
+            took = f" in {duration(now - running.since)}" if running and "error" not in line else ""
+            self._print(f"[{self.state.done}/{self._count}] {name}: {_outcome(line)}{took}")
+
+    def render(self) -> RenderableType:
+        """The live part of the screen, at most as high as the terminal."""
+        with self._lock:
+            self.state.tick(time.monotonic() - self._began)
+            return view(self.state.content(), self.console.width, self.console.height - 2)
+
+    def _print_skipped(self) -> None:
+        for what, text in SKIPPED.items():
+            if count := self.state.counts[what] - self._counts_printed[what]:
+                self._print(f"{count} of {counted(self._count, 'job')} {text}")
+        self._counts_printed = self.state.counts.copy()
+
+    def _print(self, text: str) -> None:
+        self.console.print(in_words(text, self.console), **PLAIN)
+
+
+def _outcome(line: Mapping[str, Any]) -> str:
+    if line["status"] != "finished":
+        return f"{line['status']}: {line['error']}"
+    formats = {"loss_l5": "loss {:.3f}", "accuracy": "accuracy {:.3f}", "mse": "squared error {:.2g}"}
+    return next((text.format(line[key]) for key, text in formats.items() if key in line), "finished")
+
+
+def train_on_screen(
+    experiment: Experiment,
+    policy: Policy,
+    console: Console,
+    names: Mapping[str, str],
+    track: Sequence[str] = (),
+    naming: Naming = Naming(),
+    **run_options: Unpack[RunOptions],
+) -> tuple[Summary, dict[str, str]]:
+    """Train the missing jobs. Returns the summary, and the reasons of failed jobs by id.
+
+    The screen shows the ``names`` of jobs by id. The events of the executor also go to the journal and to the trackers
+    ``track``, with names of runs from ``naming``; under torchrun only those of the first process. Raises
+    ``MissingExtraError`` and ``ConfigError`` for a tracker that cannot be used.
+    """
+    from madbench.training.distributed import is_first
+
+    def warn(text: str) -> None:
+        console.print(in_words(f"warning: {text}", console), **PLAIN)
+
+    jobs, title, results = experiment.jobs, experiment.title, experiment.results
+    observers: list[Tracking | Journal] = []
+    screen = RunScreen(jobs, title, console, names)
+    try:
+        with ExitStack() as stack:
+            if is_first():
+                if track:
+                    observers.append(stack.enter_context(Tracking(open_trackers(track, results, naming), warn)))
+                observers.append(stack.enter_context(Journal(results, jobs, title, command_line(), warn)))
+            stack.enter_context(screen)
+
+            def on_event(event: Event) -> None:
+                screen.announce()
+                for observer in (*observers, screen):
+                    observer.on_event(event)
+
+            if run_options.get("executor"):  # starting there takes a while
+                screen.announce()
+            listener = Listener(on_event, screen.announce)
+            return experiment.execute(listener, policy=policy, **run_options), dict(screen.state.failures)
+    except KeyboardInterrupt:
+        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
+        console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
+        if partial := _partial_runs(results, screen.state.jobs):
+            console.print(in_words(partial, console), **PLAIN)
+        raise
+
+
+def _partial_runs(results: Path, jobs: Mapping[str, Mapping[str, Any]]) -> str:
+    """A sentence on the jobs that have a checkpoint; empty if no job has one."""
+    from madbench.training.checkpoints import NAME
+
+    kept = [job_name(job) for job_id, job in jobs.items() if (results / "work" / job_id / NAME).exists()]
+    names = first_of(kept, MOST_NAMED, "and {:,} more")
+    return f"kept as {counted(len(kept), 'checkpoint')} in {results / 'work'}: {', '.join(names)}" if kept else ""

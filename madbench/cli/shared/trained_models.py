@@ -1,0 +1,138 @@
+"""Trained models by label, id or file, and their corpora."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from madbench.cli.shared.options import open_stored
+from madbench.cli.shared.parameters import argument, option
+from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.jobs import WEIGHTS
+from madbench.labels.names import show, shown_names
+from madbench.store.runs import Store
+from madbench.store.trained import stored_weights
+from madbench.suites import suite_of
+
+if TYPE_CHECKING:
+    from madbench.store.format import Measurement
+    from madbench.text.corpus import Corpus
+
+_RUN_HELP = (
+    "A label with one run, the first digits of a run's id (madbench ls runs), or a file of weights: "
+    "weights.safetensors or checkpoint.pt."
+)
+ModelArgument = Annotated[str, argument("RUN", _RUN_HELP)]
+ModelsArgument = Annotated[list[str], argument("RUN", f"{_RUN_HELP} One or more.")]
+TrustOption = Annotated[
+    list[str] | None,
+    option(
+        "Label of your own module whose code may be imported, such as my:my_mixers.MyMixer; may be repeated.",
+        "--trust",
+        metavar="LABEL",
+    ),
+]
+
+
+class TrainedModel:
+    """A trained model with its weights, its job, and its store if it has one.
+
+    ``name`` is a label, the first digits of an id, or a file of weights. By default only language models are found.
+    With ``is_of_text=False`` it may be of any suite, or of one of the ``tasks``, which may be suites. ``trust`` has the
+    labels whose code may be imported. Raises ``ConfigError`` for unknown tasks. Raises ``StoreError`` if the store has
+    no finished run or several, or if the weights of the run were not kept.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        results: Path,
+        is_of_text: bool = True,
+        tasks: Sequence[str] | None = None,
+        trust: Sequence[str] | None = None,
+    ):
+        from madbench.training.checkpoints import load_model
+
+        self.results = results
+        is_file = os.path.isfile(name)
+        if tasks and is_file:
+            raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {name}, a file of one run")
+        self.weights = Path(name) if is_file else stored_weights(name, open_stored(results), is_of_text, tasks)
+        self.model, self.job = load_model(self.weights, trust or ())
+        if not is_file and not self.job.id.startswith(name):
+            show(shown_names().with_spelling(self.job.label, name))
+        if is_of_text and not suite_of(self.job).corpus_of(self.job):
+            raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
+        folder = self.weights.absolute().parent
+        is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
+        self.store = Store.open(folder.parents[1], create=False) if is_stored else None
+        self.not_stored = ""  # the reason why a measurement could not be stored
+
+    def measure(self, measurement: Measurement) -> None:
+        """Store a measurement with the model's run, if it is in a store.
+
+        If it cannot be written, as to a read-only disk, :attr:`not_stored` is the reason.
+        """
+        if self.store:
+            try:
+                self.store.measure(self.job.id, **vars(measurement))
+            except StoreError as error:
+                self.not_stored = str(error)
+
+    @property
+    def where_stored(self) -> str:
+        """A line on the place of the measurements of the model."""
+        if self.not_stored:
+            return "not stored"
+        return f"stored with run {self.job.id}" if self.store else f"not stored: {self.weights} is not in a store"
+
+    def corpus(self, named_folder: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
+        """The corpus of the model: in ``named_folder``, otherwise in the folder of its run or of the results.
+
+        ``tokenizer`` and ``dtype`` apply to a folder without a manifest. By default they are those of the run; an
+        exported file does not have them. Raises ``ConfigError`` for another corpus, and if no corpus is found.
+        """
+        from madbench.text.corpus import open_corpus
+        from madbench.text.manifest import MANIFEST
+
+        digest, cache = self.job.setting["corpus"], self.results / "corpora"
+        details = self.store.read(self.job.id).record.details if self.store else {}
+        described = details.get("corpus", {})
+        asked = {"tokenizer": tokenizer, "dtype": dtype}
+
+        def opened(folder: Path) -> Corpus:
+            """Open the corpus in a folder. If it has no manifest, missing options are taken from the run's record."""
+            recorded = {} if (folder / MANIFEST).exists() else described
+            return open_corpus(folder, cache=cache, **{name: asked[name] or recorded.get(name) for name in asked})
+
+        if named_folder is not None:
+            corpus = opened(named_folder)
+            if corpus.digest != digest:
+                problem = f"corpus {corpus.digest}, but the model was trained on corpus {digest}"
+                if corpus.manifest.recipe is None:
+                    spec, type_ = corpus.manifest.tokenizer.spec, corpus.manifest.dtype
+                    problem += f"; it was read as {spec} in {type_}, which --tokenizer and --dtype change"
+                raise ConfigError(f"{named_folder}: {problem}")
+            return corpus
+        if useless := [f"--{name} {value}" for name, value in asked.items() if value is not None]:
+            raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder of the files")
+        recorded = [Path(described["folder"])] if "folder" in described else []  # imported runs have no folder
+        problems = []
+        for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
+            try:
+                corpus = opened(place)
+            except MadbenchError as error:  # missing, unfinished or damaged
+                problems.append(f"\n{error}")
+                continue
+            if corpus.digest == digest:
+                return corpus
+        problem = f"its corpus {digest} is not in {cache}; name its folder with --corpus"
+        raise ConfigError(f"{self.weights}: {problem}{''.join(problems)}")
+
+
+def check_stored(reasons: Iterable[str]) -> None:
+    """Raise ``StoreError`` if a measurement was printed and not stored; ``reasons`` are the models' ``not_stored``."""
+    if problems := list(filter(None, reasons)):
+        raise StoreError("\n".join(["printed above, but not stored with the run:", *problems]))

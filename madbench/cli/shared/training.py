@@ -1,0 +1,230 @@
+"""The training of a grid on the command line: plan, or progress, tables and failures."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from madbench.cli.shared.machines import executor_of
+from madbench.cli.shared.options import TrainingOptions, canonical_budget
+from madbench.cli.shared.plan import make_plan, print_plan
+from madbench.cli.shared.print_options import CostsOptions, PrintOptions
+from madbench.cli.shared.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table, with_costs
+from madbench.cli.shared.progress import job_name, train_on_screen
+from madbench.config import parse_seeds, settings_of
+from madbench.errors import ConfigError
+from madbench.execute.base import Policy, Summary, reason
+from madbench.execute.sweep_state import distinctions
+from madbench.experiment import Experiment, RunOptions, labels_of_tasks, prepare
+from madbench.jobs import Fidelity
+from madbench.labels import expand
+from madbench.labels.names import show, shown_names
+from madbench.report.commands import option_words
+from madbench.rows import Grid, Row
+from madbench.store.runs import Snapshot, Store
+from madbench.trackers import RUN_NAME, Naming, parse_names
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+
+MOST_FAILURES = 20  # the most failures that are listed; the JSON has all
+
+
+def train_labels(
+    labels: list[str],
+    overrides: list[str],
+    training: TrainingOptions,
+    printed: PrintOptions,
+    costs: CostsOptions,
+    *,
+    tasks: Sequence[str] | None,
+    profile: str | None = None,
+    fidelity: Fidelity = "corrected",
+) -> None:
+    """Train labels, by default the labels in the profile of the tasks."""
+    grid = Grid(
+        tuple(map(Row, expand(labels))),
+        None if tasks is None else tuple(tasks),
+        tuple(parse_seeds(training.seeds)),
+        profile or "",
+        fidelity,
+        canonical_budget(training.budget),
+        tuple(overrides),
+    )
+    if not grid.rows:
+        grid = replace(grid, rows=tuple(map(Row, labels_of_tasks(grid))))
+    train_grid(grid, training, printed=printed, costs=costs)
+
+
+def train_grid(
+    grid: Grid,
+    options: TrainingOptions,
+    *,
+    has_baseline: bool = False,
+    has_tables: bool = True,
+    printed: PrintOptions,
+    costs: CostsOptions = CostsOptions(),
+) -> Results | None:
+    """Prepare a grid, and print its plan, or train it and print its tables if ``has_tables``.
+
+    With ``has_baseline``, as in a sweep, rows are compared with the first one, and failed jobs are not retried by
+    default. Exits with code 1 if jobs failed. Under torchrun only the first process prints. Returns the results, or
+    None for a plan and for the other processes.
+    """
+    from madbench.training.distributed import is_first
+    from madbench.training.measured import has_compiler
+
+    show(shown_names().over(grid.names))
+    policy, gpus = options.policy(retries=not has_baseline), options.gpus()
+    executor, device = executor_of(options.on, "cuda" if gpus else options.device, options.slots)
+    if costs.costs and options.dry_run:
+        raise ConfigError("--costs has no effect with --dry-run; madbench explain --cost LABEL shows costs")
+    if printed.notes and options.dry_run:
+        raise ConfigError("--notes has no effect with --dry-run, which shows no results")
+    trackers, naming = parse_names(options.track), _naming(options)
+    console = Console(stderr=True, quiet=not is_first())
+    with console.status("opening the corpus and planning"):
+        where = {name: getattr(options, name) for name in ("results", "corpus", "tokenizer", "dtype")}
+        experiment = prepare(grid, device=device, is_remote=executor is not None, is_plan=options.dry_run, **where)
+    if options.dry_run and executor is None:
+        experiment.check_processes()
+    if printed.format == "csv" and len(experiment.suites) > 1:
+        raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
+    without_weights = experiment.note_on_weights() if options.keep_weights else ""
+    for note in [*experiment.notes, "" if policy.redo else without_weights]:
+        if note:
+            console.print(in_words(note, console), **PLAIN)
+    slots = None if executor else options.slots
+    if options.compile == "auto" and executor is None and not has_compiler():
+        console.print("no C++ compiler here: models are not compiled", **PLAIN)
+    if options.dry_run:
+        if is_first():
+            plan = make_plan(
+                experiment,
+                policy,
+                console,
+                slots=slots,
+                devices=gpus,
+                micro_batch=options.micro_batch,
+                threads=options.threads,
+                details=options.details,
+            )
+            if printed.format == "json":
+                print_json(plan)
+            else:
+                print_plan(experiment, plan, by_task=not has_baseline)
+        return None
+    run_options: RunOptions = {
+        "slots": slots,
+        "executor": executor,
+        "devices": gpus,
+        "micro_batch": options.micro_batch,
+        "compile": options.compile,
+        "keep_weights": options.keep_weights,
+        "group": options.group,
+        "cuda_graph": not options.no_cuda_graph,
+        "threads": options.threads,
+    }
+    names = {job.id: row.name for row in experiment.rows for job in row.jobs}
+    varied = {job.id: settings_of(row.row.changes) for row in experiment.rows for job in row.jobs}
+    naming = replace(naming, rows=names, varied=varied)
+    summary, failed_now = train_on_screen(experiment, policy, console, names, trackers, naming, **run_options)
+    if not is_first():
+        return None
+    from madbench.analysis.scores import Results
+    from madbench.analysis.tables import result_tables
+
+    results = Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
+    tables = result_tables(results, has_baseline) if has_tables else []
+    below = costs.tables(results) if tables else {}
+    failures = _failures(results, failed_now)
+    if printed.format != "json":
+        for i, table in enumerate(tables):
+            if i > 0:
+                print()
+            own = {suite.name: below[suite.name] for suite in table.suites if suite.name in below}
+            print_text_table(table, printed, i, own)
+    elif has_tables:
+        output: dict[str, Any] = {}
+        for table in tables:
+            (suite,) = table.suites
+            content = with_costs(table.content(), {suite.name: below[suite.name]} if below else {})
+            output |= content if suite is experiment.grid.leading else {suite.address: content}
+        print_json(output | {"failed": failures, "left": summary.left})
+    if tables:
+        hint = "the same command shows this again"
+        if not has_baseline:
+            hint = f"again as a table: {_table_command(experiment, results.store)}"
+        console.print(f"runs: {experiment.results}/runs    {hint}", **PLAIN)
+    _print_rest(summary, failures, experiment, policy, console)
+    return results
+
+
+def _naming(options: TrainingOptions) -> Naming:
+    """The names of projects and runs for trackers. Raises ``ConfigError`` for names without --track."""
+    asked = {"--track-project": options.track_project, "--track-name": options.track_name}
+    for flag, value in asked.items():
+        if value is not None and not options.track:
+            raise ConfigError(f"{flag} {value}: has no effect without --track")
+    return Naming(options.track_project or "", options.track_name or RUN_NAME)
+
+
+def _print_rest(
+    summary: Summary, failures: Sequence[Mapping[str, Any]], experiment: Experiment, policy: Policy, console: Console
+) -> None:
+    """Print the jobs that were not trained and those that failed. Exits with code 1 if jobs failed."""
+    if summary.busy:
+        console.print(f"{counted(summary.busy, 'job')} left to another process; run this again when it is done")
+    if summary.left:
+        most = f"after {counted(policy.max_failures or 0, 'job')} had failed"
+        console.print(f"{counted(summary.left, 'job')} not started {most}; the same command trains them")
+    if failures:
+        console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
+        lines = [f"  {job_name({**failure, 'label': failure['row']})}: {failure['reason']}" for failure in failures]
+        for line in first_of(lines, MOST_FAILURES, "  and {:,} more; -f json has them all"):
+            console.print(line, **PLAIN)
+        words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
+        command = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
+        console.print(f"to retry them: {command}", **PLAIN)
+        raise typer.Exit(1)
+
+
+def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The jobs that failed in this command or are stored as failed, with reasons, in the order of the rows."""
+    stored = results.store.records({job.id for job in results.jobs})
+    reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"}
+    reasons |= failed_now
+    failures: dict[str, dict[str, Any]] = {}
+    row_names = {job.id: row.name for row in results.rows for job in row.jobs}
+    details = distinctions(results.jobs, row_names)
+    for row in results.rows:
+        for job in row.jobs:
+            if job.id in reasons:
+                names = {"row": row.name, "label": job.label, "task": job.task, "seed": job.seed}
+                names |= {"detail": details[job.id]} if details[job.id] else {}
+                failures.setdefault(job.id, names | {"id": job.id, "reason": reasons[job.id]})
+    return list(failures.values())
+
+
+def _table_command(experiment: Experiment, store: Store) -> str:
+    """The ``madbench table`` command for an experiment whose rows differ only in their labels."""
+    grid, protocol = experiment.grid, experiment.protocol
+    suite = protocol.suite
+    profile = protocol.profile_name if protocol.corpus is not None else grid.profile  # several may be stored
+    is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).without_effect
+    words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]
+    words += option_words({"--profile": profile or None, "--fidelity": grid.fidelity}, grid.budget)
+    words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
+    corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in experiment.rows if row.protocol.corpus}
+    if experiment.suites == [suite] and len(corpora) == 1:
+        (corpus,) = corpora.values()
+        stored = (run.record.details.get("corpus", {}) for run in store.runs(with_curves=False, suite=suite.name))
+        is_unique = not any(own.get("name") == corpus.name and own.get("digest") != corpus.digest for own in stored)
+        words += ["--corpus", corpus.name if is_unique else corpus.digest]
+    return shlex.join(["madbench", *words, *option_words({"--results": str(experiment.results)})])

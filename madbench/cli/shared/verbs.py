@@ -1,0 +1,146 @@
+"""Verbs as commands of typer. The module of a verb is imported only when the verb is called."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import inspect
+import keyword
+import math
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from madbench.cli.shared.completion import completion_of
+from madbench.cli.shared.moved import MOVED_OPTIONS
+from madbench.cli.shared.parameters import every_option, with_groups
+from madbench.errors import ConfigError, did_you_mean
+
+
+class Verb(TyperCommand):
+    """A command that rejects repeated options, empty values, inf and NaN. Its help has a short and a long form."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        with every_option(self):
+            return super().shell_complete(ctx, incomplete)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            values, _, order = self.make_parser(ctx).parse_args(list(args))
+        except Exception as error:  # typer may have a click of its own, so its class is not known here
+            if (former := getattr(error, "option_name", None)) in MOVED_OPTIONS:
+                raise ConfigError(f"{former} is now {MOVED_OPTIONS[former]}") from None
+            raise
+        options = [parameter for parameter in order if parameter.param_type_name == "option"]
+        if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
+            return super().parse_args(ctx, args)
+        for option in options:
+            name, value = option.opts[0], values[option.name]
+            if options.count(option) > 1 and not option.multiple:
+                raise ConfigError(f"{name}: given twice; give it once")
+            if "" in (value if option.multiple else [value]) and option.default != "":
+                raise ConfigError(f"{name} '': expected a value; leave the option out for its default")
+            choices = _choices(self.callback, option.name)
+            for each in map(str, value if option.multiple else [value]):
+                if choices and each not in choices:
+                    raise ConfigError(f"{name} {each!r}: there is no such choice{did_you_mean(each, choices)}")
+        rest = super().parse_args(ctx, args)
+        for option in options:
+            value = ctx.params[option.name]
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
+        return rest
+
+
+def _choices(callback: Callable[..., Any] | None, name: str | None) -> tuple[str, ...]:
+    """The values that the annotation of a parameter allows. Empty if it has no ``Literal``."""
+    parameter = inspect.signature(callback).parameters.get(name or "") if callback else None
+    waiting = [parameter.annotation] if parameter else []
+    found: list[str] = []
+    while waiting:
+        hint = waiting.pop(0)
+        if get_origin(hint) is Literal:
+            found += get_args(hint)
+        else:
+            waiting += get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
+    return tuple(found)
+
+
+class VerbGroup(TyperGroup):
+    """A group of verbs. Its help imports none of them."""
+
+    headings: ClassVar[Mapping[str, str]]
+    """The names of the verbs by heading of the help text."""
+    package: ClassVar[str]
+    """The package of the verbs. Each verb is the function of its name in the module of its name."""
+    commands: Any
+    """The commands by name. They are a ``dict`` in typer, and imported when they are looked up here."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.commands = _Commands(self.headings, self.package, dict(self.commands))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption):  # so that the overview fits on one screen
+                parameter.hidden = parameter.name in ("install_completion", "show_completion")
+        commands, self.commands = self.commands, self.commands.summaries()
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.commands = commands
+
+
+class _Commands(Mapping[str, Any]):
+    """Commands by name, in the order of the help text. A verb is imported when it is looked up."""
+
+    def __init__(self, headings: Mapping[str, str], package: str, groups: Mapping[str, Any]):
+        self.heading_of = {name: heading for heading, names in headings.items() for name in names.split()}
+        self.package = package
+        self.groups = groups
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.heading_of:
+            raise KeyError(name)
+        return self.groups.get(name) or _command(self.package, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.heading_of)
+
+    def __len__(self) -> int:
+        return len(self.heading_of)
+
+    def summaries(self) -> dict[str, Any]:
+        """The commands for the help text, by name. A verb is a stub with its summary, so that it is not imported."""
+        return {
+            name: self.groups.get(name)
+            or TyperCommand(name, help=_summary(self.package, name), rich_help_panel=heading)
+            for name, heading in self.heading_of.items()
+        }
+
+
+def _module(verb: str) -> str:
+    return f"{verb}_" if keyword.iskeyword(verb) else verb
+
+
+@functools.cache
+def _command(package: str, verb: str) -> Any:
+    name = _module(verb)
+    function = pkgutil.resolve_name(f"{package}.{name}:{name}")
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    alone.command(verb, cls=Verb)(with_groups(function, completion_of))
+    return typer.main.get_command(alone)
+
+
+def _summary(package: str, verb: str) -> str:
+    """The first line of the docstring of a verb, read from the source text of its module."""
+    name = _module(verb)
+    spec = importlib.util.find_spec(f"{package}.{name}")
+    source = Path(spec.origin).read_bytes() if spec and spec.origin else b""
+    found = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return (ast.get_docstring(next(found)) or "").partition("\n")[0]

@@ -1,0 +1,215 @@
+"""``madbench validate``: check YAML files, a results folder, or this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from madbench.cli.shared.options import RESULTS
+from madbench.cli.shared.parameters import argument, option
+from madbench.cli.shared.print_options import FormatOption
+from madbench.cli.shared.printing import counted, print_json
+from madbench.cli.validate.file_problems import find_problems
+from madbench.cli.validate.machine import check_machine
+from madbench.cli.validate.stored_files import check_store
+from madbench.config import from_mapping, read_yaml
+from madbench.errors import BudgetError, ConfigError, MadbenchError
+from madbench.labels import LabelSet, available_sets, expand
+from madbench.mixers import solve
+from madbench.suites import Suite, find_suite, suites
+from madbench.suites.profile import LIKE, Profile
+from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
+
+Finding = tuple[list[str], str, list[str]]
+"""The problems of a file, the summary of a valid file, and notes."""
+
+
+def validate(
+    files: Annotated[
+        list[Path] | None, argument("FILE", "Files to check instead of everything shipped.", show_default=False)
+    ] = None,
+    store: Annotated[bool, option("Check all files of a results folder instead.", "--store")] = False,
+    machine: Annotated[bool, option("Check this machine and the installed packages instead.", "--machine")] = False,
+    results: Annotated[
+        Path | None, option("Folder of the run store, with --store or --machine.", show_default=str(RESULTS))
+    ] = None,
+    format: FormatOption = "terminal",
+) -> None:
+    """Check YAML files, a results folder, or this machine.
+
+    Every problem of a file is listed, without training. A file with the key
+    labels is a set of variants, one with the key task a task, one with
+    learning_rates a profile of MAD, one with training but without learning_rates
+    a profile of language models. Any other profile has the key suite, or a key
+    by which its suite recognizes it. Exit code 2 when anything is wrong.
+
+    --store reads every file of a results folder to its last bit: records, curves,
+    weights, measurements, checkpoints, corpora, index, journals. It names damaged
+    files with a remedy, and changes nothing.
+
+    --machine shows the properties of this machine, runs every path of the
+    operator once, and names missing requirements of training. A broken family or
+    task of another package is also named, which is not an error.
+
+    [bold]Examples[/bold]
+
+      madbench validate                       every shipped file and label
+      madbench validate variants/mine.yaml
+      madbench validate my_task.yaml my_profile.yaml -f json
+      madbench validate --store --results /data/runs
+      madbench validate --machine --results /data/runs
+    """
+    as_json = format == "json"
+    if machine and (files or store):
+        raise ConfigError(
+            f"--machine has no effect with {files[0] if files and not store else '--store'}; give one of the two"
+        )
+    if machine:
+        check_machine(results or RESULTS, as_json)
+        return
+    if files and store:
+        raise ConfigError(f"{files[0]}: has no effect with --store, which checks the folder of --results")
+    if results and not store:
+        raise ConfigError(f"--results {results}: has no effect without --store or --machine")
+    if store:
+        reports = check_store(results or RESULTS)
+    else:
+        reports = [_check(path) for path in files or _shipped_files()]
+        reports += [] if files else _broken_tasks()
+    if as_json:
+        print_json(reports)
+    else:
+        _print(reports)
+    if wrong := [report for report in reports if not report["ok"]]:
+        where = ", ".join(report["kind"] for report in wrong)
+        if not store:
+            where = f"{len(wrong)} of {counted(len(reports), 'file')}"
+        raise ConfigError(f"{counted(sum(len(report['problems']) for report in wrong), 'problem')} in {where}")
+
+
+def _print(reports: Sequence[Mapping[str, Any]]) -> None:
+    console = Console(highlight=False)
+    for report in reports:
+        verdict = ("ok   ", "green") if report["ok"] else ("wrong", "bold red")
+        content = f"  {report['kind']}: {report['summary']}" if report["ok"] else ""
+        console.print(Text.assemble(verdict, f"  {report['file']}", (content, "dim")), soft_wrap=True)
+        for text in (*report["problems"], *(f"note: {note}" for note in report["notes"])):
+            console.print(Text("       " + text.replace("\n", "\n       ")), soft_wrap=True)
+
+
+def _shipped_files() -> list[Path]:
+    """The files of all named sets of labels, all installed tasks and all profiles."""
+    profiles = [path for suite in suites().values() for path in suite.Profile.files().values()]
+    paths = [*available_sets().values(), *(file.path for file in loaded_tasks().values()), *profiles]
+    here = Path.cwd()
+    return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+
+
+def _broken_tasks() -> list[dict[str, Any]]:
+    """Reports on installed tasks that cannot be loaded."""
+    report = {"ok": False, "kind": "task", "summary": "", "notes": []}
+    return [report | {"file": name, "problems": [why]} for name, why in broken_tasks().items()]
+
+
+def _check(path: Path) -> dict[str, Any]:
+    """A report on one file, as in ``-f json``."""
+    kind, summary, notes = "", "", list[str]()
+    try:
+        if path.is_dir():
+            raise ConfigError(f"{path}: a folder; for results: madbench validate --store --results {path}")
+        if path.name.endswith(".tar.xz"):
+            raise ConfigError(f"{path}: an archive; to check and add its runs: madbench import {path}")
+        mapping = read_yaml(path)
+        kind, check = _kind_of(path, mapping)
+        problems, summary, notes = check(path, mapping)
+    except ConfigError as error:
+        problems = [str(error)]
+    report = {"ok": not problems, "file": str(path), "kind": kind, "summary": "" if problems else summary}
+    return report | {"problems": problems, "notes": notes}
+
+
+def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
+    """The kind of a file and its check, by the suite that it names, its folder, or one of its keys."""
+    if mapping.get("suite") is not None:
+        suite = find_suite(str(mapping["suite"]), f"{path}: suite: ")
+        return suite.Profile.noun, functools.partial(_check_profile, suite)
+    folder, every = path.resolve().parent, [*suites().values()]
+    if of_folder := [suite for suite in every if folder in _profile_folders(suite)]:
+        return of_folder[0].Profile.noun, functools.partial(_check_profile, of_folder[0])
+    kinds = [("variants", "labels", _check_variants), ("task", "task", _check_task)]
+    kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in every]
+    found = [(kind, check) for kind, key, check in kinds if key and key in mapping]
+    like = [suite for suite in every if LIKE in mapping and mapping[LIKE] in suite.Profile.names()]
+    found = found or [(suite.Profile.noun, functools.partial(_check_profile, suite)) for suite in like]
+    found = found or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
+    if not found:
+        named = ", ".join(f"{key} ({kind})" for kind, key, _ in kinds if key)
+        raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {named}")
+    return found[0]
+
+
+def _profile_folders(suite: Suite) -> set[Path]:
+    """The folders that have the named profiles of a suite."""
+    return {file.parent.resolve() for file in suite.Profile.files().values()}
+
+
+def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
+    sound = {"description": "", "labels": ["S"]}
+    problems = find_problems(lambda content: from_mapping(LabelSet, content, str(path)), mapping, sound, path)
+    specs = mapping["labels"] if isinstance(mapping.get("labels"), list) else []
+    for i, spec in enumerate(specs):
+        where = f"{path}: labels[{i}]"
+        if isinstance(spec, str):
+            if spec in specs[:i]:
+                problems.append(f"{where}: {spec!r} is in the set already, as labels[{specs.index(spec)}]")
+            try:
+                expand([spec], path.parent)
+            except MadbenchError as error:
+                problems.append(f"{error}\nin {where}")
+    return problems, "" if problems else f"{len(expand([f'@{path}']))} labels", []
+
+
+def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
+    tasks = loaded_tasks()
+    is_known = mapping.get("task") in tuple(tasks)  # the value may be of any type, also a list
+    file = tasks[mapping["task"] if is_known else next(iter(tasks))]
+    sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
+    sound |= {"task": file.task} if is_known else {}
+    problems = find_problems(lambda content: load_task_file(path, content), mapping, sound, path)
+    settings = () if problems else load_task_file(path).settings
+    return problems, f"{file.task}, {len(settings)} settings", []
+
+
+def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Finding:
+    cls = suite.Profile
+
+    def load(content: Mapping[str, Any]) -> None:
+        suite.check_profile(from_mapping(cls, content, str(path)))
+
+    mapping, shipped = cls.read(path), cls.read(next(iter(cls.files().values())))
+    required = [field.name for field in dataclasses.fields(cls) if field.default is field.default_factory]
+    problems = find_problems(load, mapping, {name: shipped[name] for name in required}, path)
+    if problems:
+        return problems, "", []
+    profile = cls.load(str(path))
+    summary, lengths = suite.check_profile(profile)
+    return [], summary, _notes(profile, lengths)
+
+
+def _notes(profile: Profile, lengths: set[int]) -> list[str]:
+    """Notes on lengths at which labels of the paper's table have no ranks under the strict budget."""
+    model = profile.model_config()
+    failed: dict[int, list[str]] = {}
+    for length, label in itertools.product(sorted(lengths), expand(["@table1"])):
+        try:
+            solve(label, model.d_model, model.n_head, length, "strict", **profile.mixer_settings(label))
+        except BudgetError:
+            failed.setdefault(length, []).append(label)
+    return [f"no ranks at seq_len {n} under the strict budget: {', '.join(labels)}" for n, labels in failed.items()]
