@@ -34,11 +34,12 @@ from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
 from madbench.errors import StoreError
+from madbench.experiment.commands import job_words, option_words, protocol_words
 from madbench.files import explain_os_errors, read_file, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, is_shown_as_stored, parse
 from madbench.labels.names import display_name, with_display_names
-from madbench.report.commands import Missing, job_words, missing_runs, option_words, protocol_words
+from madbench.report.missing import Missing, missing_runs
 from madbench.report.rendering import render
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
 from madbench.report.tables import (

@@ -10,7 +10,8 @@ import pytest
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import parse_seeds
 from madbench.experiment import Experiment, prepare
-from madbench.report.commands import job_words, missing_runs, protocol_words, train_words
+from madbench.experiment.commands import job_words, protocol_words, train_words
+from madbench.report.missing import missing_runs
 from madbench.rows import Grid, Row, SuiteRow
 from madbench.suites.language.suite import LANGUAGE
 from madbench.text.manifest import AS_FOUND

@@ -20,7 +20,7 @@ from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import print_text_table, tracked
 from madbench.cli.shared.words import split_list
 from madbench.errors import ConfigError, did_you_mean
-from madbench.report.commands import option_words, protocol_words
+from madbench.experiment.commands import option_words, protocol_words
 from madbench.suites import suites
 from madbench.suites.addressing import own_overrides
 

@@ -22,10 +22,10 @@ from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, RunOptions, labels_of_tasks, prepare
+from madbench.experiment.commands import option_words
 from madbench.jobs import Fidelity
 from madbench.labels import expand
 from madbench.labels.names import show, shown_names
-from madbench.report.commands import option_words
 from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot, Store
 from madbench.trackers import RUN_NAME, Naming, parse_names

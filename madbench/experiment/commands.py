@@ -1,18 +1,15 @@
-"""The commands that train the runs of a report, or its missing runs, as lists of words for a shell."""
+"""The commands that train the runs of a table again, as lists of words for a shell."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from madbench.config import seed_list
-from madbench.jobs import Budget, Job, Record
+from madbench.jobs import Budget, Job
 from madbench.labels import is_shown_as_stored
 from madbench.labels.budgets import budget_words
-from madbench.labels.names import display_name, with_typed_labels
 from madbench.rows import SuiteRow
 from madbench.suites.corpora import StoredCorpus
 from madbench.suites.protocol import OWN_PROFILE, Protocol
@@ -27,7 +24,6 @@ _USUAL = {
     "--results": "results",
 }
 """The default values of options, which a command need not state. The default of ``--profile`` depends on the suite."""
-_MOST_NAMED = 8  # the most labels in one sentence
 
 
 def train_words(
@@ -95,58 +91,3 @@ def option_words(options: Mapping[str, str | None], budget: Budget | None = None
     named = ((option, value) for option, value in options.items() if value is not None and value != _USUAL.get(option))
     words = [word for pair in named for word in pair]
     return words if budget in (None, "strict") else [*words, *budget_words(budget)]
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A missing part of the results."""
-
-    text: str
-    command: str = ""
-    """The command that trains or makes the missing part. Empty if no single command does."""
-
-
-def missing_runs(
-    rows: Sequence[SuiteRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
-) -> list[Missing]:
-    """The missing parts of the rows of one suite.
-
-    They are labels without runs, seeds and jobs without a result, and labels with a single seed. ``asked`` are the
-    requested labels, ``records`` the stored records by job id, and ``results`` is the store.
-    """
-    tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
-
-    def command(labels: Collection[str], seeds: Collection[int], tasks: Sequence[str] | None = None) -> str:
-        return with_typed_labels(shlex.join(train_words(rows[0], results, list(labels), seeds, tasks)))
-
-    seeds_of = {row.name: {job.seed for job in row.jobs} for row in rows}
-    seeds = sorted(set().union(*seeds_of.values()))
-    missing = []
-    if without := [label for label in asked if label not in seeds_of]:
-        missing.append(Missing(f"No runs ({what}): {_named(without)}.", command(without, seeds)))
-    jobs = [job for row in rows for job in row.jobs]
-    failed = [job for job in jobs if job.id in records and records[job.id].status == "failed"]
-    if lacking := [job for job in jobs if job.id not in records] + failed:
-        text = f"{len(lacking):,} of {len(jobs):,} jobs ({what}) have no result"
-        text += f", {len(failed):,} of them failed" if failed else ""
-        labels = [label for label in seeds_of if label in {job.label for job in lacking}]
-        of_tasks = [task for task in tasks if task in {job.task for job in lacking}]
-        words = command(labels, {job.seed for job in lacking}, of_tasks)
-        missing.append(Missing(f"{text}: {_named(labels)}.", words))
-    by_seeds: dict[tuple[int, ...], list[str]] = {}
-    for label, own in seeds_of.items():
-        by_seeds.setdefault(tuple(seed for seed in seeds if seed not in own), []).append(label)
-    for rest, labels in by_seeds.items():
-        if rest:
-            text = f"No seed {seed_list(rest)}, which other labels have ({what}): {_named(labels)}."
-            missing.append(Missing(text, command(labels, rest)))
-    if single := [label for label, own in seeds_of.items() if len(own) == 1]:
-        further = command(single, [max(seeds) + 1]) if len(seeds) == 1 else ""
-        missing.append(Missing(f"Single seed; excluded from tests ({what}): {_named(single)}.", further))
-    return missing
-
-
-def _named(labels: Sequence[str]) -> str:
-    rest = len(labels) - _MOST_NAMED
-    names = ", ".join(map(display_name, labels if rest <= 1 else labels[:_MOST_NAMED]))
-    return f"{names} and {rest} more" if rest > 1 else names

@@ -1,0 +1,71 @@
+"""The missing parts of a report, each with the command that trains them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from madbench.config import seed_list
+from madbench.experiment.commands import train_words
+from madbench.jobs import Record
+from madbench.labels.names import display_name, with_typed_labels
+from madbench.rows import SuiteRow
+
+_MOST_NAMED = 8  # the most labels in one sentence
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A missing part of the results."""
+
+    text: str
+    command: str = ""
+    """The command that trains or makes the missing part. Empty if no single command does."""
+
+
+def missing_runs(
+    rows: Sequence[SuiteRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
+) -> list[Missing]:
+    """The missing parts of the rows of one suite.
+
+    They are labels without runs, seeds and jobs without a result, and labels with a single seed. ``asked`` are the
+    requested labels, ``records`` the stored records by job id, and ``results`` is the store.
+    """
+    tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
+
+    def command(labels: Collection[str], seeds: Collection[int], tasks: Sequence[str] | None = None) -> str:
+        return with_typed_labels(shlex.join(train_words(rows[0], results, list(labels), seeds, tasks)))
+
+    seeds_of = {row.name: {job.seed for job in row.jobs} for row in rows}
+    seeds = sorted(set().union(*seeds_of.values()))
+    missing = []
+    if without := [label for label in asked if label not in seeds_of]:
+        missing.append(Missing(f"No runs ({what}): {_named(without)}.", command(without, seeds)))
+    jobs = [job for row in rows for job in row.jobs]
+    failed = [job for job in jobs if job.id in records and records[job.id].status == "failed"]
+    if lacking := [job for job in jobs if job.id not in records] + failed:
+        text = f"{len(lacking):,} of {len(jobs):,} jobs ({what}) have no result"
+        text += f", {len(failed):,} of them failed" if failed else ""
+        labels = [label for label in seeds_of if label in {job.label for job in lacking}]
+        of_tasks = [task for task in tasks if task in {job.task for job in lacking}]
+        words = command(labels, {job.seed for job in lacking}, of_tasks)
+        missing.append(Missing(f"{text}: {_named(labels)}.", words))
+    by_seeds: dict[tuple[int, ...], list[str]] = {}
+    for label, own in seeds_of.items():
+        by_seeds.setdefault(tuple(seed for seed in seeds if seed not in own), []).append(label)
+    for rest, labels in by_seeds.items():
+        if rest:
+            text = f"No seed {seed_list(rest)}, which other labels have ({what}): {_named(labels)}."
+            missing.append(Missing(text, command(labels, rest)))
+    if single := [label for label, own in seeds_of.items() if len(own) == 1]:
+        further = command(single, [max(seeds) + 1]) if len(seeds) == 1 else ""
+        missing.append(Missing(f"Single seed; excluded from tests ({what}): {_named(single)}.", further))
+    return missing
+
+
+def _named(labels: Sequence[str]) -> str:
+    rest = len(labels) - _MOST_NAMED
+    names = ", ".join(map(display_name, labels if rest <= 1 else labels[:_MOST_NAMED]))
+    return f"{names} and {rest} more" if rest > 1 else names
