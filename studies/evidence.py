@@ -25,11 +25,11 @@ from pathlib import Path
 from madbench.analysis.agreement import Agreement
 from madbench.analysis.audit import ColumnAudit, agreement_text, audit, outcome_column
 from madbench.analysis.claim_tests import test_claim
+from madbench.analysis.claim_thresholds import published_gain
 from madbench.analysis.claims import claims_on
 from madbench.analysis.findings import Finding, choice_note, findings_by_paper
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.inference import LEVEL, Sample, combination
-from madbench.analysis.lines import published_gain
 from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, seeds_needed
 from madbench.analysis.quantities import difference_text, heading, is_average, p_text, parts_of, signed
 from madbench.analysis.registration import EXPLORATORY, Registration, load_registration, registered_findings

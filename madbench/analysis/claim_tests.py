@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from madbench.analysis.claim_thresholds import claim_threshold
 from madbench.analysis.claims import Claim, Terms
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, combination
-from madbench.analysis.lines import line_of
 from madbench.analysis.references import orientation
 
 
@@ -58,11 +58,11 @@ def test_claim(
     enough = [c for c in stored if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
     cases = stored if claim.judges == "every pair" else enough or stored
     means = {label: sample.mean for label, sample in samples.items()}
-    published_line = line = line_of(claim, quantity, cases, means)
+    published_line = line = claim_threshold(claim, quantity, cases, means)
     if fixed_line is not None:
         published_line = line = fixed_line
     elif scales:
-        line = line_of(claim, quantity, cases, means, samples[claim.labels(cases)[0]].way)
+        line = claim_threshold(claim, quantity, cases, means, samples[claim.labels(cases)[0]].way)
     gains = {name: _gain(claim, quantity, terms, samples, line) for name, terms in claim.gains(cases).items()}
     own = math.nan if line == published_line else published_line
     test = ClaimTest(tuple(cases), line, own, tuple(gains.items()))

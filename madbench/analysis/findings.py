@@ -25,6 +25,7 @@ from typing import Literal
 import pandas as pd
 
 from madbench.analysis.claim_tests import ClaimTest, test_claim
+from madbench.analysis.claim_thresholds import claim_threshold, published_gain
 from madbench.analysis.claims import Claim
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.inference import (
@@ -35,7 +36,6 @@ from madbench.analysis.inference import (
     Sample,
     holm,
 )
-from madbench.analysis.lines import line_of, published_gain
 from madbench.analysis.quantities import column, p_text, signed, suite_of_known
 from madbench.analysis.references import orientation
 from madbench.analysis.samples import samples_of
@@ -268,7 +268,7 @@ def _finding(
     missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
     sign = orientation(quantity)
     pairs = {(a, b): sign * (samples[a].mean - samples[b].mean) for a, b in (claim.pairs[c] for c in test.cases)}
-    own_line = line_of(claim, quantity, cases, {}) if fixed_line is None else fixed_line
+    own_line = claim_threshold(claim, quantity, cases, {}) if fixed_line is None else fixed_line
     line = test.line if test.cases else own_line
     name, ours = test.gains[0] if test.gains and claim.expects == "equal" else test.smallest
     published = published_gain(claim, quantity, cases)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
+from madbench.analysis.claim_thresholds import published_gain
 from madbench.analysis.findings import ASKED_SEEDS, Finding, choice_note
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
-from madbench.analysis.lines import published_gain
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import (
     averages_of,

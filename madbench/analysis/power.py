@@ -17,9 +17,9 @@ import pandas as pd
 from scipy.special import nctdtr, stdtrit
 
 from madbench.analysis.claim_tests import ClaimTest, test_claim
+from madbench.analysis.claim_thresholds import published_gain
 from madbench.analysis.claims import Claim
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Terms, planned_terms
-from madbench.analysis.lines import published_gain
 from madbench.analysis.quantities import heading, signed
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of

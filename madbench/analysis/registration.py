@@ -18,10 +18,10 @@ from typing import Any
 
 from madbench.analysis import findings
 from madbench.analysis.claims import Claim, claims_by_paper, load_claims
-from madbench.analysis.deciding import TEST, changes, deciding_values
 from madbench.analysis.findings import PROVISIONAL, Finding
 from madbench.analysis.quantities import heading
 from madbench.analysis.scores import Results, columns_of
+from madbench.analysis.verdict_inputs import TEST, changes, verdict_inputs
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
@@ -29,7 +29,7 @@ from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.rows import TableRows
-from madbench.store.earlier import earlier_runs
+from madbench.store.edited_code import earlier_runs
 from madbench.store.runs import Snapshot
 from madbench.suites.identity import names_outside_code
 from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
@@ -65,7 +65,7 @@ class Registration:
     stored: tuple[str, ...]
     """The ids of the runs that had a result before the registration."""
     thresholds: dict[str, Any]
-    """The result of :func:`madbench.analysis.deciding.deciding_values`: the values that verdicts depend on."""
+    """The result of :func:`madbench.analysis.verdict_inputs.deciding_values`: the values that verdicts depend on."""
     id: str
     """The hash of the content."""
     test: dict[str, Any] = field(default_factory=dict)
@@ -117,7 +117,7 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
         "claims": [asdict(claim) for claim in frozen],
         "jobs": [job.id for job in made.jobs],
         "stored": [name for name, record in present.items() if record.status != "failed"],
-        "thresholds": deciding_values(frozen, made),
+        "thresholds": verdict_inputs(frozen, made),
         "test": TEST,
     }
     content["claims_from"] = claims_from
@@ -290,7 +290,7 @@ def changed_values(registration: Registration, made: TableRows) -> list[str]:
 
     Each is a text with the registered and the present value. ``made`` has the present rows and jobs.
     """
-    then, now = registration.thresholds, deciding_values(registration.claims, made)
+    then, now = registration.thresholds, verdict_inputs(registration.claims, made)
     if has_other_test(registration):  # another test has other values, so only names that both have are compared
         then = {name: value for name, value in then.items() if name in now}
         now = {name: value for name, value in now.items() if name in then}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.rows import SuiteRow
-from madbench.store.earlier import counts_by_file
+from madbench.store.edited_code import counts_by_file
 from madbench.store.runs import Store
 from madbench.suites.code import listed_code
 from madbench.suites.identity import mixer_identity, mixer_version, names_outside_code, without_code

@@ -27,7 +27,7 @@ from madbench.experiment.notes import (
 from madbench.grid import prefix_errors
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.rows import Grid, SuiteRow
-from madbench.store.earlier import notes_on_earlier_code
+from madbench.store.edited_code import notes_on_earlier_code
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
     names_profile,

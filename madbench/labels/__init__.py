@@ -8,7 +8,6 @@ as an entry point of the group ``madbench.families``. A set of labels is written
 """
 
 from madbench.labels.family import Label
-from madbench.labels.former import label_now
 from madbench.labels.parsing import (
     as_label,
     check_code,
@@ -45,6 +44,7 @@ from madbench.labels.registry import (
     loaded_families,
     mixer_names,
 )
+from madbench.labels.renamed import label_now
 from madbench.labels.sets import LabelSet, available_sets, expand
 
 __all__ = [

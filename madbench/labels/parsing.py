@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from madbench.errors import FamilyError, LabelError
-from madbench.labels.elsewhere import problem_elsewhere
 from madbench.labels.family import Label, LoadedFamily
 from madbench.labels.patterns import is_pattern, part_texts
 from madbench.labels.plugins import Guarded
 from madbench.labels.protocol import Explanation
 from madbench.labels.registry import REGISTRY, family_identity, family_of, loaded_families
+from madbench.labels.suggestions import message_with_suggestion
 
 
 def text_of(value: Any) -> str:
@@ -56,7 +56,7 @@ def parse(text: str) -> Label:
     except FamilyError:
         raise
     except LabelError:
-        if problem := problem_elsewhere(text):
+        if problem := message_with_suggestion(text):
             raise LabelError(problem) from None
         raise
 

@@ -12,10 +12,10 @@ from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
-from madbench.labels.former import problem_of_former
 from madbench.labels.patterns import OF_PATTERNS, is_pattern
 from madbench.labels.plugins import Guarded, Registry, entry_point_name, load_value
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
+from madbench.labels.renamed import message_of_renamed
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
@@ -48,7 +48,7 @@ def family_of(label: str | Label) -> LoadedFamily:
     if name not in REGISTRY.names:
         if name in REGISTRY.refused:
             raise LabelError(REGISTRY.refused[name])
-        if problem := problem_of_former(str(label)):
+        if problem := message_of_renamed(str(label)):
             raise LabelError(problem)
         hint = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
         raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))

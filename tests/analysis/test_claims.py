@@ -7,10 +7,10 @@ import pytest
 
 from hypermlp_claims import BY_NAME, CLAIMS, REFERENCE
 from madbench.analysis import findings as core
+from madbench.analysis.claim_thresholds import claim_threshold, published_gain
 from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
 from madbench.analysis.findings import findings_by_paper
 from madbench.analysis.findings_table import findings_table
-from madbench.analysis.lines import line_of, published_gain
 from madbench.labels import diff, parse
 from madbench.report.tables import page_claims
 from madbench.suites.language.suite import LOSS
@@ -78,21 +78,21 @@ def test_where_a_note_says_that_the_table_is_against_the_text_it_is():
 
 def test_lines_are_zero_a_margin_or_a_share_of_the_published_gain():
     means = {label: row[MAD_AVERAGE] for label, row in REFERENCE.gains.items()}
-    lines = {name: line_of(claim, MAD_AVERAGE, [0], means) for name, claim in BY_NAME.items()}
+    lines = {name: claim_threshold(claim, MAD_AVERAGE, [0], means) for name, claim in BY_NAME.items()}
     assert REFERENCE.margin(MAD_AVERAGE) == REFERENCE.margin("compression") == pytest.approx(14.23 / 4)
     assert lines["conv"] == lines["both-1"] == 0
     assert lines["softmax"] == lines["glu"] == -REFERENCE.margin(MAD_AVERAGE)
     assert lines["mixing"] == pytest.approx(14.23 / 2) and lines["lag"] == pytest.approx((81.82 - 46.27) / 2)
-    assert line_of(BY_NAME["memorization"], "memorization", [0], {}) == REFERENCE.margin("memorization")
+    assert claim_threshold(BY_NAME["memorization"], "memorization", [0], {}) == REFERENCE.margin("memorization")
 
 
 def test_lines_on_losses_scale_with_the_stored_losses():
     softmax = BY_NAME["softmax"]
     published = -REFERENCE.gains["S-pc"][LOSS]
-    assert line_of(softmax, LOSS, [0], {"S-pc": published}) == -REFERENCE.margin(LOSS)
-    assert line_of(softmax, LOSS, [0], {"S-pc": published / 3}) == pytest.approx(-REFERENCE.margin(LOSS) / 3)
-    assert line_of(softmax, LOSS, [0], {}) == -REFERENCE.margin(LOSS)
-    assert BY_NAME["glu"].expectation(LOSS) == "gain" and line_of(BY_NAME["glu"], LOSS, [0], {}) == 0
+    assert claim_threshold(softmax, LOSS, [0], {"S-pc": published}) == -REFERENCE.margin(LOSS)
+    assert claim_threshold(softmax, LOSS, [0], {"S-pc": published / 3}) == pytest.approx(-REFERENCE.margin(LOSS) / 3)
+    assert claim_threshold(softmax, LOSS, [0], {}) == -REFERENCE.margin(LOSS)
+    assert BY_NAME["glu"].expectation(LOSS) == "gain" and claim_threshold(BY_NAME["glu"], LOSS, [0], {}) == 0
 
 
 def test_steps_to_a_loss_are_steps():
@@ -100,7 +100,7 @@ def test_steps_to_a_loss_are_steps():
     (name,) = earlier.quantities
     gain = published_gain(earlier, name, [0])
     assert gain > 0 and gain % 500 == 0
-    assert line_of(earlier, name, [0], {}) == pytest.approx(gain / 2)
+    assert claim_threshold(earlier, name, [0], {}) == pytest.approx(gain / 2)
 
 
 def test_terms_add_up_to_nothing_and_name_each_label_once():

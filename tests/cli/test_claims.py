@@ -9,9 +9,9 @@ import pytest
 
 from hypermlp_claims import CLAIMS
 from madbench.analysis.claim_sentences import parse_claim
+from madbench.analysis.claim_thresholds import claim_threshold
 from madbench.analysis.claims import Claim, load_claims
 from madbench.analysis.findings import findings
-from madbench.analysis.lines import line_of
 from madbench.errors import ConfigError
 from score_frames import scored
 
@@ -26,7 +26,7 @@ def test_a_sentence_is_a_claim_on_both_sides_in_the_units_of_the_column():
     claim, entry = parse_claim("@quick > S on in_context_recall,loss_l5 by 5")
     assert claim.pairs[0] == ("S-p", "S") and all(worse == "S" for _, worse in claim.pairs)
     assert claim.quantities == ("in_context_recall", "loss_l5") and entry["by"] == 5
-    assert line_of(claim, "in_context_recall", [0], {}) == 5
+    assert claim_threshold(claim, "in_context_recall", [0], {}) == 5
 
 
 def test_a_factor_has_the_pairs_that_differ_in_it_alone():

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from installed import forget_installed
+from madbench.analysis.claim_thresholds import claim_threshold, published_gain
 from madbench.analysis.claims import claims_by_paper, load_claims
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
-from madbench.analysis.lines import line_of, published_gain
 from madbench.analysis.registration import register
 from madbench.errors import ConfigError
 from madbench.labels import available_sets, expand
@@ -111,7 +111,7 @@ def test_a_paper_brings_published_numbers_that_tables_and_its_claims_show(publis
     assert profile_scores("own-profile", ("training.epochs=3",)) == {"G-c": {"compression": 19.0}}
     assert published_scores()["S"]["compression"] == 35.19  # of the first paper that has it
     (claim,) = claims_by_paper()["sets"]
-    assert published_gain(claim, "compression", [0]) == 20 and line_of(claim, "compression", [0], {}) == 10
+    assert published_gain(claim, "compression", [0]) == 20 and claim_threshold(claim, "compression", [0], {}) == 10
     (row,) = findings(None, claims=[claim])
     assert "Published: Table 9; *: against the claim." in findings_table([row]).caption
     assert load_claims(published / "claims.yaml") == load_claims("sets") == (claim,)

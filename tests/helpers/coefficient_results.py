@@ -6,7 +6,7 @@ from madbench.analysis.scores import Results
 from madbench.experiment import prepare
 from madbench.jobs import Record
 from madbench.papers.coefficients import QUICK
-from madbench.papers.coefficients.deciding import decide
+from madbench.papers.coefficients.decisions import decide
 from madbench.papers.coefficients.measure import rows_of
 from madbench.papers.coefficients.studies import principle
 from madbench.rows import Grid

@@ -82,7 +82,7 @@ class PrincipleMeasure:
             decision, tables = decide_time(principle, resolve_device(request.device)), ()
         else:
             from madbench.analysis.tables import result_tables
-            from madbench.papers.coefficients.deciding import decide
+            from madbench.papers.coefficients.decisions import decide
             from madbench.papers.coefficients.sweeps import both_choices
 
             decision, chosen = decide(principle, study_of(request), results), both_choices(results)

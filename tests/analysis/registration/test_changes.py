@@ -18,8 +18,8 @@ from installed import forget_installed
 from madbench import config
 from madbench.analysis import registration
 from madbench.analysis.baselines import HEURISTIC, baseline_values
-from madbench.analysis.deciding import changes
 from madbench.analysis.registration import changed_claims, changed_values, load_registration, register
+from madbench.analysis.verdict_inputs import changes
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from registrations import LABELS, rewritten

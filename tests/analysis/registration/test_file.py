@@ -8,10 +8,10 @@ import pytest
 
 from hypermlp_claims import CLAIMS, REFERENCE
 from madbench.analysis import claims, inference, registration, scores
-from madbench.analysis.deciding import deciding_values
 from madbench.analysis.inference import holm, variance
 from madbench.analysis.registration import changed_values, load_registration, register, registered_findings
 from madbench.analysis.scores import Results
+from madbench.analysis.verdict_inputs import verdict_inputs
 from madbench.experiment import prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
@@ -60,7 +60,7 @@ def test_chance_is_the_mean_over_the_settings_of_a_task(tmp_path):
     answers = {json.dumps(job.setting): make_setting("compression", job.setting, "x").num_answers for job in made.jobs}
     expected = sum(100 / count for count in answers.values()) / len(answers)
     assert len(set(answers.values())) > 1
-    assert deciding_values([], made)["chance"] == {"compression": pytest.approx(expected)}
+    assert verdict_inputs([], made)["chance"] == {"compression": pytest.approx(expected)}
 
 
 def test_the_usual_profile_is_registered_by_its_name(tmp_path, monkeypatch):
@@ -105,7 +105,7 @@ def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_regi
             assert set(judged) <= set(found.thresholds["published"][label])
     assert found.thresholds["lines"]["softmax"][LOSS] == pytest.approx(-REFERENCE.margin(LOSS))
     assert not changed_values(found, made)
-    json.dumps(deciding_values(found.claims, made), allow_nan=False)
+    json.dumps(verdict_inputs(found.claims, made), allow_nan=False)
 
 
 def test_a_registration_binds_the_test_by_its_name_and_version(path, tmp_path):

@@ -12,7 +12,7 @@ from madbench.errors import StoreError
 from madbench.experiment import prepare
 from madbench.papers import load_paper
 from madbench.papers.coefficients import QUICK, Study
-from madbench.papers.coefficients.deciding import decide
+from madbench.papers.coefficients.decisions import decide
 from madbench.papers.coefficients.measure import rows_of
 from madbench.papers.coefficients.shares import compare_shares
 from madbench.papers.coefficients.studies import principle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from madbench.errors import LabelError
-from madbench.labels import families, family_of, former, parse
+from madbench.labels import families, family_of, parse, renamed
 from madbench.mixers.named.family import NamedFamily
 from madbench.mixers.named.operators import OPERATORS
 
@@ -78,9 +78,9 @@ def test_a_suggestion_says_what_its_mixer_needs_of_the_machine(monkeypatch):
         parse("fla:gdn")
 
 
-@pytest.mark.parametrize("name", former.NAMES)
+@pytest.mark.parametrize("name", renamed.NAMES)
 def test_a_label_of_a_former_version_is_answered_by_the_label_that_it_is_now(name):
-    now = former.NAMES[name]
+    now = renamed.NAMES[name]
     assert now in OPERATORS
     for exclamation in ("", "!"):
         text = f"fla:{name}{exclamation}"

@@ -12,8 +12,8 @@ from typing import Any
 
 from madbench.analysis import inference
 from madbench.analysis.baselines import BASELINES, HEURISTIC, baseline_values
+from madbench.analysis.claim_thresholds import claim_threshold
 from madbench.analysis.claims import Claim
-from madbench.analysis.lines import line_of
 from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.analysis.scores import columns_of
 from madbench.jobs import Job, mapping_text
@@ -27,7 +27,7 @@ TEST = {"name": inference.TEST, "version": inference.VERSION}
 """Name and version of the test behind the verdicts. A registration contains both."""
 
 
-def deciding_values(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
+def verdict_inputs(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
     """The values, by name, on which the verdicts of the claims ``frozen`` on the rows of ``made`` depend.
 
     Values that are part of the jobs of ``made`` are left out. Among others there are:
@@ -75,7 +75,7 @@ def deciding_values(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
         **{baseline.name: {**baseline_values(baseline, made.jobs, averages=False)} for baseline in BASELINES},
         "lines": {
             claim.name: {
-                name: _finite(line_of(claim, name, range(len(claim.pairs)), {}, _way(name, heuristics)))
+                name: _finite(claim_threshold(claim, name, range(len(claim.pairs)), {}, _way(name, heuristics)))
                 for name in judged[claim.name]
             }
             for claim in frozen
@@ -89,7 +89,7 @@ def deciding_values(frozen: Sequence[Claim], made: TableRows) -> dict[str, Any]:
 
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The differences between two results of :func:`deciding_values`, as texts such as ``level 0.05, now 0.1``.
+    """The differences between two results of :func:`verdict_inputs`, as texts such as ``level 0.05, now 0.1``.
 
     A nested value has a dotted name.
     """

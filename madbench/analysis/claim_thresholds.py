@@ -24,7 +24,7 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
     return round(float(np.min(sums)), 9)
 
 
-def line_of(
+def claim_threshold(
     claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float], way: float = math.nan
 ) -> float:
     """The threshold of a claim on ``quantity``, as a gain in the units of the column.

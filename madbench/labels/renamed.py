@@ -32,7 +32,7 @@ def label_now(text: str) -> str:
     return now and f"{now}{exclamation}"
 
 
-def problem_of_former(text: str) -> str:
+def message_of_renamed(text: str) -> str:
     """The error message for a label with the former prefix ``fla:``. Empty for other texts."""
     if now := label_now(text):
         return point_at(text, 0, f"{text} is the label {now} now")
