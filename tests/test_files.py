@@ -134,7 +134,7 @@ def test_a_disk_without_locks_is_named_with_advice(without_locks, tmp_path):
     from sample_jobs import mad_job
 
     with pytest.raises(StoreError, match="files cannot be locked on this disk: .*NFS.* or choose a folder") as caught:
-        with Store.open(tmp_path).claim(mad_job("S")):
+        with Store.open(tmp_path).lock(mad_job("S")):
             pass
     assert str(tmp_path / "work") in str(caught.value) and not isinstance(caught.value, StoreBusyError)
     descriptors = len(os.listdir("/proc/self/fd"))

@@ -168,11 +168,11 @@ class JobLock:
 
     job: Job
     work: Path  # its work folder
-    lock: ExitStack
+    held: ExitStack
     result: tuple[Record, Files] | None = None  # its result while it is being stored
 
     def close(self) -> None:
-        self.lock.close()
+        self.held.close()
 
 
 @dataclass
@@ -197,20 +197,20 @@ class Execution:
 
         return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
 
-    def claim(self, job: Job) -> JobLock | None:
+    def lock(self, job: Job) -> JobLock | None:
         """Lock a job in the store and return the lock.
 
         None if another process trains the job, or if the job needs no training. It is then reported as skipped.
         """
-        with ExitStack() as lock:
+        with ExitStack() as held:
             try:
-                work = lock.enter_context(self.store.claim(job, self.policy.redo))
+                work = held.enter_context(self.store.lock(job, self.policy.redo))
             except StoreBusyError:
                 self.skip(job, "busy")
                 return None
             if self.skip(job, self.policy.skips(self.store.status(job))):
                 return None
-            return JobLock(job, work, lock.pop_all())
+            return JobLock(job, work, held.pop_all())
 
     def skip(self, job: Job, reason: Skipped | None) -> bool:
         """If there is a ``reason``, report and count the job as skipped and return True. Otherwise return False."""

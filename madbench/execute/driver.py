@@ -54,7 +54,7 @@ OPEN_FILES = 1 << 16  # open files of the driver, if the system allows that many
 class Task:
     """A group of locked jobs that the driver hands to a backend. One worker trains it."""
 
-    claims: list[JobLock]  # locks of the jobs that are not stored yet
+    locks: list[JobLock]  # locks of the jobs that are not stored yet
     given: Assignment | None = None  # the worker's assignment at the last attempt
     attempt: int = 1
     slot: int | None = None  # number that the screen shows, set once a worker has begun
@@ -66,7 +66,7 @@ class Task:
     @property
     def jobs(self) -> Sequence[Job]:
         """The jobs that the worker was given at the last attempt. Before the first attempt, the locked jobs."""
-        return self.given.jobs if self.given else [claim.job for claim in self.claims]
+        return self.given.jobs if self.given else [lock.job for lock in self.locks]
 
     @property
     def assignment(self) -> Assignment:
@@ -195,7 +195,7 @@ class _Driver(Execution):
             for task, kind, value in self.backend.last_messages():
                 if task in self.tasks and self.take_records(task, kind, value):
                     self.store_arrived()
-                    if kind == "done" and not task.claims:
+                    if kind == "done" and not task.locks:
                         self.tasks.remove(task)
             raise
         finally:
@@ -215,7 +215,7 @@ class _Driver(Execution):
             self.backend.cancel(waiting)
             self.tasks = [task for task in self.tasks if task not in waiting]
             for task in [*waiting, *self.apart]:
-                self.summary.left += len(task.claims)
+                self.summary.left += len(task.locks)
                 self.release(task)
             self.summary.left += sum(map(len, self.todo))
             self.todo.clear()
@@ -225,10 +225,10 @@ class _Driver(Execution):
         while (self.todo or self.apart) and len(ready) < room:
             task = self.apart.popleft() if self.apart else Task([])
             self.tasks.append(task)
-            for job in [] if task.claims else self.todo.popleft():
-                if claim := self.claim(job):
-                    task.claims.append(claim)
-            if task.claims:
+            for job in [] if task.locks else self.todo.popleft():
+                if lock := self.lock(job):
+                    task.locks.append(lock)
+            if task.locks:
                 ready.append(task)
             else:
                 self.tasks.remove(task)
@@ -237,7 +237,7 @@ class _Driver(Execution):
     def submit(self, tasks: Sequence[Task]) -> None:
         """Submit tasks to the backend, with an assignment for the jobs of each task that are not stored yet."""
         for task in tasks:
-            jobs, works = zip(*((claim.job, claim.work.absolute()) for claim in task.claims))
+            jobs, works = zip(*((lock.job, lock.work.absolute()) for lock in task.locks))
             folders = works if self.backend.shares_folder else None
             code = importable({job.label for job in jobs})
             task.given = Assignment(jobs, self.train, self.policy, folders, code)
@@ -261,7 +261,7 @@ class _Driver(Execution):
             if isinstance(self.on_event, Listener):
                 self.on_event.announce(value)
             return
-        if kind in ("lost", "late") and task.attempt < ATTEMPTS and task.claims:
+        if kind in ("lost", "late") and task.attempt < ATTEMPTS and task.locks:
             task.attempt += 1
             self.submit([task])
             return
@@ -287,11 +287,11 @@ class _Driver(Execution):
             how_often = "" if kind == "failed" else f"killed or lost {ATTEMPTS} times, at last: "
             self.fail(task, f"{how_often}{value}", has_begun=kind != "late")
         elif kind in ("record", "done"):
-            for claim in self.take_records(task, kind, value):
-                self.end(task, claim)
+            for lock in self.take_records(task, kind, value):
+                self.end(task, lock)
             if kind == "done" and value.broken:
                 raise StoreError(value.broken)
-            if kind == "done" and task.claims:
+            if kind == "done" and task.locks:
                 self.fail(task, value.error)
             elif kind == "done":
                 task.drop_results()
@@ -309,16 +309,16 @@ class _Driver(Execution):
         elif kind == "done":
             ended = zip(task.jobs, value.records, value.files)
             arrived = {job.id: (record, files) for job, record, files in ended if record}
-        claims = [claim for claim in task.claims if claim.job.id in arrived]
-        for claim in claims:
-            claim.result = arrived[claim.job.id]
-        return claims
+        locks = [lock for lock in task.locks if lock.job.id in arrived]
+        for lock in locks:
+            lock.result = arrived[lock.job.id]
+        return locks
 
-    def end(self, task: Task, claim: JobLock) -> None:
+    def end(self, task: Task, lock: JobLock) -> None:
         """Store the result of a job that has ended, and report it."""
-        record = self.store_result(task, claim)
+        record = self.store_result(task, lock)
         assert task.slot is not None  # set at its first message
-        self.finish(claim.job, record, task.slot)
+        self.finish(lock.job, record, task.slot)
 
     def fail(self, task: Task, error: str, has_begun: bool = True) -> None:
         """End a task whose worker stopped with an error.
@@ -327,38 +327,38 @@ class _Driver(Execution):
         it began to train (``has_begun`` is False), no job is the cause, and all jobs of the task are stored as failed.
         """
         if len(task.jobs) > 1 and has_begun:
-            self.apart += [Task([claim], is_told=task.is_told) for claim in task.claims]
+            self.apart += [Task([lock], is_told=task.is_told) for lock in task.locks]
             task.drop_results()
         else:
-            for claim in list(task.claims):
-                claim.result = Record("failed", error=error), {}
-                self.end(task, claim)
+            for lock in list(task.locks):
+                lock.result = Record("failed", error=error), {}
+                self.end(task, lock)
         self.tasks.remove(task)
 
     def store_arrived(self) -> None:
         """Store the results that have arrived but are not stored yet. Errors of the store are ignored."""
         for task in self.tasks:
-            for claim in [claim for claim in task.claims if claim.result]:
+            for lock in [lock for lock in task.locks if lock.result]:
                 with suppress(StoreError):
-                    self.store_result(task, claim)
+                    self.store_result(task, lock)
 
-    def store_result(self, task: Task, claim: JobLock) -> Record:
+    def store_result(self, task: Task, lock: JobLock) -> Record:
         """Store the record of a job and the files of its run, unlock the job, and return the record."""
-        assert claim.result is not None
-        record, files = claim.result
+        assert lock.result is not None
+        record, files = lock.result
         for name, content in files.items():
-            path = claim.work / KEEP / name
+            path = lock.work / KEEP / name
             with explain_os_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
-        self.store.finish(claim.job, record, replace=self.policy.redo)
-        task.claims.remove(claim)
-        if not task.claims:
+        self.store.finish(lock.job, record, replace=self.policy.redo)
+        task.locks.remove(lock)
+        if not task.locks:
             task.drop_results()
-        claim.close()
+        lock.close()
         return record
 
     def release(self, task: Task) -> None:
         """Unlock the jobs of a task."""
-        for claim in task.claims:
-            claim.close()
+        for lock in task.locks:
+            lock.close()

@@ -309,9 +309,9 @@ class SlurmBackend(Backend):
     def _read_records(self, task: Task, job: SlurmJob) -> Iterator[Message]:
         """Yield the records of jobs that ended before the rest of their group."""
         is_whole = len(task.jobs) == 1 or job.folder.outcome.exists()  # all records then come together
-        for claim in [] if is_whole else list(task.claims):
-            if record := job.folder.read_record(claim.job):
-                yield task, "record", (claim.job.id, record, {})
+        for lock in [] if is_whole else list(task.locks):
+            if record := job.folder.read_record(lock.job):
+                yield task, "record", (lock.job.id, record, {})
 
     def _end(self, task: Task, job: SlurmJob, is_done: bool) -> None:
         """Remove the files of an ended Slurm job. If it is done, its results stay until they are stored."""

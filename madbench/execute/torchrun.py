@@ -61,9 +61,9 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
 
     if from_first(is_stop_requested()):
         raise StopTraining
-    claim = execution.claim(job) if is_first() else None
-    with closing(claim) if claim else nullcontext():
-        work = from_first(claim and claim.work)
+    lock = execution.lock(job) if is_first() else None
+    with closing(lock) if lock else nullcontext():
+        work = from_first(lock and lock.work)
         if work is None:
             return
         execution.report("started", job, slot=0)

@@ -106,7 +106,7 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limit
     archive of runs, if it exceeds ``limits``, or if another process is unpacking an archive into the same store.
     """
     report = Unpacked()
-    with store.claim(_UNPACKED, afresh=True) as work:
+    with store.lock(_UNPACKED, afresh=True) as work:
         root = work / "unpacked"
         try:
             _extract(path, root, limits)

@@ -93,7 +93,7 @@ class Store:
         self.root = Path(root)
         self.problems: list[str] = []  # one line per folder skipped by the last :meth:`runs`, with the reason
         self.track: Track = iter  # shows progress while many folders are read
-        self._claimed: set[str] = set()
+        self._locked: set[str] = set()
         self._runs = self.root / "runs"
         self._work = self.root / "work"
 
@@ -231,7 +231,7 @@ class Store:
     ) -> None:
         """Add a :class:`Measurement` to a stored run, as the newest measurement with its name and settings.
 
-        If another process may replace the run, hold :meth:`claim` from the time at which the run is read until after
+        If another process may replace the run, hold :meth:`lock` from the time at which the run is read until after
         this call.
         """
         self._read(job_id)
@@ -261,7 +261,7 @@ class Store:
         return measurements_by_run
 
     @contextmanager
-    def claim(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
+    def lock(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
         """Lock a job in the block, and yield its work folder. No other process can then lock the job.
 
         With ``afresh`` the work folder is emptied first. Otherwise a checkpoint in it stays, and only temporary files
@@ -277,14 +277,14 @@ class Store:
                 lock = lock_folder(work)
             except BlockingIOError:
                 raise StoreBusyError(f"{work}: another process is at work on this run") from None
-        self._claimed.add(job_id)
+        self._locked.add(job_id)
         try:
             with explain_os_errors(work):
                 self._end_replacement(job_id)
                 _empty(work, "" if afresh else ".tmp")
             yield work
         finally:
-            self._claimed.discard(job_id)
+            self._locked.discard(job_id)
             with suppress(OSError):  # the next owner may already be in the folder, or it is gone
                 if os.listdir(work) == ["lock"]:
                     (work / "lock").unlink()
@@ -298,8 +298,8 @@ class Store:
         failed. A failed or damaged run is always replaced. Then the work folder is emptied, but a failed run keeps its
         checkpoint.
         """
-        if job.id not in self._claimed:
-            with self.claim(job):
+        if job.id not in self._locked:
+            with self.lock(job):
                 return self.finish(job, record, replace)
         is_wanted = (replace and record.status != "failed") or not self.has(job)
         if is_wanted:
@@ -314,7 +314,7 @@ class Store:
 
         Both stores must be on the same disk.
         """
-        with self.claim(run.job) as work, explain_os_errors(work):
+        with self.lock(run.job) as work, explain_os_errors(work):
             if not self.has(run.job):
                 remove(work / KEEP)
                 os.rename(run.folder, work / KEEP)
@@ -424,7 +424,7 @@ class Store:
         for path in left:
             with suppress(StoreError):
                 if may_exist(path / _REPLACED) or self.status(path.name) in _RESULTS:
-                    with self.claim(path.name), explain_os_errors(path):
+                    with self.lock(path.name), explain_os_errors(path):
                         if self.status(path.name) in _RESULTS:
                             _empty(path)
 

@@ -52,8 +52,8 @@ def run_here(groups, store, training, on_event=lambda event: None, **_) -> None:
             if job not in missing:
                 on_event({"event": "skipped", "job": job, "reason": "stored"})
         if group := missing:
-            with ExitStack() as claims:
-                works = [claims.enter_context(store.claim(job)) for job in group]
+            with ExitStack() as locks:
+                works = [locks.enter_context(store.lock(job)) for job in group]
                 for job, record in zip(group, training(group, works, lambda *_: None)):
                     store.finish(job, record)
                     on_event({"event": "finished", "job": job, "record": record})

@@ -23,7 +23,7 @@ def keep(store, tiny):
             model = suite_of(job).Trial.build(job)
             for parameter in model.parameters():
                 torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(seed))
-            with store.claim(job) as work:
+            with store.lock(job) as work:
                 if with_weights:
                     (work / KEEP).mkdir()
                     save_weights(work / KEEP / WEIGHTS, model, job)
@@ -107,7 +107,7 @@ def test_a_run_is_found_by_a_suite_as_by_a_task(keep, invoke, refuse):
 def test_models_of_interacting_agents_are_drawn_by_their_own_verb(refuse, store):
     profile = InteractionProfile.load("quick")
     job = INTERACTIONS.jobs((), profile, tasks=["alliances"])[0]
-    with store.claim(job) as work:
+    with store.lock(job) as work:
         (work / KEEP).mkdir()
         save_weights(work / KEEP / WEIGHTS, suite_of(job).Trial.build(job), job)
         store.finish(job, Record("finished", {"mse": 0.5}))

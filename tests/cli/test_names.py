@@ -146,7 +146,7 @@ def test_a_name_that_names_nothing_is_an_error(word, main, tiny):
 
 def test_an_exported_file_is_called_by_the_label_that_was_typed(main, store):
     job = language_job(GDN)
-    with store.claim(job) as work:
+    with store.lock(job) as work:
         (work / KEEP).mkdir()
         save_weights(work / KEEP / WEIGHTS, suite_of(job).Trial.build(job), job)
         store.finish(job, Record("finished"))

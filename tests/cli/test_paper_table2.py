@@ -114,7 +114,7 @@ def test_two_labels_are_trained_asked_and_ranked(hens, request_of, tmp_path):
     experiment = prepare_experiment(Table2().plan(asked), corpus=hens, device="cpu", results=asked.results)
     store = Store.open(asked.results)
     for job in experiment.jobs:
-        with store.claim(job) as work:
+        with store.lock(job) as work:
             corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in experiment.rows}
             store.finish(job, train_job(job, work, lambda progress: None, corpora=corpora))
     results = Results.from_rows(experiment, Snapshot.open(asked.results, create=False))

@@ -173,7 +173,7 @@ def test_a_run_that_ended_before_the_registration_is_named_wherever_it_came_from
     invoke(register, "lag.yaml")
     fill_all(GAINS)
     (run, *_) = [run for run in store.runs() if (run.job.label, run.job.seed) == ("G-12!", 2)]
-    with store.claim(run.job):
+    with store.lock(run.job):
         ended = run.record.details | {"ended": "2020-01-01T00:00:00+00:00"}
         store.finish(run.job, replace(run.record, details=ended), replace=True)
     assert (

@@ -90,7 +90,7 @@ def trap(request, main, store, fill, language_run, tiny, tmp_path, monkeypatch) 
             mad = replace(job, label=label, family=IDENTITY, mixer={})
             store.finish(mad, record)
     model = replace(language_job("S"), label=label, family=IDENTITY, mixer={})
-    with store.claim(model) as work:
+    with store.lock(model) as work:
         (work / KEEP).mkdir()
         save_weights(work / KEEP / WEIGHTS, suite_of(model).Trial.build(language_job("S")), model)
         store.finish(model, language_run("S").record)

@@ -48,7 +48,7 @@ def results(store, fill, fill_language, language_run, tmp_path, monkeypatch) -> 
     fill_language("S")
     run, model = language_run("R-c", seed=7), torch.nn.Linear(3, 2)
     job = run.job
-    with store.claim(job) as work:
+    with store.lock(job) as work:
         (work / KEEP).mkdir()
         save_weights(work / KEEP / WEIGHTS, model, job)
         store.finish(job, run.record)

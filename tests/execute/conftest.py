@@ -62,7 +62,7 @@ def check_pairs(fake, store):
     def check(executor) -> None:
         groups, events = fake.pairs(), []
         jobs = [job for group in groups for job in group]
-        with Store(store.root).claim(jobs[5]):
+        with Store(store.root).lock(jobs[5]):
             summary = executor(groups, store, fake.train, on_event=events.append)
         assert summary == Summary(finished=4, diverged=1, failed=2, busy=1)
         stored = {run.job.seed: run.record for run in store.runs()}

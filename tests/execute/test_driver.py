@@ -102,18 +102,18 @@ def test_every_job_is_trained_and_stored_and_reported(fake, store):
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_backend_is_told_to_drop_a_result_once_it_is_stored_and_still_claimed(fake, store, size):
+def test_a_backend_is_told_to_drop_a_result_once_it_is_stored_and_still_locked(fake, store, size):
     jobs, dropped = [fake.make_job(seed) for seed in range(size)], []
 
     class Keeper(Desk):
         def submit(self, tasks):
             super().submit(tasks)
             for task in tasks:
-                task.drop_results = lambda: dropped.append((len(results(store)), is_claimed(jobs[-1])))
+                task.drop_results = lambda: dropped.append((len(results(store)), is_locked(jobs[-1])))
 
-    def is_claimed(job):
+    def is_locked(job):
         try:
-            with Store(store.root).claim(job):
+            with Store(store.root).lock(job):
                 return False
         except StoreBusyError:
             return True
@@ -186,7 +186,7 @@ def test_no_more_is_handed_over_than_the_machines_take(fake, store):
 
 def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
     jobs = [fake.make_job(seed) for seed in range(3)]
-    with Store(store.root).claim(jobs[1]):
+    with Store(store.root).lock(jobs[1]):
         assert sweep(jobs, store, fake.train) == Summary(finished=2, busy=1)
     assert set(results(store)) == {0, 2}
 
@@ -197,7 +197,7 @@ def test_after_max_failures_what_waits_is_left_and_free_for_others(fake, store):
     assert sweep(jobs, store, fake.train, desk, policy=Policy(max_failures=2)) == Summary(failed=2, left=7)
     assert set(results(store)) == {0, 1} and desk.cancelled[:2] == [2, 3]
     for job in jobs:
-        with Store(store.root).claim(job):
+        with Store(store.root).lock(job):
             pass
 
 
@@ -224,7 +224,7 @@ def test_ctrl_c_cancels_what_runs_and_stores_what_has_ended(fake, store):
     assert sweep(jobs, store, fake.train) == Summary(finished=2, skipped=3)
 
 
-def test_an_error_in_the_listener_frees_every_claim(fake, store):
+def test_an_error_in_the_listener_frees_every_lock(fake, store):
     def listen(event):
         raise KeyError("bug")
 
@@ -232,7 +232,7 @@ def test_an_error_in_the_listener_frees_every_claim(fake, store):
     with pytest.raises(KeyError):
         sweep(jobs, store, fake.train, on_event=listen)
     for job in jobs:
-        with Store(store.root).claim(job):
+        with Store(store.root).lock(job):
             pass
 
 
@@ -256,7 +256,7 @@ def test_files_to_keep_come_to_the_run_wherever_it_trained(fake, store, shared):
 
 def test_on_a_shared_disk_a_job_goes_on_from_its_checkpoint(fake, store):
     job = fake.make_job(0, steps=5)
-    with store.claim(job) as folder:
+    with store.lock(job) as folder:
         state = fake.expected(fake.make_job(0, steps=4)).metrics["state"]
         (folder / "checkpoint").write_text(f"4 {state}")
     events = []
@@ -269,7 +269,7 @@ def test_a_group_trains_together_without_the_jobs_that_are_stored_or_busy(fake, 
     jobs = [fake.make_job(seed, steps=2) for seed in range(5)]
     store.finish(jobs[0], fake.expected(jobs[0]))
     desk, events = Desk(), []
-    with Store(store.root).claim(jobs[3]):
+    with Store(store.root).lock(jobs[3]):
         summary = sweep_groups([jobs[:4], jobs[3:]], store, fake.train, desk, on_event=events.append)
     assert summary == Summary(finished=3, skipped=1, busy=1) and desk.groups == [[1, 2], [4]]
     assert results(store) == {seed: fake.expected(jobs[seed]) for seed in (0, 1, 2, 4)}
@@ -375,7 +375,7 @@ def test_a_language_job_without_its_corpus_on_the_worker_says_which_file(tmp_pat
         Corpus(tmp_path / "gone", manifest).verify()
 
 
-def test_more_jobs_are_claimed_at_a_time_than_files_may_usually_be_open(fake, store):
+def test_more_jobs_are_locked_at_a_time_than_files_may_usually_be_open(fake, store):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
     try:

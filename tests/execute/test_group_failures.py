@@ -69,7 +69,7 @@ def test_a_job_is_stored_when_it_ends_and_not_when_its_group_does(fake, store, r
     def listen(event):
         if event["event"] == "finished" and event["job"] == short:
             assert store.read(short.id).record == fake.expected(short) and not store.has(long)
-            with Store(store.root).claim(short):
+            with Store(store.root).lock(short):
                 pass  # it is free for others
             stored_at.append(event)
 
@@ -183,7 +183,7 @@ def test_after_max_failures_the_jobs_of_a_group_that_failed_are_left(fake, store
     jobs = [fake.make_job(seed, steps=2, trouble="os._exit") for seed in range(4)]
     assert run(jobs, policy=Policy(max_failures=2))[0] == Summary(failed=2, left=2)
     for job in jobs:
-        with Store(store.root).claim(job):
+        with Store(store.root).lock(job):
             pass
 
 

@@ -183,7 +183,7 @@ def test_after_max_failures_no_further_job_starts(fake, store):
 def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
     jobs = [fake.make_job(seed) for seed in range(3)]
     events = []
-    with Store(store.root).claim(jobs[1]):
+    with Store(store.root).lock(jobs[1]):
         summary = run_jobs(jobs, store, fake.train, on_event=events.append)
     assert summary == Summary(finished=2, busy=1)
     assert [event["job"] for event in events if event.get("reason") == "busy"] == [jobs[1]]

@@ -183,5 +183,5 @@ def test_ctrl_c_leaves_a_store_that_goes_on_and_nothing_running(fake, tmp_path):
     assert set(results(store)) == {0}
     for seed in (1, 2):
         job = fake.make_job(seed, steps=2000, pause=0.05, pids=str(pids))
-        with store.claim(job):
+        with store.lock(job):
             assert not store.has(job)

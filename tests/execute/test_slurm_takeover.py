@@ -29,15 +29,15 @@ class Queue:
     """A Slurm that starts nothing, and what drivers make of it."""
 
     def __init__(self, fake, slurm, store):
-        self.fake, self.slurm, self.store, self.claims = fake, slurm, store, ExitStack()
+        self.fake, self.slurm, self.store, self.locks = fake, slurm, store, ExitStack()
         (slurm / "hold").write_text("PENDING")
 
     def task(self, *seeds, train=None, policy=Policy()):
-        """The task that a driver hands to its backend after it claimed these jobs."""
+        """The task that a driver hands to its backend after it locked these jobs."""
         jobs = [self.fake.make_job(seed) for seed in seeds]
-        works = [self.claims.enter_context(self.store.claim(job)).absolute() for job in jobs]
-        claims = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
-        return Task(claims, Assignment(jobs, train or self.fake.train, policy, works))
+        works = [self.locks.enter_context(self.store.lock(job)).absolute() for job in jobs]
+        locks = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
+        return Task(locks, Assignment(jobs, train or self.fake.train, policy, works))
 
     def driver(self, *tasks, **options):
         """The backend of a driver that has just handed over these tasks."""
@@ -46,8 +46,8 @@ class Queue:
         return backend
 
     def kill_driver(self):
-        """Frees the jobs that were claimed, as the kernel does."""
-        self.claims.close()
+        """Frees the jobs that were locked, as the kernel does."""
+        self.locks.close()
 
     def enter(self, state, *names):
         for name in names or self.names():
@@ -79,14 +79,14 @@ def as_group(*tasks):
     """The tasks as one group."""
     parts = [task.assignment for task in tasks]
     jobs, works = sum((part.jobs for part in parts), []), sum((part.works for part in parts), [])
-    return Task(sum((task.claims for task in tasks), []), Assignment(jobs, parts[0].train, Policy(), works))
+    return Task(sum((task.locks for task in tasks), []), Assignment(jobs, parts[0].train, Policy(), works))
 
 
 @pytest.fixture
 def queue(fake, slurm, store):
     queue = Queue(fake, slurm, store)
     yield queue
-    queue.claims.close()
+    queue.locks.close()
 
 
 def test_slurm_jobs_that_wait_or_run_are_taken_over(queue):
@@ -276,7 +276,7 @@ def test_the_record_of_a_job_comes_before_its_group_has_ended(queue, monkeypatch
     record = queue.fake.expected(group.jobs[1])
     queue.folder("1000").write_record(group.jobs[1], record)
     assert list(backend.poll(0)) == [(group, "record", (group.jobs[1].id, record, {}))]
-    del group.claims[1]  # it is stored
+    del group.locks[1]  # it is stored
     assert list(backend.poll(0)) == []
     queue.end("1000", [0, 1])
     assert [kind for _, kind, _ in backend.poll(0)] == ["done"]
@@ -462,8 +462,8 @@ def test_a_killed_driver_s_jobs_are_trained_once_and_cancelled_never(fake, slurm
     assert [event["event"] for event in events].count("started") == 4
 
 
-def test_a_checkpoint_survives_that_another_driver_claims_its_folder_meanwhile(fake, store, monkeypatch):
-    """A claim clears what killed processes have half written, and a Slurm job may be alive."""
+def test_a_checkpoint_survives_that_another_driver_locks_its_folder_meanwhile(fake, store, monkeypatch):
+    """A lock clears what killed processes have half written, and a Slurm job may be alive."""
     from madbench import files
 
     path = store.root / "work" / "x" / "checkpoint"

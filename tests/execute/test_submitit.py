@@ -52,7 +52,7 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
     program.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2; exit 1\n")
     with pytest.raises(TrainingError, match="sbatch does not accept the jobs: .*invalid partition specified: gpu"):
         slurm_executor("gpu")([[fake.make_job(0)]], store, fake.train)
-    with store.claim(fake.make_job(0)) as work:
+    with store.lock(fake.make_job(0)) as work:
         assert os.listdir(work) == ["lock"]
 
 
@@ -79,8 +79,8 @@ def clock(monkeypatch):
 def tasks_of(fake, store, count):
     jobs = [fake.make_job(seed) for seed in range(count)]
     works = [store.root / "work" / job.id for job in jobs]
-    claims = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
-    return [Task([claim], Assignment([claim.job], fake.train, Policy(), [claim.work])) for claim in claims]
+    locks = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
+    return [Task([lock], Assignment([lock.job], fake.train, Policy(), [lock.work])) for lock in locks]
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def events(output) -> list[str]:
 
 def test_every_job_of_a_group_ends_in_its_own_way(fake, store, tmp_path):
     jobs, output = [job for group in fake.pairs() for job in group], tmp_path / "output"
-    with Store(store.root).claim(jobs[5]):
+    with Store(store.root).lock(jobs[5]):
         assert start(store, output).wait(120) != 0
     stored = results(store)
     assert set(stored) == {0, 1, 2, 3, 4, 6, 7}

@@ -32,7 +32,7 @@ def hens(tmp_path_factory) -> Path:
     for label in ("G-cg-q-12o", "S-p"):
         job = language_job(label, corpus.digest, corpus.padded_vocab_size, model=GPTConfig(32, 2, 1, seq_len=32))
         job = replace(job, training=replace(training, precision="float32"))
-        with store.claim(job) as work:
+        with store.lock(job) as work:
             store.finish(job, train_job(job, work, lambda progress: None, corpora={corpus.digest: corpus}))
     (folder / "tasks").mkdir()
     for path in (HERE / "tasks").iterdir():

@@ -22,7 +22,7 @@ DIVERGED = Record("diverged", {"test_loss": math.nan}, error="loss was not finit
 def store(tmp_path) -> Store:
     """Three runs with a result, one of them measured and with weights."""
     store = Store.open(tmp_path / "mine")
-    with store.claim(make_job(0)) as work:
+    with store.lock(make_job(0)) as work:
         (work / KEEP).mkdir()
         (work / KEEP / WEIGHTS).write_bytes(b"weights" * 1000)
         store.finish(make_job(0), RECORD)
@@ -185,7 +185,7 @@ def test_results_that_are_there_stay_and_are_told_apart(path, other):
 
 
 def test_a_run_that_failed_here_is_replaced_with_its_checkpoint(path, other):
-    with other.claim(make_job(0)) as work:
+    with other.lock(make_job(0)) as work:
         (work / "checkpoint.pt").write_bytes(b"state")
         other.finish(make_job(0), FAILED)
     assert make_job(0).id in unpack(path, other).added
@@ -286,7 +286,7 @@ def test_what_a_killed_import_left_is_swept_up(path, other, ids):
 
 
 def test_two_imports_at_once_are_refused(path, other):
-    with other.claim("archive"), pytest.raises(StoreBusyError, match="another process"):
+    with other.lock("archive"), pytest.raises(StoreBusyError, match="another process"):
         unpack(path, Store(other.root))
 
 
@@ -374,7 +374,7 @@ def test_a_record_of_a_stranger_gets_nothing_packed_that_it_does_not_prove(store
 @pytest.mark.parametrize("name", ["evil.py", "source/evil.py", "source/evil.so", "weights.pt"])
 @pytest.mark.parametrize("is_listed", [False, True])
 def test_a_run_with_files_that_the_format_does_not_know_is_left_out(store, other, path, ids, name, is_listed):
-    with store.claim(make_job(0)) as work:
+    with store.lock(make_job(0)) as work:
         (work / KEEP / name).parent.mkdir(parents=True, exist_ok=True)
         (work / KEEP / name).write_text("raise SystemExit")
         store.finish(make_job(0), RECORD, replace=True)

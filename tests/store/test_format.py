@@ -168,7 +168,7 @@ def test_runs_of_another_version_among_others_are_one_problem(store, write_as_ve
 
 
 def test_a_run_keeps_the_files_it_left_and_an_altered_one_is_not_given(store):
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         (work / "keep" / "more").mkdir(parents=True)
         (work / "keep" / "weights.safetensors").write_bytes(b"heavy")
         (work / "keep" / "more" / "notes").write_bytes(b"")
@@ -185,7 +185,7 @@ def test_a_run_keeps_the_files_it_left_and_an_altered_one_is_not_given(store):
 
 
 def test_a_kept_file_never_stands_in_for_a_file_of_the_run(store):
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         (work / "keep").mkdir()
         (work / "keep" / "record.json").write_text("{}")
         store.finish(make_job(), RECORD)

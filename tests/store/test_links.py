@@ -41,14 +41,14 @@ def is_untouched(folder) -> bool:
 
 
 @pytest.mark.parametrize("inside", ["", "keep", "lock"])
-@pytest.mark.parametrize("use", ["claim", "claim afresh", "finish", "replace", "fail"])
+@pytest.mark.parametrize("use", ["lock", "lock afresh", "finish", "replace", "fail"])
 def test_a_link_in_the_place_of_a_work_folder_is_refused_and_not_followed(store, elsewhere, inside, use):
     path = store.root / "work" / JOB.id / inside
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(elsewhere / "record.json" if inside == "lock" else elsewhere)
     with pytest.raises(StoreError, match=f"{JOB.id}.*: is a link; .* delete the link"):
-        if use.startswith("claim"):
-            with store.claim(JOB, afresh=use == "claim afresh"):
+        if use.startswith("lock"):
+            with store.lock(JOB, afresh=use == "lock afresh"):
                 pass
         else:
             store.finish(JOB, FAILED if use == "fail" else RECORD, replace=use == "replace")
@@ -60,7 +60,7 @@ def test_a_link_in_the_place_of_a_work_folder_is_refused_and_not_followed(store,
 
 def test_a_link_to_nothing_is_refused_and_nothing_is_made_there(store, tmp_path):
     (store.root / "work" / JOB.id).symlink_to(tmp_path / "gone")
-    with pytest.raises(StoreError, match="a link"), store.claim(JOB):
+    with pytest.raises(StoreError, match="a link"), store.lock(JOB):
         pass
     assert not (tmp_path / "gone").exists()
 
@@ -94,10 +94,10 @@ def test_the_folders_of_a_store_may_be_links(tmp_path, names):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).symlink_to(tmp_path / f"disk{number}")
     store = Store.open(tmp_path / "results")
-    with store.claim(JOB) as work:
+    with store.lock(JOB) as work:
         (work / "checkpoint.pt").touch()
         store.finish(JOB, FAILED)
-    with store.claim(JOB, afresh=True) as work:
+    with store.lock(JOB, afresh=True) as work:
         assert os.listdir(work) == ["lock"]
         store.finish(JOB, RECORD)
     assert Store.open(tmp_path / "results").read(JOB.id).record == RECORD

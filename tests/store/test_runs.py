@@ -47,19 +47,19 @@ def test_a_failed_run_is_replaced_by_a_later_one(store, later):
 
 
 def test_a_result_removes_the_checkpoint_and_a_failure_keeps_it(store):
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         (work / "checkpoint.pt").write_bytes(b"state")
         store.finish(make_job(), FAILED)
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         assert (work / "checkpoint.pt").read_bytes() == b"state"
         store.finish(make_job(), RECORD)
     assert tree(store) == [*run_tree(make_job()), "work"]
 
 
-def test_a_claim_afresh_begins_without_the_checkpoint(store):
-    with store.claim(make_job()) as work:
+def test_a_lock_afresh_begins_without_the_checkpoint(store):
+    with store.lock(make_job()) as work:
         (work / "checkpoint.pt").write_bytes(b"state")
-    with store.claim(make_job(), afresh=True) as work:
+    with store.lock(make_job(), afresh=True) as work:
         assert not (work / "checkpoint.pt").exists()
 
 
@@ -90,42 +90,42 @@ def test_looking_for_many_new_jobs_touches_the_disk_once(store, monkeypatch):
     assert len(calls) == 1
 
 
-def test_a_claimed_job_is_busy_for_everyone_else_and_free_afterwards(store):
+def test_a_locked_job_is_busy_for_everyone_else_and_free_afterwards(store):
     other = Store(store.root)
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         assert work.is_dir()
-        for attempt in (other.claim(make_job()), store.claim(make_job())):
+        for attempt in (other.lock(make_job()), store.lock(make_job())):
             with pytest.raises(StoreBusyError), attempt:
                 pytest.fail("two owners")
         with pytest.raises(StoreBusyError):
             other.finish(make_job(), RECORD)
-        with other.claim(make_job(1)):
+        with other.lock(make_job(1)):
             pass
         (work / "checkpoint.pt").write_bytes(b"state")
-    with other.claim(make_job()) as work:
+    with other.lock(make_job()) as work:
         assert (work / "checkpoint.pt").read_bytes() == b"state"
 
 
-def test_a_claim_without_a_checkpoint_leaves_nothing(store):
-    with pytest.raises(ZeroDivisionError), store.claim(make_job()):
+def test_a_lock_without_a_checkpoint_leaves_nothing(store):
+    with pytest.raises(ZeroDivisionError), store.lock(make_job()):
         raise ZeroDivisionError
     assert tree(store) == ["runs", "work"]
 
 
-def test_a_claim_ends_with_its_process_and_its_leftovers_are_swept(store):
+def test_a_lock_ends_with_its_process_and_its_leftovers_are_swept(store):
     code = (
         "import sys, time; from madbench.store.runs import Store\n"
-        "with Store(sys.argv[1]).claim(sys.argv[2]) as work:\n"
+        "with Store(sys.argv[1]).lock(sys.argv[2]) as work:\n"
         "    (work / 'run.tmp').mkdir(); (work / '.checkpoint.pt.1a.tmp').touch(); (work / 'checkpoint.pt').touch()\n"
-        "    print('claimed', flush=True); time.sleep(60)\n"
+        "    print('locked', flush=True); time.sleep(60)\n"
     )
     command = [sys.executable, "-c", code, str(store.root), make_job().id]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "claimed\n"
-        with pytest.raises(StoreBusyError), store.claim(make_job()):
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(StoreBusyError), store.lock(make_job()):
             pytest.fail("two owners")
         process.kill()
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         assert sorted(os.listdir(work)) == ["checkpoint.pt", "lock"]
 
 
@@ -133,22 +133,22 @@ def test_a_claim_ends_with_its_process_and_its_leftovers_are_swept(store):
 def test_never_two_owners_while_work_folders_come_and_go(store):
     owners, overlaps = [], []
 
-    def claim_often():
+    def lock_often():
         mine = Store(store.root)
-        claims = 0
-        while claims < 30:
+        locks = 0
+        while locks < 30:
             try:
-                with mine.claim(make_job()):
+                with mine.lock(make_job()):
                     owners.append(1)
                     if len(owners) > 1:
                         overlaps.append(1)
                     time.sleep(0)
                     owners.pop()
-                    claims += 1
+                    locks += 1
             except StoreBusyError:
                 pass
 
-    threads = [threading.Thread(target=claim_often) for _ in range(4)]
+    threads = [threading.Thread(target=lock_often) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -64,7 +64,7 @@ def test_a_kill_at_any_step_leaves_a_store_that_loads_and_can_go_on(tmp_path, mo
             store.finish(make_job(), earlier)
 
         def finish(store=store, n=n):
-            with store.claim(make_job()) as work:
+            with store.lock(make_job()) as work:
                 (work / "checkpoint.pt").write_bytes(b"state")
                 at_call(monkeypatch, function, n, lambda: os.kill(os.getpid(), signal.SIGKILL))
                 store.finish(make_job(), RECORD)
@@ -76,7 +76,7 @@ def test_a_kill_at_any_step_leaves_a_store_that_loads_and_can_go_on(tmp_path, mo
         assert records.pop(1) == RECORD
         assert records.get(0) in (None, earlier, RECORD)
         if not store.has(make_job()):
-            with store.claim(make_job()) as work:
+            with store.lock(make_job()) as work:
                 assert (work / "checkpoint.pt").read_bytes() == b"state"
                 store.finish(make_job(), RECORD)
         assert store.read(make_job().id).record == RECORD
@@ -114,7 +114,7 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
     for n in range(8):
         store = Store.open(tmp_path / str(n))
         store.finish(make_job(1), RECORD)
-        with store.claim(make_job()) as work:
+        with store.lock(make_job()) as work:
             (work / "checkpoint.pt").write_bytes(b"state")
             (work / "keep").mkdir()
             (work / "keep" / "weights").write_bytes(b"heavy")
@@ -133,7 +133,7 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
 
 def with_weights(store, action) -> None:
     """Stores a run with its weights; ``action`` runs before."""
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         action(work)
         store.finish(make_job(), RECORD)
 
@@ -175,7 +175,7 @@ def test_an_interrupt_while_a_run_is_stored_loses_no_weights(store, monkeypatch,
         if next(calls) == n:
             raise KeyboardInterrupt
 
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         left_by_worker(work)
         monkeypatch.setattr(os, "rename", interrupted)
         with suppress(KeyboardInterrupt):
@@ -185,7 +185,7 @@ def test_an_interrupt_while_a_run_is_stored_loses_no_weights(store, monkeypatch,
 
 
 def test_a_file_that_a_killed_worker_has_half_written_is_not_stored_with_the_run(store):
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         (work / KEEP).mkdir()
         in_child(lambda: write_atomically(work / KEEP / WEIGHTS, lambda file: os.kill(os.getpid(), signal.SIGKILL)))
         assert os.listdir(work / KEEP)
@@ -204,7 +204,7 @@ def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_c
     monkeypatch.setattr(os, "fsync", lambda fd: (log.append(name_of(fd)), fsync(fd)))
     monkeypatch.setattr(os, "rename", lambda *paths: (rename(*paths), log.append("rename")))
     monkeypatch.setattr(os, "unlink", lambda path: (unlink(path), log.append(f"remove {Path(path).name}")))
-    with store.claim(make_job()) as work:
+    with store.lock(make_job()) as work:
         (work / "checkpoint.pt").touch()
         store.finish(make_job(), RECORD)
         assert os.listdir(work) == ["lock"]

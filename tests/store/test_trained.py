@@ -27,7 +27,7 @@ def trained(store, job):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    with store.claim(job) as work:
+    with store.lock(job) as work:
         (work / KEEP).mkdir()
         save_weights(work / KEEP / WEIGHTS, model, job)
         store.finish(job, Record("finished"))

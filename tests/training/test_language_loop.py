@@ -253,7 +253,7 @@ def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, trai
 @pytest.mark.slow
 def test_the_store_takes_the_weights_into_the_folder_of_the_run(job, corpus, tmp_path):
     store = Store.open(tmp_path / "results")
-    with store.claim(job) as work:
+    with store.lock(job) as work:
         record = train_job(job, work, lambda progress: None, corpora={corpus.digest: corpus})
         store.finish(job, record)
     run = store.read(job.id)

@@ -68,7 +68,7 @@ def test_a_damaged_run_is_not_stored(name, stored, judged_again):
 @pytest.mark.slow
 def test_a_diverged_run_is_a_result(stored, judged_again):
     store, job = stored
-    with store.claim(job):
+    with store.lock(job):
         store.finish(job, Record("diverged", error="at step 4", details=LATER), replace=True)
     assert store.status(job) == "diverged"
     said, verdicts = judged_again()
@@ -79,7 +79,7 @@ def test_a_diverged_run_is_a_result(stored, judged_again):
 def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
     _, made, file = register(path, tmp_path / "results")
     store = Store.open(tmp_path / "results")
-    with store.claim(made.jobs[0]) as work:
+    with store.lock(made.jobs[0]) as work:
         (work / "checkpoint.pt").write_bytes(b"half way")
     found, results = load_registration(file, tmp_path / "results")
     assert set(lacking_runs(results).values()) == {"not stored"} and len(lacking_runs(results)) == 72
@@ -98,7 +98,7 @@ def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(en
     )
     text = ended if isinstance(ended, str) else (registered + timedelta(seconds=ended)).isoformat()
     record = store.read(job.id).record
-    with store.claim(job):
+    with store.lock(job):
         store.finish(job, replace(record, details={"ended": text} if text else {}), replace=True)
     said, (verdict,) = judge(filled)
     assert ("registered before 71 of 72 runs" in verdict) is is_early
@@ -111,7 +111,7 @@ def test_a_registration_after_its_runs_says_so_in_the_verdict(whole, tmp_path):
     shutil.copytree(whole / "results", tmp_path / "results")
     store = Store(tmp_path / "results")
     for run in list(store.runs()):
-        with store.claim(run.job):
+        with store.lock(run.job):
             record = replace(run.record, details={"ended": "2026-01-01T00:00:00+00:00"})
             store.finish(run.job, record, replace=True)
     _, _, file = register(written(tmp_path), tmp_path / "empty")  # in another folder, before an import
