@@ -21,7 +21,7 @@ from madbench.labels import available_sets, expand
 from madbench.labels.paper_folders import REGISTRY as PACKAGES
 from madbench.labels.paper_folders import built_in
 from madbench.labels.plugins import wrap_load_errors
-from madbench.suites import check_task, suites
+from madbench.suites import suite_of_task, suites
 from madbench.suites.published import FILE as PUBLISHED
 from madbench.suites.published import read_published
 
@@ -251,7 +251,7 @@ def _check_names(item: Item, claims: Collection[str], at: str) -> None:
                 raise ConfigError(f"{at}: {key}: no {noun} {name!r}{did_you_mean(name, known)}")
     parse_seeds(item.seeds, f"{at}: seeds")
     for task in item.tasks:
-        check_task(task.rpartition("/")[2], f"{at}: tasks: ")
+        suite_of_task(task.rpartition("/")[2], f"{at}: tasks: ")  # raises for an unknown task
     expand(item.labels)
 
 

@@ -38,7 +38,6 @@ __all__ = [
     "Size",
     "Suite",
     "broken_suites",
-    "check_task",
     "job_from_dict",
     "main_suite",
     "size_of",
@@ -125,11 +124,6 @@ def suite_of_task(task: str, where: str = "") -> Suite:
     if (suite := task.rpartition("/")[0]) in broken_suites():
         raise ConfigError(f"{where}{broken_suites()[suite]}")
     raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_suites())}{TASKS_LISTED}")
-
-
-def check_task(task: str, where: str = "") -> None:
-    """Raise ``ConfigError`` for an unknown or broken task, as :func:`suite_of_task` does."""
-    suite_of_task(task, where)
 
 
 def size_of(job: Job) -> Size:

@@ -37,7 +37,7 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
     }
 
 
-def task_names(tasks: Iterable[str]) -> tuple[str, ...]:
+def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     """The tasks that :func:`tasks_by_suite` returns, in one tuple.
 
     A task name that several suites share means the first of these suites. For the other suites, the name has the suite

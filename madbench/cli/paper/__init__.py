@@ -46,7 +46,7 @@ from madbench.papers.operators import failing_operators, fails_here, operators_o
 from madbench.papers.shipped import archive_names
 from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
-from madbench.suites.addressing import task_names
+from madbench.suites.addressing import qualified_tasks
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -118,7 +118,7 @@ def paper(
         _run_command(context, Request(chosen, item, results=asked.results.absolute()), asked)
         return
     check_profile(item, asked.profile)
-    tasks = task_names(split_list(asked.tasks) or ())
+    tasks = qualified_tasks(split_list(asked.tasks) or ())
     request = Request(
         chosen,
         item,
