@@ -1,4 +1,7 @@
-"""Digests of madbench's own code. Comments, docstrings and formatting do not change them."""
+"""Digests of madbench's own code. Comments, docstrings, formatting and annotations do not change them.
+
+Annotations of class fields do, because classes such as dataclasses read them (:func:`madbench.identity.text.untyped`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
+from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest, untyped
 
 _HOME = Path(__file__).resolve().parents[1]
 DIGITS = 16
@@ -18,6 +21,13 @@ KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
 the last bit.
 
 ``madbench again ARCHIVE --pairs FILE`` adds pairs to it.
+"""
+ANNOTATED = Path(__file__).with_name("annotated.json")
+"""A file with the digests of this package's files from the time when a digest still covered all annotations.
+
+It maps the digest of a file without annotations, in 16 digits, to the digest with them. A file has its digest of that
+time until its code changes. So runs of that time are not marked when only annotations change. Made by
+``studies/annotated.py``.
 """
 Pairs = dict[str, list[list[str]]]
 
@@ -116,4 +126,14 @@ def _read(file: Path, modified: int, size: int) -> _Code:
             below = [f"{node.module}.{alias.name}" for alias in node.names]
             names |= dict.fromkeys(name if file_of(name) else node.module for name in below)
     imported = tuple(name for name in names if file_of(name))
-    return _Code(short_digest(normal_text(tree).encode()), imported)
+    return _Code(_file_digest(tree), imported)
+
+
+def _file_digest(tree: ast.Module) -> str:
+    digest = short_digest(normal_text(untyped(tree)).encode())
+    return _annotated(ANNOTATED).get(digest[:DIGITS], digest)
+
+
+@functools.cache
+def _annotated(path: Path) -> dict[str, str]:
+    return json.loads(path.read_bytes())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NORMAL = 1
-"""The version of :func:`normal_text`, which is part of every digest."""
+"""The version of :func:`normal_text`, which is part of every digest, also of digests of :func:`untyped` code."""
 MOST_BYTES = 16 * 2**20
 """The most bytes of a Python file that is read."""
 WHOLE = "*"
@@ -23,6 +23,8 @@ Chain = tuple[str, ...]
 
 _IGNORED = {"ctx", "kind", "type_comment", "type_ignores"}
 _READS_DOCS = ("__doc__", "getdoc")
+_READ_ANNOTATIONS = ("custom_op", "jit")
+"""The last names of decorators that read annotations, such as ``triton.jit``."""
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -48,6 +50,85 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
     if type(value) is int:
         return f"{value:x}"  # Python refuses thousands of digits in decimal
     return ascii(value)  # not repr, which depends on the version's table of printable characters
+
+
+def untyped(tree: ast.Module) -> ast.Module:
+    """A copy of a file's syntax tree without code that only type checkers read.
+
+    This is: annotations of functions, and of variables outside of class bodies that have a value; the type in a call of
+    :func:`typing.cast`; blocks under ``if TYPE_CHECKING:``; names that are imported from other packages and that no
+    remaining code uses. Annotations that are read at run time stay: those of class fields, for classes such as
+    dataclasses, and those in functions that are compiled by Triton or registered as operators of torch.
+    """
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
+    casts = frozenset(alias.asname or alias.name for node in imports for alias in node.names if alias.name == "cast")
+    copied = _Untyping(casts).visit(copy.deepcopy(tree))
+    used = {node.id for node in ast.walk(copied) if isinstance(node, ast.Name)}
+    used |= {node.value for node in ast.walk(copied) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return _ImportRemoval(used).visit(copied)
+
+
+class _Untyping(ast.NodeTransformer):
+    """Removes annotations that nothing reads at run time, and blocks for type checkers.
+
+    ``casts`` are the names of :func:`typing.cast` in the file.
+    """
+
+    def __init__(self, casts: Collection[str]):
+        self.casts = casts
+        self.in_class = False
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._visit_inside(node, in_class=True)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._visit_function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._visit_function(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if self.in_class or node.value is None:
+            return node
+        return self.generic_visit(ast.copy_location(ast.Assign([node.target], node.value), node))
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        is_cast = isinstance(node.func, ast.Name) and node.func.id in self.casts and len(node.args) == 2
+        return node.args[1] if is_cast else node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        return node.orelse if _is_for_types(node) else node
+
+    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        if any(chain[-1] in _READ_ANNOTATIONS for decorator in node.decorator_list for chain in _chains(decorator)):
+            return node
+        node.returns = None
+        return self._visit_inside(node, in_class=False)
+
+    def _visit_inside(self, node: ast.AST, in_class: bool) -> ast.AST:
+        around, self.in_class = self.in_class, in_class
+        self.generic_visit(node)
+        self.in_class = around
+        return node
+
+
+class _ImportRemoval(ast.NodeTransformer):
+    """Removes names outside of ``used`` from imports of names of other packages."""
+
+    def __init__(self, used: Collection[str]):
+        self.used = used
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        if node.level or not node.module or node.module.partition(".")[0] in ("__future__", "madbench"):
+            return node
+        node.names = [alias for alias in node.names if alias.name == "*" or (alias.asname or alias.name) in self.used]
+        return node if node.names else None
 
 
 def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:

@@ -2,8 +2,8 @@
 
 Code of plugins and of users' modules is stored as lists of files, code of this package as digests.
 
-Digests of the package's own code are of whole files, without comments and docstrings. The code of a package in
-``madbench/papers`` belongs to the part that uses it:
+Digests of the package's own code are of whole files, without comments, docstrings and annotations
+(:mod:`madbench.identity.package`). The code of a package in ``madbench/papers`` belongs to the part that uses it:
 
 - ``family``: the families of the label's mixers, and the module that builds the mixers of a model, with their imports
   from ``madbench.mixers``, without modules that only check or explain. For a family that lists published operators:

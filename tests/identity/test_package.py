@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 import madbench
 from madbench.identity import package
+from madbench.identity.text import NORMAL, normal_text, short_digest
 from madbench.labels import own_modules
 from madbench.suites.code import PARTS, package_modules
 
@@ -111,3 +114,47 @@ def test_comments_and_docstrings_change_nothing(copied):
 )
 def test_every_part_of_every_suite_has_files(job):
     assert all(digests(job).values()) and list(digests(job)) == list(PARTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "old", "new", "parts"),
+    [
+        ("mixers/sequence.py", "n_head: int = 2", "n_head: float = 2", set()),
+        ("mixers/sequence.py", "n_head: int = 2", "n_head: int = 3", {"family"}),
+        ("tasks/memorization.py", "import ClassVar", "import Any, ClassVar", set()),
+        ("tasks/memorization.py", "MAP_SEED =", "MAP_SEED: int =", set()),
+        ("tasks/memorization.py", "    roles: ClassVar", "    roles: ClassVar[dict]", {"task"}),
+    ],
+)
+def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, new, parts):
+    def edit():
+        file = copied / place
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new, 1))
+
+    assert changed(MEMORIZATION, edit) == parts
+
+
+def test_a_file_keeps_the_digest_with_annotations_until_its_code_changes(tmp_path, monkeypatch):
+    file, annotated = tmp_path / "loss.py", short_digest(normal_text(ast.parse("x: int = 1")).encode())
+    monkeypatch.setattr(package, "_HOME", tmp_path)
+
+    def digest(text):
+        file.write_text(text)
+        return package.package_digest(["madbench.loss"], [])
+
+    without = digest("x = 1")
+    key = short_digest(normal_text(ast.parse("x = 1")).encode())[: package.DIGITS]
+    (tmp_path / "annotated.json").write_text(json.dumps({key: annotated}))
+    monkeypatch.setattr(package, "ANNOTATED", tmp_path / "annotated.json")
+    kept = digest("x: int = 1 ")
+    assert kept != without and kept == digest("x: str = 1  ")
+    assert kept == short_digest(f"normal {NORMAL}\nmadbench.loss {annotated}".encode())[: package.DIGITS]
+    assert digest("x: int = 20") != kept
+
+
+def test_each_kept_digest_is_of_one_file():
+    kept = json.loads(package.ANNOTATED.read_bytes())
+    assert len({*kept.values()}) == len(kept)

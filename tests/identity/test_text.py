@@ -7,11 +7,66 @@ from pathlib import Path
 
 import pytest
 
-from madbench.identity.text import SourceText, normal_text
+from madbench.identity.text import SourceText, normal_text, untyped
 
 
 def normal(text):
     return normal_text(ast.parse(text))
+
+
+def without_types(text):
+    return normal_text(untyped(ast.parse(text)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("def f(a, *b, c=1, **d): return a", "def f(a: int, *b: str, c: int = 1, **d: float) -> int: return a"),
+        ("async def f(a): pass", "async def f(a: int) -> None: pass"),
+        ("class A:\n    def f(self, x): return x", "class A:\n    def f(self, x: int) -> int: return x"),
+        ("x = {}", "x: dict[str, int] = {}"),
+        ("def f():\n    x = []", "def f():\n    x: list[int] = []"),
+        ("class A:\n    def f(self):\n        self.x = 1", "class A:\n    def f(self):\n        self.x: int = 1"),
+        ("x = 1", "from typing import Any\nx: Any = 1"),
+        ("from torch import nn\ndef f(x): nn", "from torch import Tensor, nn\ndef f(x: Tensor): nn"),
+        ("x = 1", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a import B\nx = 1"),
+        ("x = f(1)", "from typing import cast\nx = cast(int, f(1))"),
+        ("x = f(1)", "from typing import cast as c\nx = c('list[int]', f(c(int, 1)))"),
+        ("import a", "if TYPE_CHECKING:\n    from a import B\nelse:\n    import a"),
+    ],
+)
+def test_annotations_are_left_out_of_untyped_code(one, other):
+    assert without_types(one) == without_types(other) and normal(one) != normal(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("def f(a: int = 1): pass", "def f(a: int = 2): pass"),
+        ("x: int = 1", "x: int = 2"),
+        ("class A:\n    x: int = 1", "class A:\n    x: float = 1"),
+        ("class A:\n    x: int", "class A:\n    x: float"),
+        ("class A:\n    x = 1", "class A:\n    x: int = 1"),
+        ("def f():\n    class A:\n        x: int", "def f():\n    class A:\n        x: float"),
+        ("class A:\n    if b:\n        x: int", "class A:\n    if b:\n        x: float"),
+        ("def f():\n    x: int", "def f():\n    pass"),
+        ("import torch", "import numpy"),
+        ("from madbench.a import b", "from madbench.a import c"),
+        ("from .a import b", "from .a import c"),
+        ("from a import *", "from b import *"),
+        ("from a import f\nf()", "from b import f\nf()"),
+        ("from a import f\n__all__ = ['f']", "from b import f\n__all__ = ['f']"),
+        ("from a import B\nclass A:\n    x: B", "from b import B\nclass A:\n    x: B"),
+        ("from __future__ import annotations", ""),
+        ("x = cast(int, 1)", "x = 1"),
+        ("@triton.jit\ndef f(a): pass", "@triton.jit\ndef f(a: tl.constexpr): pass"),
+        ("@library.custom_op('a')\ndef f(a): pass", "@library.custom_op('a')\ndef f(a: Tensor): pass"),
+        ("from a import cast\nx = cast(int, 1)", "x = 1"),
+        ("if a:\n    b = 1", "if a:\n    b = 2"),
+    ],
+)
+def test_code_that_runs_stays_in_untyped_code(one, other):
+    assert without_types(one) != without_types(other)
 
 
 @pytest.mark.parametrize(
