@@ -46,6 +46,18 @@ def error_of(**mapping) -> str:
     return str(caught.value)
 
 
+def test_a_field_of_several_types_is_refused_instead_of_read_as_the_first():
+    @dataclass(frozen=True)
+    class Ambiguous:
+        window: int | Literal["all"] = 1
+        text: str = ""
+
+    assert from_mapping(Ambiguous, {"text": "a"}, "file.yaml") == Ambiguous(1, "a")
+    for value in ("all", 2.5):
+        with pytest.raises(ConfigError, match=r"file\.yaml: window: its type, .*, is ambiguous"):
+            from_mapping(Ambiguous, {"window": value}, "file.yaml")
+
+
 def test_a_mapping_becomes_the_dataclass():
     outer = from_mapping(
         Outer,

@@ -105,7 +105,12 @@ def convert(value: Any, expected: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        return convert(value, next(a for a in arguments if a is not type(None)), where)
+        others = [argument for argument in arguments if argument is not type(None)]
+        if len(others) > 1:
+            raise ConfigError(
+                f"{where}: its type, {expected}, is ambiguous; a setting has one type, or one type or None"
+            )
+        return convert(value, others[0], where)
     if origin is dict or expected is dict:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: expected a mapping of keys to values, got {shown(value)}")
