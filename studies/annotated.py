@@ -1,8 +1,8 @@
-"""Write the digests of madbench's files at a commit, with and without annotations.
+"""Write the digests of madbench's files at a commit, with and without annotations and names of imported modules.
 
     python studies/annotated.py 1ec67de0   # writes madbench/identity/annotated.json
 
-Digests of madbench's code covered all annotations up to this commit (:data:`madbench.identity.package.ANNOTATED`). The
+Digests of madbench's code covered both up to this commit (:data:`madbench.identity.package.ANNOTATED`). The
 file has an entry for each module that a job of any suite, task, family or named operator can train with.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from madbench.files import write_atomically
-from madbench.identity.package import ANNOTATED, DIGITS, file_of, modules_reached
-from madbench.identity.text import normal_text, short_digest, untyped
+from madbench.identity.package import ANNOTATED, DIGITS, comparable, file_of, modules_reached
+from madbench.identity.text import normal_text, short_digest
 from madbench.labels import loadable_families, own_modules
 from madbench.mixers.named.operators import OPERATORS
 from madbench.suites import suites
@@ -49,7 +49,7 @@ def training_modules() -> Iterator[str]:
 
 
 def digests_of(module: str, commit: str) -> tuple[str, str] | None:
-    """The digests of a module's file at a commit, without and with annotations.
+    """The digests of a module's file at a commit: of its comparable code, and of all its code.
 
     None if they are equal, or if the commit has no such file.
     """
@@ -59,8 +59,8 @@ def digests_of(module: str, commit: str) -> tuple[str, str] | None:
     if shown.returncode:
         return None
     tree = ast.parse(shown.stdout)
-    without, annotated = (short_digest(normal_text(each).encode()) for each in (untyped(tree), tree))
-    return (without[:DIGITS], annotated) if without != annotated else None
+    short, whole = (short_digest(normal_text(each).encode()) for each in (comparable(tree), tree))
+    return (short[:DIGITS], whole) if short != whole else None
 
 
 if __name__ == "__main__":

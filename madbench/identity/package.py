@@ -1,6 +1,7 @@
 """Digests of madbench's own code. Comments, docstrings, formatting and annotations do not change them.
 
 Annotations of class fields do, because classes such as dataclasses read them (:func:`madbench.identity.text.untyped`).
+An import from a subpackage that no digest covers counts by the imported names, wherever they are defined.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest, untyped
+from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest, untyped, without_places
 
 _HOME = Path(__file__).resolve().parents[1]
 DIGITS = 16
@@ -22,12 +23,15 @@ the last bit.
 
 ``madbench again ARCHIVE --pairs FILE`` adds pairs to it.
 """
+COVERED = ("mixers", "models", "papers", "suites", "tasks", "text", "training")
+"""The subpackages whose code a digest can cover."""
 ANNOTATED = Path(__file__).with_name("annotated.json")
-"""A file with the digests of this package's files from the time when a digest still covered all annotations.
+"""A file with the digests of this package's files from the time when a digest still covered all annotations, and the
+names of all imported modules.
 
-It maps the digest of a file without annotations, in 16 digits, to the digest with them. A file has its digest of that
-time until its code changes. So runs of that time are not marked when only annotations change. Made by
-``studies/annotated.py``.
+It maps the digest of a file without them (:func:`comparable`), in 16 digits, to the digest with them. A file has its
+digest of that time until its code changes. So runs of that time are not marked when only annotations change, or when a
+module that no digest covers is renamed. Made by ``studies/annotated.py``.
 """
 Pairs = dict[str, list[list[str]]]
 
@@ -129,8 +133,13 @@ def _read(file: Path, modified: int, size: int) -> _Code:
     return _Code(_file_digest(tree), imported)
 
 
+def comparable(tree: ast.Module) -> ast.Module:
+    """The part of a file's syntax tree that its digest covers."""
+    return without_places(untyped(tree), "madbench", COVERED)
+
+
 def _file_digest(tree: ast.Module) -> str:
-    digest = short_digest(normal_text(untyped(tree)).encode())
+    digest = short_digest(normal_text(comparable(tree)).encode())
     return _annotated(ANNOTATED).get(digest[:DIGITS], digest)
 
 

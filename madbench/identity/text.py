@@ -11,6 +11,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 NORMAL = 1
 """The version of :func:`normal_text`, which is part of every digest, also of digests of :func:`untyped` code."""
@@ -66,6 +67,28 @@ def untyped(tree: ast.Module) -> ast.Module:
     used = {node.id for node in ast.walk(copied) if isinstance(node, ast.Name)}
     used |= {node.value for node in ast.walk(copied) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return _ImportRemoval(used).visit(copied)
+
+
+def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> ast.Module:
+    """Change a file's syntax tree so that imports do not say where in ``package`` the imported names are defined.
+
+    Imports from the subpackages ``parts`` are kept. The names of the other imports of a block are imported from
+    ``package`` itself, at the start of the block. Returns the changed tree.
+    """
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and (moved := [each for each in block if _is_elsewhere(each, package, parts)]):
+                names = [alias for each in moved for alias in each.names]
+                names.sort(key=lambda alias: (alias.name, alias.asname or ""))
+                block[:] = [ast.ImportFrom(package, names, 0), *(each for each in block if each not in moved)]
+    return tree
+
+
+def _is_elsewhere(node: ast.stmt, package: str, parts: Collection[str]) -> TypeGuard[ast.ImportFrom]:
+    """True for an import from a module of ``package`` that is in none of its subpackages ``parts``."""
+    first, _, rest = (node.module or "").partition(".") if isinstance(node, ast.ImportFrom) else ("", "", "")
+    return first == package and bool(rest) and rest.partition(".")[0] not in parts
 
 
 class _Untyping(ast.NodeTransformer):

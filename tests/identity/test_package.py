@@ -137,6 +137,26 @@ def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, ne
     assert changed(MEMORIZATION, edit) == parts
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "old", "new", "parts"),
+    [
+        ("mixers/srg/grammar.py", "from madbench.labels.protocol import", "from madbench.papier import", set()),
+        ("mixers/srg/grammar.py", "from madbench.labels.protocol import", "from madbench.mixers.x import", {"family"}),
+        ("mixers/srg/grammar.py", "import Explanation", "import Explanation as Row", {"family"}),
+        ("tasks/memorization.py", "from madbench.tasks.base", "from madbench.tasks.basis", {"task"}),
+    ],
+)
+def test_the_place_of_an_imported_name_counts_only_in_parts_with_digests(copied, place, old, new, parts):
+    def edit():
+        file = copied / place
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new, 1))
+
+    assert changed(MEMORIZATION, edit) == parts
+
+
 def test_a_file_keeps_the_digest_with_annotations_until_its_code_changes(tmp_path, monkeypatch):
     file, annotated = tmp_path / "loss.py", short_digest(normal_text(ast.parse("x: int = 1")).encode())
     monkeypatch.setattr(package, "_HOME", tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.identity.text import SourceText, normal_text, untyped
+from madbench.identity.text import SourceText, normal_text, untyped, without_places
 
 
 def normal(text):
@@ -123,3 +123,21 @@ def test_docstrings_stay_where_they_are_read():
 def test_what_is_no_python_is_told_apart_by_its_bytes(content):
     text, other = SourceText(content, Path(), Path()), SourceText(content + b" ", Path(), Path())
     assert text.digest("*") != other.digest("*")
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        ("from a.used import x\nfrom a.new import y, z\ndef f():\n    from a.late import w\n", True),
+        ("from a.new import y, z\nfrom a.used import x\ndef f():\n    from a.sooner import w\n", True),
+        ("from a.used import x\nfrom a.old import y\nfrom a.new import z\ndef f():\n    from a.late import w\n", True),
+        ("from a.used import x\nfrom a.new import y, z as z0\ndef f():\n    from a.late import w\n", False),
+        ("from a.used import x\nfrom a.new import y, z, w\ndef f():\n    pass\n", False),
+        ("from a.other import x\nfrom a.old import y, z\ndef f():\n    from a.late import w\n", False),
+        ("from a.used import x\nfrom b.old import y, z\ndef f():\n    from a.late import w\n", False),
+    ],
+)
+def test_an_import_counts_by_its_names_outside_of_the_kept_parts(other, is_same):
+    text = "from a.used import x\nfrom a.old import y, z\ndef f():\n    from a.late import w\n"
+    one, two = (normal_text(without_places(ast.parse(each), "a", ("used", "other"))) for each in (text, other))
+    assert (one == two) == is_same
