@@ -19,7 +19,7 @@ ROOMS = [
     {"extras"},
     {"errors"},
     {"config", "files", "identity"},
-    {"jobs"},
+    {"jobs", "plugins"},
     {"labels"},
     {"mixers"},
     {"models", "tasks", "text"},

@@ -41,9 +41,9 @@ from madbench.analysis.references import Reference, find_reference
 from madbench.config import PAPERS, from_mapping, read_yaml
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand, parse
-from madbench.labels.paper_folders import REGISTRY as PACKAGES
-from madbench.labels.paper_folders import paper_folders
-from madbench.labels.plugins import wrap_load_errors
+from madbench.plugins.paper_folders import REGISTRY as PACKAGES
+from madbench.plugins.paper_folders import paper_folders
+from madbench.plugins.registry import wrap_load_errors
 from madbench.suites import default_headline
 from madbench.suites.published import published_by_paper
 

@@ -8,6 +8,7 @@ as an entry point of the group ``madbench.families``. A set of labels is written
 """
 
 from madbench.labels.family import Label
+from madbench.labels.family_checks import Explanation
 from madbench.labels.parsing import (
     as_label,
     check_code,
@@ -30,7 +31,6 @@ from madbench.labels.parsing import (
     text_of,
     texts_of,
 )
-from madbench.labels.protocol import Explanation
 from madbench.labels.registry import (
     REGISTRY,
     broken_families,

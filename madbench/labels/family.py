@@ -1,6 +1,6 @@
-"""The protocol of a family of mixers, and the types that its methods exchange with madbench.
+"""The interface of a family of mixers, and the types that its methods exchange with madbench.
 
-:mod:`madbench.mixers` exports them for packages. :mod:`madbench.labels.protocol` checks a family when it is loaded.
+:mod:`madbench.mixers` exports them for packages. :mod:`madbench.labels.family_checks` checks a family as it is loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from madbench.errors import BudgetError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels.budgets import BUDGETS, BudgetRule
-from madbench.labels.protocol import Explanation
+from madbench.labels.family_checks import Explanation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -138,8 +138,8 @@ A = TypeVar("A", bound=Allocation)
 class Family(Protocol[L, A]):
     """A family of mixers. ``L`` is the type of its labels, and ``A`` is the type of its allocations.
 
-    Loading a family with missing or invalid members is an error (:mod:`madbench.labels.protocol`). Optional members,
-    besides those described below:
+    Loading a family with missing or invalid members is an error (:mod:`madbench.labels.family_checks`). Optional
+    members, besides those described below:
 
     - ``is_bidirectional``: True if its mixers can also see all tokens. Default: False.
     - ``labels()``: all labels, parsed or as text, if they can be listed.

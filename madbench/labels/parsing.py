@@ -8,11 +8,11 @@ from typing import Any
 
 from madbench.errors import FamilyError, LabelError
 from madbench.labels.family import Label, LoadedFamily
+from madbench.labels.family_checks import Explanation
 from madbench.labels.patterns import is_pattern, part_texts
-from madbench.labels.plugins import Guarded
-from madbench.labels.protocol import Explanation
 from madbench.labels.registry import REGISTRY, family_identity, family_of, loaded_families
 from madbench.labels.suggestions import message_with_suggestion
+from madbench.plugins.registry import Guarded
 
 
 def text_of(value: Any) -> str:

@@ -12,10 +12,10 @@ from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
+from madbench.labels.family_checks import ANSWERS, fault_of, label_of
 from madbench.labels.patterns import OF_PATTERNS, is_pattern
-from madbench.labels.plugins import Guarded, Registry, entry_point_name, load_value
-from madbench.labels.protocol import ANSWERS, fault_of, label_of
 from madbench.labels.renamed import message_of_renamed
+from madbench.plugins.registry import Guarded, Registry, entry_point_name, load_value
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix

@@ -16,10 +16,10 @@ from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.names import DisplayNames, typed_spelling
-from madbench.labels.paper_folders import files_of_papers
 from madbench.labels.parsing import parse, texts_of
 from madbench.labels.patterns import is_pattern, join_pattern, split_pattern
 from madbench.labels.registry import family_of
+from madbench.plugins.paper_folders import files_of_papers
 
 MOST_LABELS = 10_000
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from madbench.errors import ConfigError, MadbenchError
 from madbench.labels import Label, as_label
-from madbench.labels.plugins import Registry, load_value, wrap_errors
 from madbench.mixers import Check
+from madbench.plugins.registry import Registry, load_value, wrap_errors
 
 GROUP = "madbench.checks"
 Checks = Callable[[Label], Iterable[Check]]

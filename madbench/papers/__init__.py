@@ -18,9 +18,9 @@ from madbench.config import from_mapping, parse_seeds, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels import available_sets, expand
-from madbench.labels.paper_folders import REGISTRY as PACKAGES
-from madbench.labels.paper_folders import built_in
-from madbench.labels.plugins import wrap_load_errors
+from madbench.plugins.paper_folders import REGISTRY as PACKAGES
+from madbench.plugins.paper_folders import built_in
+from madbench.plugins.registry import wrap_load_errors
 from madbench.suites import suite_of_task, suites
 from madbench.suites.published import FILE as PUBLISHED
 from madbench.suites.published import read_published

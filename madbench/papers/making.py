@@ -16,8 +16,8 @@ from madbench.experiment import Experiment, prepare
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
-from madbench.labels.plugins import resolve, wrap_load_errors
 from madbench.papers import QUICK, Item, Paper
+from madbench.plugins.registry import resolve, wrap_load_errors
 from madbench.rows import Grid, Row
 from madbench.suites.corpora import NoCorpusError
 

@@ -26,8 +26,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from madbench.experiment import prepare
-from madbench.labels.plugins import resolve
 from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, Made, PlainMeasure, Request, jobs_of, row_of
+from madbench.plugins.registry import resolve
 from madbench.rows import Grid
 from madbench.suites import find_suite
 

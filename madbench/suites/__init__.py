@@ -19,9 +19,9 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels import Label
 from madbench.labels.budgets import BUDGETS
-from madbench.labels.plugins import Registry, load_value
 from madbench.mixers import Check
 from madbench.mixers.package_checks import package_checks
+from madbench.plugins.registry import Registry, load_value
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.profile import Profile

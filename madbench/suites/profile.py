@@ -14,8 +14,8 @@ from madbench.config import apply_override, cached_by_class, field_docs, from_ma
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job, identifying_fields, mapping_text
 from madbench.labels import Label, expand, family_of, loadable_families, loaded_families, reading_problem
-from madbench.labels.paper_folders import files_of_papers
 from madbench.mixers import LoadedFamily, own_settings, used_settings
+from madbench.plugins.paper_folders import files_of_papers
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
 """Keys that describe the file itself. They cannot be overridden."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from madbench.config import PAPERS, from_mapping, read_yaml
 from madbench.errors import ConfigError
-from madbench.labels.paper_folders import paper_folders
+from madbench.plugins.paper_folders import paper_folders
 from madbench.suites.protocol import Protocol
 
 FILE = "published.yaml"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
-from madbench.labels.plugins import Registry, entry_point_name, resolve, wrap_load_errors
+from madbench.plugins.registry import Registry, entry_point_name, resolve, wrap_load_errors
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from madbench.analysis.findings_table import findings_table
 from madbench.analysis.registration import register
 from madbench.errors import ConfigError
 from madbench.labels import available_sets, expand
-from madbench.labels.paper_folders import paper_folders
 from madbench.papers import load_paper
 from madbench.papers.making import Request, measure_of
+from madbench.plugins.paper_folders import paper_folders
 from madbench.suites import find_suite
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD

@@ -141,8 +141,8 @@ def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, ne
 @pytest.mark.parametrize(
     ("place", "old", "new", "parts"),
     [
-        ("mixers/srg/grammar.py", "from madbench.labels.protocol import", "from madbench.papier import", set()),
-        ("mixers/srg/grammar.py", "from madbench.labels.protocol import", "from madbench.mixers.x import", {"family"}),
+        ("mixers/srg/grammar.py", "from madbench.labels.family import", "from madbench.papier import", set()),
+        ("mixers/srg/grammar.py", "from madbench.labels.family import", "from madbench.mixers.x import", {"family"}),
         ("mixers/srg/grammar.py", "import Explanation", "import Explanation as Row", {"family"}),
         ("tasks/memorization.py", "from madbench.tasks.base", "from madbench.tasks.basis", {"task"}),
     ],

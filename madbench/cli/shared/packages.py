@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from madbench import labels, papers, suites, tasks
-from madbench.labels import paper_folders
-from madbench.labels.plugins import Registry
 from madbench.mixers import package_checks
 from madbench.mixers.my import sources
+from madbench.plugins import paper_folders
+from madbench.plugins.registry import Registry
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from madbench.identity.reach import import_root
 from madbench.identity.watch import own, watching
 from madbench.labels import trust
 from madbench.labels.patterns import part_texts
-from madbench.labels.plugins import Registry, wrap_load_errors
 from madbench.mixers.my.arguments import dotted
+from madbench.plugins.registry import Registry, wrap_load_errors
 
 if TYPE_CHECKING:
     pass

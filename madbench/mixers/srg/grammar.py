@@ -26,7 +26,7 @@ from typing import Literal
 
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import quoted_choices
-from madbench.labels.protocol import Explanation
+from madbench.labels.family import Explanation
 
 ALIASES = {
     "SoftmaxAttn": "S",

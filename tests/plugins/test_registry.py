@@ -12,8 +12,7 @@ import pytest
 import madbench
 from madbench.cli.shared.packages import EVERY_KIND
 from madbench.errors import MadbenchError
-from madbench.labels import plugins
-from madbench.labels.plugins import Registry, entry_point_name
+from madbench.plugins.registry import Registry, entry_point_name
 
 ABSENT = "no_such_module_at_all:X"
 
@@ -91,7 +90,7 @@ def test_a_shipped_package_is_built_in_but_takes_no_name_of_the_core(monkeypatch
     (tmp_path / "paper").mkdir()
     points = "[madbench.others]\nother = x:Y\n\n[madbench.things]\nmine = paper.thing:X\nown = paper.thing:Z\n"
     (tmp_path / "paper" / "entry_points.txt").write_text(points)
-    monkeypatch.setattr(plugins, "PAPERS", tmp_path)
+    monkeypatch.setattr("madbench.plugins.registry.PAPERS", tmp_path)
     monkeypatch.setattr(metadata, "entry_points", lambda group: [EntryPoint("mine", "other:X", group)])
     registry = Registry(
         "madbench.things",
@@ -114,4 +113,4 @@ def test_nothing_but_the_registry_reads_entry_points():
         names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
         if names & {"entry_points", "_entry_points"}:
             readers.add(path.relative_to(package).as_posix())
-    assert readers == {"labels/plugins.py"}
+    assert readers == {"plugins/registry.py"}

@@ -1,4 +1,4 @@
-"""The interface of a family of mixers: required and optional members, and the rows of an explanation."""
+"""Checks of a family when it is loaded and called: its members, and what its methods return."""
 
 from __future__ import annotations
 

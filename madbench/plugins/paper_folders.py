@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench import config
 from madbench.errors import ConfigError
-from madbench.labels.plugins import Registry, entry_point_name, resolve, wrap_load_errors
+from madbench.plugins.registry import Registry, entry_point_name, resolve, wrap_load_errors
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
