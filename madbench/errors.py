@@ -86,19 +86,34 @@ def require(module: str, what: str, extra: str) -> ModuleType:
         raise ConfigError(f"{what}: {problem}; reinstall it with: {how_to_install(extra)}") from error
 
 
-def did_you_mean(word: Any, options: Iterable[str]) -> str:
+MOST_OPTIONS = 8
+"""The largest number of options in a message that also names a command that lists them."""
+
+
+def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
     """Returns ``"; did you mean 'x'?"`` for the option closest to ``word``, or a list of the options if none is close.
+
+    ``listing`` is a command that lists the options. If it is given, the list names it and at most eight options.
+    """
+    options = [str(option) for option in options]
+    if (close := suggestion(word, options)) or not options:
+        return close
+    left_out = len(options) - MOST_OPTIONS if listing else 0
+    names = ", ".join(options[:MOST_OPTIONS] if left_out > 0 else options)
+    more = f" and {left_out} more" if left_out > 0 else ""
+    return f"; expected one of: {names}{more}{f'; {listing} lists all' if listing else ''}"
+
+
+def suggestion(word: Any, options: Iterable[str]) -> str:
+    """Returns ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if none is close.
 
     An option at least twice as long as the word is close only if it begins with the word: "nope" does not suggest
     "genotype".
     """
-    options = [str(option) for option in options]
     try:
         word = str(word)[:200]
     except ValueError:  # Python refuses to print a number with thousands of digits
-        word = ""
+        return ""
     near = [option for option in options if len(option) < 2 * len(word) or option.startswith(word)]
     close = difflib.get_close_matches(word, near, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; expected one of: {', '.join(options)}" if options else ""
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -10,10 +10,9 @@ from typing import Any
 import yaml
 
 from madbench.analysis.claims import Claim, complete, load_claims
-from madbench.analysis.quantities import suite_of_column
-from madbench.errors import ConfigError, did_you_mean
+from madbench.analysis.quantities import suite_of_column, unknown_column
+from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
-from madbench.suites import suites
 
 FORM = "[every] A > B on COLUMN[,COLUMN] [by NUMBER], or A >= B or A ~ B on COLUMN within NUMBER"
 _SENTENCE = re.compile(
@@ -89,11 +88,7 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
 
 def _check_column(sentence: str, name: str) -> None:
     if suite_of_column(name) is None:
-        columns = [column for suite in suites().values() for column in suite.order()]
-        raise ConfigError(
-            f"{sentence!r}: no column {name!r}{did_you_mean(name, columns)}; expected a task, mad_average, loss_l5 or"
-            " another column of madbench table"
-        )
+        raise ConfigError(f"{sentence!r}: {unknown_column(name)}")
 
 
 def _name(sentence: str) -> str:

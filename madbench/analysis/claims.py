@@ -50,6 +50,8 @@ from madbench.suites.published import published_by_paper
 Expectation = Literal["gain", "no loss", "no gain", "equal"]
 FILE = "claims.yaml"
 """The name of the file of claims in a paper's folder. It is fixed, so the paper need not be imported to find it."""
+CLAIMS_LISTED = "madbench findings --explain all"
+"""The command that lists claims, for messages about an unknown claim."""
 Terms = list[tuple[float, str]]
 """A weighted sum of the means of labels, as pairs (weight, label)."""
 

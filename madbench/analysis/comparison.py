@@ -245,10 +245,7 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
         margins = dict(within)
     for name, margin in margins.items():
         if name not in columns:
-            raise ConfigError(
-                f"within {name}={margin:g}: no such column here{did_you_mean(name, columns)}; expected one of"
-                f" {', '.join(in_order(columns))}"
-            )
+            raise ConfigError(f"within {name}={margin:g}: no such column here{did_you_mean(name, in_order(columns))}")
     return margins
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.analysis.marked_text import with_minus
-from madbench.suites import Column, Suite, suites
+from madbench.errors import suggestion
+from madbench.suites import TASKS_LISTED, Column, Suite, suites
 
 if TYPE_CHECKING:
     from madbench.analysis.inference import Difference, Sample
@@ -51,6 +52,13 @@ def averages_of(name: str) -> list[str]:
 def suite_of_column(name: str) -> Suite | None:
     """The suite that has the column ``name``. None if no suite has it."""
     return next((suite for suite in suites().values() if suite.column(name)), None)
+
+
+def unknown_column(name: str) -> str:
+    """A message about the column ``name``, which no suite has. It names the closest column, or how to find one."""
+    columns = [column for suite in suites().values() for column in suite.order()]
+    hint = suggestion(name, columns) or f"; expected a task ({TASKS_LISTED}) or an average, such as mad_average"
+    return f"no column {name!r}{hint}"
 
 
 def suite_of_known(name: str) -> Suite:

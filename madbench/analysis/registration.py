@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.analysis import findings
-from madbench.analysis.claims import Claim, claims_by_paper, load_claims
+from madbench.analysis.claims import CLAIMS_LISTED, Claim, claims_by_paper, load_claims
 from madbench.analysis.findings import PROVISIONAL, Finding
 from madbench.analysis.quantities import heading
 from madbench.analysis.scores import Results, columns_of
@@ -399,8 +399,8 @@ def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
         found = [paper for paper in found if not _problems(papers[paper], made).keys() & set(names)] or found
         if unknown := [name for name in names if name not in known]:
             raise ConfigError(
-                f"{where}: claims: no claim {unknown[0]!r}{did_you_mean(unknown[0], known)}; for claims in a file of"
-                " yours write claims_from: FILE.yaml"
+                f"{where}: claims: no claim {unknown[0]!r}{did_you_mean(unknown[0], known, CLAIMS_LISTED)}; for claims"
+                " in a file of yours write claims_from: FILE.yaml"
             )
     else:
         found = [paper for paper, claims in papers.items() if len(_problems(claims, made)) < len(claims)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from madbench.errors import did_you_mean
+from madbench.errors import suggestion
 
 TEXTS = ("name", "version")
 OPTIONAL_TEXTS = ("syntax", "example", "description", "needs")
@@ -107,8 +107,8 @@ def fault_of(family: Any) -> str:
     members = [name for name in dir(family) if not name.startswith("_")]
     for name in (*TEXTS, "Settings", *METHODS):
         if name not in members:
-            hint = did_you_mean(name, set(members) - {*TEXTS, "Settings", *METHODS, *OPTIONAL_METHODS})
-            return f"it has no {name!r}, which every family needs{hint if 'did you mean' in hint else ''}"
+            hint = suggestion(name, set(members) - {*TEXTS, "Settings", *METHODS, *OPTIONAL_METHODS})
+            return f"it has no {name!r}, which every family needs{hint}"
     for name in TEXTS:
         if not isinstance(getattr(family, name), str):
             return f"its {name!r} must be a text, got {getattr(family, name)!r}"

@@ -50,7 +50,7 @@ def family_of(label: str | Label) -> LoadedFamily:
             raise LabelError(REGISTRY.refused[name])
         if problem := message_of_renamed(str(label)):
             raise LabelError(problem)
-        hint = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
+        hint = did_you_mean(name[:SHOWN], filter(None, families()), "madbench ls families")
         raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
     return REGISTRY.load(name)
 

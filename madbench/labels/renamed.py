@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from madbench.errors import did_you_mean
+from madbench.errors import suggestion
 from madbench.labels.diagnosis import SHOWN, point_at
 
 PREFIX = "fla:"
@@ -38,7 +38,6 @@ def message_of_renamed(text: str) -> str:
         return point_at(text, 0, f"{text} is the label {now} now")
     if not text.startswith(PREFIX):
         return ""
-    hint = did_you_mean(text.removeprefix(PREFIX)[:SHOWN], NAMES.values())
-    hint = hint if "did you mean" in hint else ""
+    hint = suggestion(text.removeprefix(PREFIX)[:SHOWN], NAMES.values())
     what = "layers of flash-linear-attention have labels without a prefix now, such as GLA"
     return point_at(text, 0, f"{what}{hint}")

@@ -157,7 +157,7 @@ def find_set(name: str, folder: Path) -> Path:
         raise LabelError(f"'@{_shorten(name)}': no such file{f' in {folder}' if folder != Path() else ''}")
     sets = available_sets()
     if name not in sets:
-        close = did_you_mean(name[:SHOWN], sets) or "; there are no sets in variants/"
+        close = did_you_mean(name[:SHOWN], sets, "madbench ls variants")
         raise LabelError(f"'@{_shorten(name)}': no such set in variants/{close}")
     return sets[name]
 

@@ -56,12 +56,14 @@ def message_with_suggestion(text: str) -> str | None:
     operator = next((label for label in named.get(name_key(name), ()) if name_key(label) == name_key(name)), "")
     if is_family:
         where = f"{prefix}: has no {show(name)!r}"
-    elif rest and not colon and operator:
+    elif colon:
+        where = f"unknown family {show(prefix)!r} before the colon"
+    elif rest and operator:
         where = f"{operator} takes no letters"
     else:
-        where = f"a label begins with its family; no {show(name)!r}"
+        where = f"there is no label {show(name)!r}"
     options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggested]
-    what = f"{where}; did you mean {' or '.join(options)}? madbench ls operators has all names"
+    what = f"{where}; did you mean {' or '.join(options)}? madbench ls operators lists all"
     return point_at(text, len(prefix) + len(colon), what)
 
 

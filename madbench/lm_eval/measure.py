@@ -63,7 +63,7 @@ class Tasks:
             self.manager = TaskManager(include_path=folder and str(folder))
         for name in self._unknown():
             where = f" of lm-evaluation-harness{'' if folder is None else f' or of {folder}'}"
-            near = did_you_mean(name, [*OWN, *self.manager.all_tasks])
+            near = did_you_mean(name, [*OWN, *self.manager.all_tasks], "lm-eval ls tasks")
             raise ConfigError(f"task {name!r}: no such task{where}{near}")
 
     def _unknown(self) -> list[str]:

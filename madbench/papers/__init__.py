@@ -182,7 +182,8 @@ class Paper:
         """The item with this id. Raises ``ConfigError`` for an unknown id."""
         by_id = {item.id: item for item in self.items}
         if name not in by_id:
-            raise ConfigError(f"{self.name}: no item {name!r}{did_you_mean(name, by_id)}; madbench paper {self.name}")
+            hint = did_you_mean(name, by_id, f"madbench paper {self.name}")
+            raise ConfigError(f"{self.name}: no item {name!r}{hint}")
         return by_id[name]
 
 
@@ -222,13 +223,12 @@ def _check(paper: Paper, where: str) -> None:
 
 def _check_published_columns(paper: Paper) -> None:
     """Raise ``ConfigError`` for a column of the published tables that no suite has."""
-    from madbench.analysis.quantities import suite_of_column
+    from madbench.analysis.quantities import suite_of_column, unknown_column
 
     tables = read_published(paper.folder).tables if paper.folder != Path() else ()
     for name in dict.fromkeys(name for table in tables for name in table.columns):
         if suite_of_column(name) is None:
-            known = [column for suite in suites().values() for column in suite.order()]
-            raise ConfigError(f"{paper.folder / PUBLISHED}: columns: no column {name!r}{did_you_mean(name, known)}")
+            raise ConfigError(f"{paper.folder / PUBLISHED}: columns: {unknown_column(name)}")
 
 
 def _check_names(item: Item, claims: Collection[str], at: str) -> None:
@@ -237,8 +237,7 @@ def _check_names(item: Item, claims: Collection[str], at: str) -> None:
 
     for size in item.profiles:
         if size not in SIZES:
-            hint = did_you_mean(size, SIZES) or f"; expected one of: {', '.join(SIZES)}"
-            raise ConfigError(f"{at}: profiles: unknown size {size!r}{hint}")
+            raise ConfigError(f"{at}: profiles: unknown size {size!r}{did_you_mean(size, SIZES)}")
     profiles = [*item.profiles.values(), *(own for suite in suites().values() for own in suite.Profile.names())]
     named = {
         "budgets": ("profile", item.budgets, profiles),

@@ -28,7 +28,8 @@ from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
 
 GROUP = "madbench.suites"
-TASKS_LISTED = "; see: madbench ls tasks"
+TASKS_LISTED = "madbench ls tasks"
+"""The command that lists the tasks, for messages about an unknown task."""
 """The end of the message about an unknown task."""
 
 __all__ = [
@@ -123,7 +124,7 @@ def suite_of_task(task: str, where: str = "") -> Suite:
         raise ConfigError(f"{where}{broken_tasks()[task]}")
     if (suite := task.rpartition("/")[0]) in broken_suites():
         raise ConfigError(f"{where}{broken_suites()[suite]}")
-    raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_suites())}{TASKS_LISTED}")
+    raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_suites(), TASKS_LISTED)}")
 
 
 def size_of(job: Job) -> Size:

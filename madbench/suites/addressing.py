@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from madbench.config import key_of
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, did_you_mean, suggestion
 from madbench.suites import TASKS_LISTED, broken_suites, find_suite, main_suite, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
 from madbench.suites.profile import check_tasks_of
@@ -62,10 +62,10 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
         raise ConfigError(broken_suites()[name])
     if word in suites() or word in broken_suites():
         return find_suite(word), find_suite(word).usual_tasks()
-    guess = did_you_mean(word, [*task_suites(), *suites()])
-    if guess.startswith("; expected"):
-        guess = f"{did_you_mean(word, task_suites())}, or all of a suite: {', '.join(suites())}"
-    raise ConfigError(f"unknown task {word!r}{guess}{TASKS_LISTED}")
+    hint = suggestion(word, [*task_suites(), *suites()])
+    if not hint:
+        hint = f"{did_you_mean(word, task_suites(), TASKS_LISTED)}; a suite stands for its tasks: {', '.join(suites())}"
+    raise ConfigError(f"unknown task {word!r}{hint}")
 
 
 def leading_suite(tasks: Iterable[str] | None) -> Suite:

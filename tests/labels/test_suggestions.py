@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from madbench.errors import LabelError
@@ -101,11 +103,20 @@ def test_the_prefix_of_a_former_version_is_answered_by_an_example(text, hint):
     assert str(caught.value).splitlines()[1] == f"       ^ {what}{hint}"
 
 
-@pytest.mark.parametrize("text", ["cd:softmx", "cd:id-gc", "G-cx", "fla:glaa", "hello", "my:os"])
+@pytest.mark.parametrize("text", ["cd:softmx", "cd:id-gc", "G-cx", "fla:glaa", "my:os"])
 def test_a_slip_within_a_family_is_answered_by_that_family(text):
     with pytest.raises(LabelError) as caught:
         parse(text)
     assert "madbench ls operators" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["hello", "xyz", "?"])
+def test_a_text_that_begins_like_no_label_is_answered_by_labels_of_all_kinds(text):
+    with pytest.raises(LabelError) as caught:
+        parse(text)
+    message = str(caught.value)
+    assert "madbench ls operators" in message and "madbench ls families" in message
+    assert all(map(parse, re.findall("'([^']+)'", message.partition("labels look like")[2])))
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def findings(
       madbench findings --power --claim lag,mixing
       madbench findings --power -t selective_copying -f json
     """
-    from madbench.analysis.claims import broken_claims, claims_by_paper, claims_on, load_claims
+    from madbench.analysis.claims import CLAIMS_LISTED, broken_claims, claims_by_paper, claims_on, load_claims
     from madbench.analysis.findings import findings_by_paper
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.samples import count_left_out
@@ -161,7 +161,7 @@ def findings(
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
         if explain not in names:
-            raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
+            raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names, CLAIMS_LISTED)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
         if printed.format == "terminal":
             sources = [claims] if claims else list(asked)
@@ -247,7 +247,7 @@ def print_power(
     ``source`` is the file or the paper of the claims. Default: the papers with claims on the stored labels. ``only``
     are names of claims. Default: all claims.
     """
-    from madbench.analysis.claims import claims_by_paper, claims_on, load_claims
+    from madbench.analysis.claims import CLAIMS_LISTED, claims_by_paper, claims_on, load_claims
     from madbench.analysis.power import power_table
 
     asked = split_list(only, "--claim", "claim") or []
@@ -255,7 +255,7 @@ def print_power(
     known = [claim.name for own in papers.values() for claim in own]
     for name in asked:
         if name not in known:
-            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known)}")
+            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known, CLAIMS_LISTED)}")
     stored = selection.select()
     if not source:
         papers = claims_on(stored.scores.label.unique())

@@ -70,7 +70,7 @@ def ls(
     as_json = format == "json"
     kinds, kind = listings(), kind and OTHER_WORDS.get(kind, kind)
     if kind is not None and kind not in kinds:
-        raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, kinds)}")
+        raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, kinds, 'madbench ls')}")
     if specs and kind not in ("labels", "profiles", "runs"):
         raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels, profiles and runs are selected by name")
     if results is not None and kind not in (None, "runs", "sweeps"):

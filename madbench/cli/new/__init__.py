@@ -122,10 +122,7 @@ def new(
         write_claim(name, called, output, format == "json")
         return
     if kind not in EXAMPLE:
-        raise ConfigError(
-            f"new: unknown kind {kind!r}{did_you_mean(kind, [*EXAMPLE, 'claim'])}; expected one of:"
-            f" {', '.join(KINDS)}, claim"
-        )
+        raise ConfigError(f"new: unknown kind {kind!r}{did_you_mean(kind, [*EXAMPLE, 'claim'])}")
     into = into or Path()
     snake = _identifier(kind, name)
     folder = into / name

@@ -13,6 +13,9 @@ from madbench.mixers.srg.grammar import ALIASES, LETTERS, RuleError, from_letter
 from madbench.mixers.srg.listing import every_label
 
 MOST_EDITS = 3
+EXAMPLES = "'S', 'R-c' or 'G-cg-q-12o'"
+EXAMPLES_OF_ALL = "'S', 'G-cg-q-12o', 'KDA' (madbench ls operators) or 'cd:exp' (madbench ls families)"
+"""Examples for a text that begins like no S/R/G label: it may be meant as a label of another family."""
 
 
 class InvalidLabel(LabelError):
@@ -44,7 +47,8 @@ class InvalidLabel(LabelError):
             options.append("the end")
         row = next((row for row in LETTERS if row.letter == character), None)
         suggestion = nearest(label, *([label + row.needs, before + rest] if row else []))
-        hint = f"did you mean {suggestion!r}?" if suggestion else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
+        examples = EXAMPLES if before else EXAMPLES_OF_ALL
+        hint = f"did you mean {suggestion!r}?" if suggestion else f"labels look like {examples}"
         place = f"after {before[-1]!r}" if before else "at the start"
         return point_at(label, position, f"expected {quoted_choices(options)} {place}; {hint}")
 

@@ -15,9 +15,10 @@ from madbench.mixers.srg.diagnosis import nearest
 from madbench.mixers.srg.listing import all_labels
 from srg_letters import BASES, END, features_after, listed
 
+ALL_KINDS = "labels look like 'S', 'G-cg-q-12o', 'KDA' (madbench ls operators) or 'cd:exp' (madbench ls families)"
 MESSAGES = {
     "G-cx-q-12o": (10, f"expected {features_after('c', '-', END, base='G')} after 'c'; did you mean 'G-cg-q-12o'?"),
-    "X": (7, f"expected {listed(BASES)} at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
+    "X": (7, f"expected {listed(BASES)} at the start; {ALL_KINDS}"),
     "Gcg-q": (8, "expected '-' or the end after 'G'; did you mean 'G-cg-q'?"),
     "G-cg-qq": (13, "expected '-' or the end after 'q'; did you mean 'G-cg-q'?"),
     "G-gc-q-12o": (10, f"expected {features_after('g', '-', '!', base='G')} after 'g'; did you mean 'G-cg-q-12o'?"),
@@ -29,7 +30,7 @@ MESSAGES = {
     "s": (7, f"expected {listed(BASES)} at the start; did you mean 'S'?"),
     "S-C-q": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-c-q'?"),
     "S-G-q": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-g-q'?"),
-    "": (7, f"expected {listed(BASES)} at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
+    "": (7, f"expected {listed(BASES)} at the start; {ALL_KINDS}"),
     "S-c-": (11, "expected 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
     "S--c": (9, f"expected {features_after('', *'qv12')} after '-'; did you mean 'S-c'?"),
     "-c": (7, f"expected {listed(BASES)} at the start; did you mean 'S-c'?"),

@@ -1,0 +1,27 @@
+"""The end of a message about an unknown word: the closest option, or the options and where they are listed."""
+
+from __future__ import annotations
+
+from madbench.errors import did_you_mean, suggestion
+
+FEW, MANY = ["one", "two", "three"], [f"option{i}" for i in range(20)]
+
+
+def test_the_closest_option_is_suggested_alone():
+    expected = "; did you mean 'three'?"
+    assert suggestion("thre", FEW) == did_you_mean("thre", FEW) == did_you_mean("thre", FEW, "madbench ls") == expected
+
+
+def test_options_are_listed_if_none_is_close():
+    assert suggestion("xyz", FEW) == ""
+    assert did_you_mean("xyz", FEW) == "; expected one of: one, two, three"
+    assert did_you_mean("xyz", []) == did_you_mean("xyz", [], "madbench ls") == ""
+
+
+def test_a_long_list_is_cut_if_a_command_lists_all():
+    assert did_you_mean("xyz", MANY, "madbench ls") == (
+        "; expected one of: option0, option1, option2, option3, option4, option5, option6, option7 and 12 more;"
+        " madbench ls lists all"
+    )
+    assert did_you_mean("xyz", MANY).endswith("option18, option19"), "without a command no option is left out"
+    assert "more" not in did_you_mean("xyz", MANY[:8], "madbench ls")
