@@ -252,8 +252,7 @@ def _in_lines(words: Sequence[str], side: str, place: str) -> str:
     """
     if len(words) == 1:
         return words[0]
-    lines = [
-        f"{{{word}}}" if word[:1] in ("[", "*") else word for word in words
-    ]  # LaTeX would read a bracket or star after \\ as its argument
+    # LaTeX would read a bracket or star after \\ as its argument
+    lines = [f"{{{word}}}" if word[:1] in ("[", "*") else word for word in words]
     separator = r"\\"
     return rf"\stack{{{place}}}{{{side}}}{{{separator.join(lines)}}}"

@@ -106,9 +106,8 @@ def main() -> None:
             finish_output()
             raise
     except MadbenchError as error:
-        text = (
-            str(error) if isinstance(error, LabelError) else with_typed_labels(str(error))
-        )  # below a label is a caret
+        # the caret below a label has to stay below the same letter
+        text = str(error) if isinstance(error, LabelError) else with_typed_labels(str(error))
         problem = re.sub("(.{500}).{1000,}(.{500})", r"\1 ... \2", text)
     except OSError as error:
         if error.filename is not None:

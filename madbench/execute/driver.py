@@ -153,9 +153,8 @@ def drive(
     """
     driver = _Driver(store, policy, on_event)
     if todo := driver.missing(groups):
-        usual, most = resource.getrlimit(
-            resource.RLIMIT_NOFILE
-        )  # a locked job is an open file; the usual limit is 1,024
+        # a locked job is an open file; the usual limit is 1,024
+        usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(usual, min(most, OPEN_FILES)), most))
         with connect(store) as backend:
             driver.run(train, backend, todo)

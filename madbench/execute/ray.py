@@ -31,11 +31,12 @@ from madbench.jobs import Record
 from madbench.store.runs import Store
 
 REPORT_SECONDS = 1.0
+# environment variables that Ray reads when it is imported
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # otherwise Ray reports usage to its makers
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise it warns about its next version
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # otherwise it prints logs that also come with results
-}  # environment variables that Ray reads when it is imported
+}
 
 
 def ray_executor(

@@ -66,9 +66,8 @@ def reading_problem(label: str) -> str:
     try:
         parsed = parse(label)
         factors(parsed), levels(parsed)
-        if isinstance(
-            family := family_of(parsed), Guarded
-        ):  # families of this package never fail, and traits can be slow to compute
+        # families of this package never fail, and traits can be slow to compute
+        if isinstance(family := family_of(parsed), Guarded):
             getattr(family, "traits", str)(parsed)
     except LabelError as error:
         return (str(error).splitlines() or [type(error).__name__])[-1].strip()  # a package's message may be empty

@@ -42,15 +42,23 @@ CURVES |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss
 CURVES |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
 """The columns of a frame of language-model curves, with their types. Columns from ``step`` on come from the curve."""
 SCALE = ("ceiling", "chance", "solved")
+"""The columns with the scale of a task: its ceiling, its chance level, and the value from which it counts as solved."""
 _METRICS = ("value", "selection", "ceiling")
+"""The columns with numbers of a run's record."""
 SETTING = ["suite", "label", "column", "setting", "seed"]
+"""The columns whose values select the runs of one setting and seed. These runs differ in rates only."""
 _OF_SEEDS = SETTING[:-1]
+"""The columns whose values select the runs of all seeds of one setting."""
 _RATES = ("learning_rate", "weight_decay")
+"""The training settings in which the runs of :data:`SETTING` differ."""
 PUBLISHED_FIDELITY = "published"
+"""The fidelity in which every seed chooses its own rate, as in the published code."""
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
+"""The details of a record that are columns of a frame of runs."""
 COUNTS = ("done", "expected", "diverged")
+"""The columns with numbers of jobs: finished or diverged, planned, and diverged."""
 _SUMS = {name: (name, "sum") for name in COUNTS}
-"""Counts of jobs that are summed when rows are aggregated."""
+"""The arguments of ``agg`` that sum :data:`COUNTS` when rows are aggregated."""
 
 
 @dataclass(frozen=True)

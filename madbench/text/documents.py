@@ -43,12 +43,8 @@ class Source:
     limits = Limits()  # for a line and a document; the corpus checks the total
     skips_bad = False  # True: skip and count rows without a text instead of raising
     skipped: int = 0  # rows skipped by documents() so far
-    errors: tuple[type[Exception], ...] = (
-        OSError,
-        EOFError,
-        ValueError,
-        zlib.error,
-    )  # errors from reading damaged input
+    # errors from reading damaged input
+    errors: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error)
 
     def documents(self) -> Iterator[str]:
         """Yield every document from the first on: valid Unicode, not empty. Reads no further ahead than needed.

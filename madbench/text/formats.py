@@ -165,11 +165,8 @@ class _Window:
 
     def __init__(self, stream: Content):
         self.text, self.at, self.is_last = "", 0, False
-        self._stream, self._line, self._counted = (
-            stream,
-            1,
-            0,
-        )  # line number, and the place up to which lines are counted
+        # _counted is the place up to which lines are counted
+        self._stream, self._line, self._counted = stream, 1, 0
         self._decode, self._parse = codecs.getincrementaldecoder("utf-8-sig")().decode, json.JSONDecoder().raw_decode
 
     def read_more(self) -> None:

@@ -122,9 +122,8 @@ def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in without]
         paths += [Path(parent, name) for name in names if not name.startswith(".")]
-    return sorted(
-        path for path in paths if path.is_file() or not path.exists()
-    )  # a dangling link raises an error later
+    # a dangling link raises an error later
+    return sorted(path for path in paths if path.is_file() or not path.exists())
 
 
 def _standard_library() -> list[Source]:

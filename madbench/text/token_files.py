@@ -19,9 +19,8 @@ DTYPES = {f"{sign}int{8 * width}": width for width in (1, 2, 4, 8) for sign in (
 USUAL = np.dtype("<u2")
 
 _FOREIGN = tuple(map(np.dtype, ("<f8", "<f4", ">u8", ">u4", ">u2")))  # types that are recognized but not read
-_WIDE = tuple(
-    map(np.dtype, ("<f8", "<u8", ">u8", "<f4", "<u4", ">u4"))
-)  # the first type that fits enough ids is chosen
+# the first type that fits enough ids is chosen
+_WIDE = tuple(map(np.dtype, ("<f8", "<u8", ">u8", "<f4", "<u4", ">u4")))
 _LAYOUTS = (*_WIDE, USUAL, np.dtype(">u2"))
 _ENOUGH = 64  # so many ids do not fit a wider type by chance
 _LARGEST_VOCABULARY = 1 << 20  # limit for ids beyond the given vocabulary

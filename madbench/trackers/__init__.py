@@ -239,9 +239,8 @@ class Tracking:
             self._runs[job.id] = job, {name: self._call(name, "begin", job) for name in list(self.trackers)}
         if event["event"] == "progress":
             values = _numbers(event["progress"], "progress/", but=("step", "total_steps"))
-            if values and values != self._last.get(
-                job.id
-            ):  # the same values are reported several times between evaluations
+            # the same values are reported several times between evaluations
+            if values and values != self._last.get(job.id):
                 self._last[job.id] = values
                 self._each(job, "log", event["progress"]["step"], values)
         elif record := event.get("record"):

@@ -177,9 +177,8 @@ def _groups(model: nn.Module) -> dict[str, str]:
             rest, groups = of_mixer
             group = next((group for part, group in groups.items() if has_name(rest, (part,))), "mixer projections")
         else:
-            place = re.sub(
-                r"\blayers\.(\d+)", lambda at: ".mlp" if int(at[1]) % 2 else ".mixer", name
-            )  # names of parameters in a Backbone
+            # names of parameters in a Backbone
+            place = re.sub(r"\blayers\.(\d+)", lambda at: ".mlp" if int(at[1]) % 2 else ".mixer", name)
             group = next((group for part, group in _GROUP_OF if part in place), "other")
         found[name] = group
     return found

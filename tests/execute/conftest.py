@@ -12,10 +12,8 @@ from madbench.execute.base import Summary
 from madbench.store.runs import Store
 
 HERE = Path(__file__).parent
-collect_ignore = [
-    "fake_slurm.py",
-    "torchrun_pairs.py",
-]  # scripts of their own: Slurm's programs, and what torchrun starts
+# scripts of their own: Slurm's programs, and what torchrun starts
+collect_ignore = ["fake_slurm.py", "torchrun_pairs.py"]
 
 
 @pytest.fixture

@@ -177,9 +177,8 @@ def test_a_checkpoint_of_wrong_types_with_a_right_digest_is_refused(make_job, tr
     refuse({**whole, "optimizer": {**optimizer, "state": {**optimizer["state"], 0: first}}})
     refuse({**whole, "optimizer": {**optimizer, "state": {**optimizer["state"], 999: first}}})
     group = {**optimizer["param_groups"][0], "lr": "x", "betas": None}
-    load(
-        {**whole, "optimizer": {**optimizer, "param_groups": [group, *optimizer["param_groups"][1:]]}}
-    )  # the job has it
+    # the job has the rate and the betas
+    load({**whole, "optimizer": {**optimizer, "param_groups": [group, *optimizer["param_groups"][1:]]}})
     torch.save([1], tmp_path / NAME)
     saved = (tmp_path / NAME).read_bytes()
     (tmp_path / NAME).write_bytes(saved + hashlib.sha256(saved).digest())

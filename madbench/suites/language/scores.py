@@ -131,10 +131,8 @@ class LanguageScoring(Scoring):
 
     def sentences(self, protocol: Protocol) -> list[str]:
         profile = _profile_of(protocol)
-        model, training = (
-            profile.model_config(),
-            profile.training_config("float32"),
-        )  # the precision does not affect lengths
+        # the precision does not affect lengths
+        model, training = profile.model_config(), profile.training_config("float32")
         changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
         positions = "learned" if model.positions == "learned" else "no"
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name

@@ -147,9 +147,8 @@ def integral(mixer: DynamicMLP, x: Tensor) -> float:
     """Compares rows of the mixer with the integrals of Psi over their pools, divided by the norm (eq. 45, 47)."""
     rows = 0.0
     for of_head in _of_heads(mixer, x):
-        written = (
-            replace(each, u=each.r1.T @ each.context[0], v=each.r2.T @ each.context[1]) for each in of_head
-        )  # from the equation, not from the mixer's own mixing
+        # from the equation, not from the mixer's own mixing
+        written = (replace(each, u=each.r1.T @ each.context[0], v=each.r2.T @ each.context[1]) for each in of_head)
         rows = rows + torch.stack([each.features(each.u, each.v).sum(0) / each.norm for each in written])
     return difference(rows, mixer(x)[:, SHORTEST - 1 :].flatten(0, 1))
 
