@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from madbench import config
-from madbench.cli.validate import _check
+from madbench.cli.validate import check_file
 from madbench.errors import MadbenchError
 from madbench.grid import load_grid
 from madbench.labels import available_sets, expand, explain, parse
@@ -147,7 +147,7 @@ def test_five_hundred_yaml_files(tmp_path):
 
     def case(text: str) -> None:
         path.write_text(text, encoding="utf-8", errors="surrogatepass")
-        _check(path)
+        check_file(path)
         for load in (
             MAD.Profile.load,
             LANGUAGE.Profile.load,

@@ -73,13 +73,16 @@ def peak_memory_bytes(job: Job, micro_batch: int) -> int:
     period, depth = block_period(job.label), getattr(job.model, "n_layer", 1)
     job = replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0)
     if depth <= 5 * period:  # running two smaller models would take as long
-        return _peak_memory_bytes(job, micro_batch)
+        return whole_peak_memory_bytes(job, micro_batch)
     depths = 2 * period, 3 * period
-    two, three = (_peak_memory_bytes(replace(job, model=replace(job.model, n_layer=n)), micro_batch) for n in depths)
+    two, three = (
+        whole_peak_memory_bytes(replace(job, model=replace(job.model, n_layer=n)), micro_batch) for n in depths
+    )
     return two + (depth - 2 * period) * (three - two) // period
 
 
-def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
+def whole_peak_memory_bytes(job: Job, micro_batch: int) -> int:
+    """The result of :func:`peak_memory_bytes`, always found by running the model with all of its blocks."""
     key = f"{micro_batch} {job!r}"
     if key not in _PEAKS:
         _PEAKS[key] = _run_without_data(job, micro_batch)

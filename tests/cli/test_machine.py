@@ -67,13 +67,13 @@ def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, fact
 @pytest.mark.slow
 def test_kernels_are_compared_in_16_bits_and_with_gradients_too(monkeypatch):
     pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
-    from madbench.cli.validate.machine import _compare
+    from madbench.cli.validate.machine import compare_path
     from madbench.mixers.srg.kernels import proof
 
     # the interpreter's bfloat16 is wrong for some labels without any fault, so a measured error is planted
     monkeypatch.setattr(proof, "largest_error", lambda program, device: 0.9 if program.by_lag else 0.0)
     proof.problem.cache_clear()
-    row = _compare("fused", DEVICES[-1])
+    row = compare_path("fused", DEVICES[-1])
     proof.problem.cache_clear()
     assert row["max_relative_error"] < 1e-4 and not row["works"]
     assert row["reason"].startswith("G-pcg-q-12o: the kernels compute wrong numbers here: relative error 9.0e-01")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from madbench.execute import local
+from madbench.execute.base import Summary
 from madbench.store.runs import Store
 from madbench.training import cost, devices
 from madbench.training.checkpoints import load_model
@@ -30,6 +32,27 @@ def outcomes(results: Path) -> dict[str, tuple]:
     found = {run.job.id: (run.record.status, run.record.metrics, run.record.curve) for run in store.runs()}
     assert store.problems == []
     return found
+
+
+def test_a_label_is_trained_stored_and_tabulated(main, tiny, monkeypatch, tmp_path):
+    """The whole way in one process, so that it is fast; a worker process takes most of the time of other runs."""
+
+    def run_here(groups, store, train, **_):
+        for job in (job for group in groups for job in group):
+            (record,) = train([job], [tmp_path / "work"], lambda *_: None)
+            store.finish(job, record)
+        return Summary(finished=len(groups))
+
+    monkeypatch.setattr(local, "run_jobs", run_here)
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: 1e-12 for job in jobs})
+    words = ("--profile", tiny, "--tasks", "compression")
+    trained = main("run", "S", *words, "--device", "cpu", "--slots", "1")
+    assert trained.code == 0, trained.stderr
+    ((status, metrics, curve),) = outcomes(tmp_path / "results").values()
+    assert status == "finished" and [row["epoch"] for row in curve] == [1, 2]
+    row = trained.stdout.splitlines()[2].split()
+    assert row == ["S", f"{100 * metrics['accuracy']:.1f}†", "1.000", "1"]
+    assert main("table", *words).stdout == trained.stdout
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from madbench.errors import BudgetError, ConfigError
+from madbench.jobs import Job
 from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.language.trial import LanguageTrial
@@ -64,10 +65,14 @@ def plan(tiny, labels, *overrides, task="memorization", **how):
     return MAD.jobs(labels, MAD.Profile.load(tiny, overrides), tasks=[task], **how)
 
 
+JOBS: dict[str, Job] = {}
+"""The jobs seen by :func:`what_is_trained`, by id: a job itself is no key of a cache."""
+
+
 @functools.cache
-def start_of(trial, job_id: str, job_of=functools.partial(lambda jobs, job_id: jobs[job_id], jobs := {})) -> str:
-    """A hash of a job's initial weights, and of what its model makes of some tokens."""
-    job, digest = job_of(job_id), hashlib.sha256()
+def start_of(trial, job_id: str) -> str:
+    """A hash of the initial weights of a job in ``JOBS``, and of what its model makes of some tokens."""
+    job, digest = JOBS[job_id], hashlib.sha256()
     model = trial.build(job)
     length = setting_of(job).input_len if job.suite == "mad" else 12
     tokens = torch.arange(length)[None] % model.readout[0].shape[0]
@@ -80,7 +85,7 @@ def start_of(trial, job_id: str, job_of=functools.partial(lambda jobs, job_id: j
 
 def what_is_trained(job) -> tuple:
     """All that decides a run, worked out from what trains it: weights, outputs, every step's rate and batch, judges."""
-    jobs[job.id] = job
+    JOBS[job.id] = job
     if job.suite == "language":
         config, of_run = job.training, (job.training.eval_every, job.training.eval_sequences, job.training.grad_clip)
         rates = [LANGUAGE.schedule(job).rate(step) for step in range(config.steps)]

@@ -81,7 +81,7 @@ def validate(
     if store:
         reports = check_store(results or RESULTS)
     else:
-        reports = [_check(path) for path in files or _shipped_files()]
+        reports = [check_file(path) for path in files or _shipped_files()]
         reports += [] if files else _broken_tasks()
     if as_json:
         print_json(reports)
@@ -118,7 +118,7 @@ def _broken_tasks() -> list[dict[str, Any]]:
     return [report | {"file": name, "problems": [why]} for name, why in broken_tasks().items()]
 
 
-def _check(path: Path) -> dict[str, Any]:
+def check_file(path: Path) -> dict[str, Any]:
     """A report on one file, as in ``-f json``."""
     kind, summary, notes = "", "", list[str]()
     try:

@@ -53,7 +53,7 @@ def check_machine(results: Path, as_json: bool) -> None:
         devices = ("cpu", "cuda") if content["gpus"] else ("cpu",)
         paths = [path for path in PATHS if path not in ("auto", "reference")]
         content["paths"] = [
-            _compare(path, device) for device in devices for path in paths if (path, device) != ("fused", "cpu")
+            compare_path(path, device) for device in devices for path in paths if (path, device) != ("fused", "cpu")
         ]
     except (ImportError, OSError) as error:
         content["problems"] = [f"torch cannot be imported: {error}"]
@@ -138,7 +138,7 @@ def _gpus() -> list[dict[str, Any]]:
     ]
 
 
-def _compare(path: str, device: str) -> dict[str, Any]:
+def compare_path(path: str, device: str) -> dict[str, Any]:
     """The largest error of a path over its labels, relative to the largest output, or the reason of a failure."""
     import torch
 

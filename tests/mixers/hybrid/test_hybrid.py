@@ -16,7 +16,7 @@ from madbench.mixers.sequence import block_labels, build_blocks, solve_blocks
 from madbench.models.gpt import GPT
 from madbench.suites import size_of, suite_of
 from madbench.suites.code import package_code
-from madbench.training.cost import _peak_memory_bytes, peak_memory_bytes
+from madbench.training.cost import peak_memory_bytes, whole_peak_memory_bytes
 from sample_jobs import language_job, mad_job
 
 
@@ -200,4 +200,4 @@ def test_memory_of_a_deep_hybrid_is_that_of_its_patterns():
     deep = dataclasses.replace(
         job, label="KDA/S-p", family=label_identity("KDA/S-p"), model=dataclasses.replace(job.model, n_layer=8)
     )
-    assert peak_memory_bytes(deep, 2) == pytest.approx(_peak_memory_bytes(deep, 2), rel=0.02)
+    assert peak_memory_bytes(deep, 2) == pytest.approx(whole_peak_memory_bytes(deep, 2), rel=0.02)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.mixers.named import recurrent_ops
-from madbench.mixers.named.operators.gsa_slots import _read_at_once, read_slots
+from madbench.mixers.named.operators import gsa_slots
 from madbench.mixers.residuals import difference
 
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 40]
@@ -31,7 +31,9 @@ def test_a_scan_is_its_loop_at_any_length_and_gate(length):
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_slots_are_read_as_by_a_loop_at_any_length_and_gate(length):
+@pytest.mark.parametrize("block", [gsa_slots.BLOCK, max(LENGTHS)])  # a single block is read as in exported programs
+def test_slots_are_read_as_by_a_loop_at_any_length_and_gate(length, block, monkeypatch):
+    monkeypatch.setattr(gsa_slots, "BLOCK", block)
     torch.manual_seed(0)
     (q, k), s = torch.randn(2, 1, 2, length, 3).double(), torch.randn(1, 2, length, 5).double()
     log_f, before = gates(1, 2, length, 5), torch.randn(1, 2, 3, 5).double()
@@ -40,5 +42,5 @@ def test_slots_are_read_as_by_a_loop_at_any_length_and_gate(length):
         for t in range(length):
             state = state * log_f[:, :, t, None].exp() + k[:, :, t, :, None] * s[:, :, t, None]
             rows.append((q[:, :, t, None] @ state).squeeze(-2))
-        for found, last in (read_slots(q, k, s, log_f, start), _read_at_once(q, k, s, log_f.cumsum(-2), start)):
-            assert difference(found, torch.stack(rows, 2)) < 1e-14 and difference(last, state) < 1e-14
+        found, last = gsa_slots.read_slots(q, k, s, log_f, start)
+        assert difference(found, torch.stack(rows, 2)) < 1e-14 and difference(last, state) < 1e-14
