@@ -2,15 +2,26 @@
 
 import sys
 
+from madbench.extras import project
+
 
 def main() -> None:
-    """Runs the command line. Ctrl-C ends the program without a traceback, even during the import of madbench."""
+    """Runs the command line.
+
+    Ctrl-C ends the program without a traceback, even during the import of madbench. In a checkout that is not
+    installed, the message about a missing package names the command that installs it.
+    """
     try:
         from madbench.cli import main as run
 
         run()
     except KeyboardInterrupt:
         sys.exit(130)
+    except ModuleNotFoundError as error:
+        if (error.name or "madbench").startswith("madbench") or project() is None:
+            raise
+        how = "pip install -c constraints.txt . installs all that madbench needs"
+        sys.exit(f"{error.name} is not installed; {how}")
 
 
 if __name__ == "__main__":

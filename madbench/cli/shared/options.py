@@ -44,9 +44,10 @@ LABELS_HELP = (
 )
 TASKS_HELP = "Tasks of any suite, or a suite for its default tasks, comma-separated; madbench ls tasks lists them."
 BUDGET_HELP = (
-    "Quantity matched to softmax attention. parameters (or strict): every parameter counts. paper: the ranks of "
-    "the paper; the tables of R(1), R(2) do not count. flops: FLOPs per token. state: numbers carried while decoding. "
-    "compute: parameters, and training FLOPs by the number of steps."
+    "Quantity matched to softmax attention. parameters: every parameter counts. paper: the ranks of the paper; the "
+    "tables of R(1), R(2) do not count. flops: FLOPs per token. state: numbers carried while decoding. compute: "
+    "parameters, and training FLOPs by the number of steps. --budget and --match are one option, and strict is "
+    "another word for parameters."
 )
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
@@ -74,7 +75,7 @@ def canonical_budget(name: BudgetName) -> Budget:
 
 
 def budget_option(**settings: Any) -> Parameter:
-    """The option ``--budget``, also named ``--match``. ``--match parameters`` is ``--budget strict``."""
+    """The option ``--budget``, whose other name is ``--match``. Jobs store the value ``parameters`` as ``strict``."""
 
     def canonical(name: BudgetName | None) -> Budget | None:
         return name and canonical_budget(name)
