@@ -6,6 +6,7 @@ The files that are edited and added are counted, and the copy is used in a proce
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -157,19 +158,23 @@ def test_a_family_costs_a_folder(clone):
 
 
 def test_a_named_operator_costs_its_file_and_a_line_of_the_list(clone):
-    """The line is an import and an entry. The tests of all operators check it, too."""
-    clone.add(ROOT / "tests/added_operator.py", f"{OPERATORS}/added.py")
+    """The file is the page's skeleton. The line is an import and an entry. The tests of all operators check it, too."""
+    page = (ROOT / "docs/pages/add-operator.md").read_text(encoding="utf-8")
+    (skeleton,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (clone.root / OPERATORS / "my_operator.py").write_text(skeleton, encoding="utf-8")
     listed = clone.root / OPERATORS / "__init__.py"
     text = listed.read_text(encoding="utf-8")
     where = "from madbench.mixers.named.operators"
-    for before, line in {f"{where}.comba": f"{where}.added import Added\n", "    Comba,\n": "    Added,\n"}.items():
+    lines = {f"{where}.comba": f"{where}.my_operator import MyOperator\n", "    Comba,\n": "    MyOperator,\n"}
+    for before, line in lines.items():
         assert text.count(before) == 1
         text = text.replace(before, line + before)
     listed.write_text(text, encoding="utf-8")
-    assert clone.edited == {f"{OPERATORS}/__init__.py"} and clone.added == {f"{OPERATORS}/added.py"}
-    assert "2 labels" in clone.run("-m", "madbench", "verify", "Added", "Added!")
-    assert "S_t = S_(t-1) + k_t v_t^T" in clone.run("-m", "madbench", "explain", "Added")
-    clone.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/mixers/named/test_named.py", "-k", "Added")
+    assert clone.edited == {f"{OPERATORS}/__init__.py"} and clone.added == {f"{OPERATORS}/my_operator.py"}
+    assert "2 labels" in clone.run("-m", "madbench", "verify", "MyOperator", "MyOperator!")
+    assert "S_t = S_(t-1) + k_t v_t^T" in clone.run("-m", "madbench", "explain", "MyOperator")
+    tests = ("tests/mixers/named/test_named.py", "-k", "MyOperator")
+    clone.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)
 
 
 def test_a_suite_costs_a_folder_beside_its_tasks(clone):

@@ -121,6 +121,8 @@ def new(
     if kind == "claim":
         write_claim(name, called, output, format == "json")
         return
+    if kind == "operator":
+        raise ConfigError("new: an operator is a file of madbench itself; docs/pages/add-operator.md has one to copy")
     if kind not in EXAMPLE:
         raise ConfigError(f"new: unknown kind {kind!r}{did_you_mean(kind, [*EXAMPLE, 'claim'])}")
     into = into or Path()
