@@ -71,7 +71,7 @@ class Query:
         profile = self.profile if is_alone else None
         if self.protocol and (self.corpus or profile or named):
             other = f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else named[0]
-            raise ConfigError(f"--protocol {self.protocol} and {other}: each chooses the runs; give only one")
+            raise ConfigError(f"--protocol {self.protocol}, {other}: each chooses the runs; give only one")
         if requested is None:
             return
         chosen = [suites()[name] for name in requested]

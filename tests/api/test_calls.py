@@ -5,13 +5,56 @@ from __future__ import annotations
 import pytest
 
 import madbench
+from command_line import main
 from madbench.api.calls import named_as_arguments
 from madbench.errors import ConfigError
 
+__all__ = ["main"]
 
-def test_an_error_about_an_option_names_the_argument(tmp_path):
-    with pytest.raises(ConfigError, match="^fidelity=published: has no effect, the tasks are language_model$"):
-        madbench.table("S-p", fidelity="published", tasks="language_model", results=tmp_path)
+
+WRONG_CALLS = {
+    "fidelity": (
+        lambda: madbench.table("S-p", fidelity="published", tasks="language_model"),
+        "table S-p --fidelity published -t language_model",
+        "--fidelity published: has no effect, the tasks are language_model",
+        "fidelity=published: has no effect, the tasks are language_model",
+    ),
+    "protocol": (
+        lambda: madbench.table("S", protocol="abc", profile="tiny", tasks="language_model"),
+        "table S --protocol abc --profile tiny -t language_model",
+        "--protocol abc, --profile tiny: each chooses the runs; give only one",
+        "protocol=abc, profile=tiny: each chooses the runs; give only one",
+    ),
+    "tokenizer": (
+        lambda: madbench.run_language_model("S", tokenizer="none:64"),
+        "lm S --tokenizer none:64",
+        "--tokenizer none:64: has no effect without --corpus",
+        "tokenizer=none:64: has no effect without corpus",
+    ),
+    "corpus": (
+        lambda: madbench.sweep("S", tasks="memorization", corpus="x"),
+        "sweep S -t memorization --corpus x",
+        "--corpus x: has no effect, no language model is trained",
+        "corpus=x: has no effect, no language model is trained",
+    ),
+    "task": (
+        lambda: madbench.table("S", tasks="compresion"),
+        "table S -t compresion",
+        "unknown task 'compresion'; did you mean 'compression'?",
+        "unknown task 'compresion'; did you mean 'compression'?",
+    ),
+}
+"""Wrong calls: in Python, the words of the command line, and the message of each."""
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS)
+def test_an_error_about_an_option_names_the_argument_in_python(name, main):
+    call, words, of_command_line, of_python = WRONG_CALLS[name]
+    ended = main(*words.split())
+    assert (ended.code, ended.stderr) == (2, f"{of_command_line}\n")
+    with pytest.raises(ConfigError) as caught:
+        call()
+    assert str(caught.value) == of_python
 
 
 @pytest.mark.parametrize(
