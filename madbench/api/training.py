@@ -278,8 +278,10 @@ def _trained(experiment: Experiment, policy: Policy, **options: Unpack[RunOption
     During training a terminal shows a progress bar. A notebook also shows the running jobs.
     """
     console = Console(stderr=True)
-    if options.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
-        console.print(note)
+    if options.get("keep_weights"):
+        experiment.check_keep_weights()
+        if not policy.redo and (note := experiment.note_on_weights()):
+            console.print(note)
     if console.is_jupyter:
         with NotebookProgress(experiment.jobs) as progress:
             summary = experiment.execute(progress.on_event, policy=policy, **options)

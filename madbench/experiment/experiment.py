@@ -83,14 +83,14 @@ class Experiment(TableRows):
         """The jobs that are not stored in the results folder yet."""
         return Store(self.results).missing(self.jobs) if (self.results / "runs").is_dir() else self.jobs
 
-    def note_on_weights(self) -> str:
-        """A note on stored runs of the experiment that have no weights. Empty if there are no such runs.
-
-        Raises ``ConfigError`` if all suites keep weights anyway, since an option to keep them then has no effect.
-        """
+    def check_keep_weights(self) -> None:
+        """Raise ``ConfigError`` if an option to keep weights has no effect, because all suites keep them anyway."""
         if all(suite.keeps_weights for suite in self.suites):
             kept = " and ".join(suite.title.lower() for suite in self.suites)
             raise ConfigError(f"--keep-weights has no effect: these runs always keep their weights ({kept})")
+
+    def note_on_weights(self) -> str:
+        """A note on stored runs of the experiment that have no weights. Empty if there are no such runs."""
         store = Store(self.results)
         if not (self.results / "runs").is_dir():
             return ""

@@ -96,10 +96,13 @@ def train_grid(
         experiment.check_processes()
     if printed.format == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
-    without_weights = experiment.note_on_weights() if options.keep_weights else ""
-    for note in [*experiment.notes, "" if policy.redo else without_weights]:
-        if note:
-            console.print(in_words(note, console), **PLAIN)
+    notes = list(experiment.notes)
+    if options.keep_weights:
+        experiment.check_keep_weights()
+        if not policy.redo and (note := experiment.note_on_weights()):
+            notes.append(note)
+    for note in notes:
+        console.print(in_words(note, console), **PLAIN)
     slots = None if executor else options.slots
     if options.compile == "auto" and executor is None and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
