@@ -100,34 +100,32 @@ def plan_jobs(
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     jobs = []
     for name, label in {str(label): label for label in parsed}.items():
-        if code := stored_code(name):
-            jobs += [
-                Job(
-                    suite,
-                    task,
-                    name,
-                    code.identity(task),
-                    setting,
-                    model,
-                    dict(code.mixer),
-                    training,
-                    0,
-                    fidelity,
-                    budget,
-                    source,
-                )  # fmt: skip
-                for task, setting, _, training, source in runs
-            ]
-            continue
-        mixer = profile.identifying_settings(label)
-        families = {task: mixer_identity(name, task, fidelity) for task in tasks}
-        for length, task in task_of_length.items():
-            try:
-                solve_blocks(label, blocks, model.d_model, model.n_head, length, budget, **mixer)
-            except BudgetError as error:
-                raise BudgetError(f"{task} at seq_len {length}: {error}") from None
+        code = stored_code(name)
+        if code is None:
+            mixer = profile.identifying_settings(label)
+            identities = {task: mixer_identity(name, task, fidelity) for task in tasks}
+            for length, task in task_of_length.items():
+                try:
+                    solve_blocks(label, blocks, model.d_model, model.n_head, length, budget, **mixer)
+                except BudgetError as error:
+                    raise BudgetError(f"{task} at seq_len {length}: {error}") from None
+        else:
+            mixer, identities = code.mixer, {task: code.identity(task) for task in tasks}
         jobs += [
-            Job(suite, task, name, families[task], setting, model, mixer, training, 0, fidelity, budget, source)
+            Job(
+                suite=suite,
+                task=task,
+                label=name,
+                family=identities[task],
+                setting=setting,
+                model=model,
+                mixer=dict(mixer),
+                training=training,
+                seed=0,
+                fidelity=fidelity,
+                budget=budget,
+                task_source=source,
+            )
             for task, setting, _, training, source in runs
         ]
     return jobs
