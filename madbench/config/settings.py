@@ -59,7 +59,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def check_at_least(config: Any, least: int, *names: str) -> None:
+def check_at_least(config: Any, least: float, *names: str) -> None:
     """Raises ``ConfigError`` if one of the fields ``names`` of ``config`` is below ``least`` or too large.
 
     The largest allowed value is ``MOST[name]``, or ``MOST_OTHERWISE`` if ``MOST`` does not have the name.

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +98,7 @@ def bfloat16_checks(
         return evaluate(mixer, compute, x, late)
 
     def errors() -> Residual:
-        excesses, first, right = [], {}, []
+        excesses, first, right = [], cast("dict[str, float]", {}), []
         for number in range(INPUTS):
             mixer, x = rounded("auto", length, number)
             right.append(evaluate(mixer, mixer, x, late))
@@ -124,7 +124,7 @@ def bfloat16_checks(
         return worst_residual(excesses)
 
     def in_16_bits() -> Residual:
-        counts = {}
+        counts: dict[str, int] = {}
         for path, place in taken().items():
             mixer, x = place.sample(rounded, path, length)
             axes = {length: "tokens", x.shape[2]: "features"}
@@ -157,10 +157,10 @@ class _Narrow(TorchDispatchMode):
     def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):
         super().__init__()
         self.axes = axes  # name of an axis, by its length
-        self.names, self.counts = names, {}
+        self.names, self.counts = names, cast("dict[str, int]", {})
         self.of_positions: dict[int, Tensor] = {}  # by id; keeping the tensor keeps its id unique
 
-    def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         result = operation(*args, **(kwargs or {}))
         if not isinstance(result, Tensor):
             return result
@@ -174,7 +174,7 @@ class _Narrow(TorchDispatchMode):
             self.counts[name] = self.counts.get(name, 0) + 1
         return result
 
-    def _over(self, name: str, args: tuple, kwargs: Any) -> str:
+    def _over(self, name: str, args: tuple[Any, ...], kwargs: Any) -> str:
         """The text ``over tokens`` or ``over features`` for an operation that reduces this axis. Otherwise empty.
 
         An axis is recognized by its length.

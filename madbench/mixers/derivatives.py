@@ -30,14 +30,20 @@ def gradients(
 
 class _ByHand(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, by_hand, plain, grad, *inputs):
+    def forward(
+        ctx: Any,
+        by_hand: Callable[[Tensor], Sequence[Tensor | None]],
+        plain: Callable[..., Tensor],
+        grad: Tensor,
+        *inputs: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
         ctx.plain = plain
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(grad, *inputs)
         return tuple(by_hand(grad))
 
     @staticmethod
-    def backward(ctx, *of_gradients):
+    def backward(ctx: Any, *of_gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         is_differentiable = torch.is_grad_enabled()
         with torch.enable_grad():
             # views, so that derivatives stop at this operator's inputs even if ``grad`` depends on them
@@ -76,12 +82,12 @@ def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = 
 
 class _Refused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, path: str, grad: Tensor) -> Tensor:
+    def forward(ctx: Any, path: str, grad: Tensor) -> Tensor:
         ctx.path = path
         return grad.view_as(grad)
 
     @staticmethod
-    def backward(ctx, _: Tensor) -> Any:
+    def backward(ctx: Any, _: Tensor) -> Any:
         raise TrainingError(
             f"path {ctx.path!r} computes with a kernel that has first derivatives only; build the mixer with "
             'path="dense" for second ones'

@@ -23,7 +23,7 @@ class _KeepFloat64(TorchDispatchMode):
         super().__init__()
         self.dtypes: dict[str, None] = {}
 
-    def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         tensors = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
         if any(tensor.dtype == torch.float64 for tensor in tensors):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -52,9 +53,9 @@ def keeps_weights(batch: int, heads: int, length: int, window: int = 0) -> bool:
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, window: int, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None) -> Tensor:
+    def forward(ctx: Any, window: int, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None) -> Tensor:
         o, kept = _like(v), []
-        keeps = any(ctx.needs_input_grad) and keeps_weights(*q.shape[:3], window)
+        keeps = any(ctx.needs_input_grad) and keeps_weights(*cast("tuple[int, int, int]", q.shape[:3]), window)
         with without_autocast(q):
             future = _future(BLOCK_ROWS, q)
             for of_q, of_k, of_v, of_o, *of_sink in _groups(keeps, window, q, k, v, o, *_present(sink)):
@@ -69,7 +70,7 @@ class _Attention(torch.autograd.Function):
         return o
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Sequence[Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
         q, k, v, *kept = ctx.saved_tensors
         sink = kept.pop(0) if ctx.has_sink else None
 
@@ -78,7 +79,7 @@ class _Attention(torch.autograd.Function):
                 return _gradients(ctx.window, q, k, v, sink, grad, kept)
 
         def plain(*inputs: Tensor) -> Tensor:
-            return attend_at_once(*inputs[:3], ctx.window, *inputs[3:])
+            return attend_at_once(*cast("tuple[Tensor, Tensor, Tensor]", inputs[:3]), ctx.window, *inputs[3:])
 
         found = gradients(by_hand, plain, grad, (q, k, v, *_present(sink)))
         return None, *found, *(() if ctx.has_sink else (None,))

@@ -5,6 +5,8 @@ The autoencoder reconstructs the whole input from the vector of the last token.
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from madbench.mixers.linear_maps import call
@@ -105,4 +107,4 @@ def imitate_reference(model: MadModel | Autoencoder) -> None:
         elif isinstance(module, nn.Linear) and isinstance(model, MadModel) and not has_name(f"{name}.weight", own):
             nn.init.kaiming_uniform_(module.weight, a=5**0.5)
     if isinstance(model, Autoencoder):
-        model.positions = sinusoids(*model.positions.shape, "published")
+        model.positions = sinusoids(*cast("tuple[int, int]", model.positions.shape), "published")

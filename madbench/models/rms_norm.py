@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ class NormaliseInBlocks(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         width = x.shape[-1]
         rows = x.reshape(-1, width)
         y, inverse = torch.empty_like(rows), rows.new_empty(len(rows), 1)
@@ -35,7 +36,7 @@ class NormaliseInBlocks(torch.autograd.Function):
         return y.view(x.shape)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, gain, inverse = ctx.saved_tensors
 
         def by_hand(grad: Tensor) -> tuple[Tensor, Tensor]:

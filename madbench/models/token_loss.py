@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -146,7 +146,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 d_bias += d_logits.sum(0)
             d_logits = d_logits.to(dtype)
             if needs_hidden:
-                d_hidden[start : start + rows] = d_logits @ cast_weight
+                cast(Tensor, d_hidden)[start : start + rows] = d_logits @ cast_weight
             if needs_weight:
                 d_weight += d_logits.mT @ part
         ctx.save_for_backward(d_hidden, d_weight, d_bias, hidden, weight, bias, targets)

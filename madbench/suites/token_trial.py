@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -61,14 +61,20 @@ def evaluate(
         right_by_class = right_by_class + right_count
         target_by_class = target_by_class + target_count
     model.train()
-    total = target_by_class.sum()
+    total = cast(Tensor, target_by_class).sum()
     macro = _macro(right_by_class, target_by_class, target_by_class > 0)
-    numbers = {"loss": loss / total, "token_accuracy": right_by_class.sum() / total, "macro_accuracy": macro}
+    numbers = {
+        "loss": loss / total,
+        "token_accuracy": cast(Tensor, right_by_class).sum() / total,
+        "macro_accuracy": macro,
+    }
     if batch_size is None:
         numbers["batch_macro_accuracy"] = torch.stack(batch_macros).mean()
     else:
         by_batch = {"batch_macro_accuracy": batch_macros, "batch_perplexity": perplexities}
-        numbers |= {name: torch.stack(values) @ loss.new_tensor(weights) for name, values in by_batch.items()}
+        numbers |= {
+            name: torch.stack(values) @ cast(Tensor, loss).new_tensor(weights) for name, values in by_batch.items()
+        }
     return dict(zip(numbers, torch.stack(list(numbers.values())).tolist()))
 
 
@@ -174,8 +180,11 @@ class TokenTrial(EpochTrial):
 def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
     """The inputs and targets (N, T) of each of the three splits, on the device."""
     setting = setting_of(job)
-    data = {}
+    data: dict[str, tuple[Tensor, Tensor]] = {}
     for split in SPLITS:
         examples = generate(job.task, setting, split, job.derived_seed("data"))
-        data[split] = tuple(torch.from_numpy(array).to(device) for array in (examples.inputs, examples.targets))
+        data[split] = cast(
+            "tuple[Tensor, Tensor]",
+            tuple(torch.from_numpy(array).to(device) for array in (examples.inputs, examples.targets)),
+        )
     return data

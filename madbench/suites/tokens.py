@@ -61,7 +61,7 @@ class TrainingConfig(EpochTraining):
     stop_accuracy: float = 0.999
     """Ends the run once an evaluation reaches this accuracy; 2 never does."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_numbers(self, "stop_accuracy")
 
@@ -103,7 +103,7 @@ class TokenProfile(Profile):
     tasks: dict[str, TaskPlan] = field(default_factory=dict)
     """Changes for single tasks."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("learning_rates", "weight_decays"):
             if not getattr(self, name):

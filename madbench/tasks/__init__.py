@@ -102,8 +102,8 @@ class TaskContent:
 
     task: str
     description: str
-    baseline: dict
-    vary: dict = field(default_factory=dict)
+    baseline: dict  # type: ignore[type-arg]  # the digest of stored runs covers annotations of fields
+    vary: dict = field(default_factory=dict)  # type: ignore[type-arg]  # as the field above
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Exampl
 
     rng = stream(task, setting, split, seed)
     count = setting.count(split)
-    inputs = np.empty((count, setting.input_len), np.int64)
+    inputs: np.ndarray = np.empty((count, setting.input_len), np.int64)
     targets = np.empty_like(inputs)
     rows = max(1, TOKENS_PER_CHUNK // setting.seq_len)
     for start in range(0, count, rows):

@@ -77,7 +77,7 @@ class TaskSetting(abc.ABC):
     num_test_examples: int
     """Examples the reported accuracy is measured on."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(self, -math.inf, "vocab_size", "seq_len")  # the lower limit depends on the task
         check_at_least(self, 1, *(f"num_{split}_examples" for split in SPLITS))
         if (tokens := self.input_len * max(map(self.count, SPLITS))) > MOST_TOKENS:

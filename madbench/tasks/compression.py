@@ -20,7 +20,7 @@ class Compression(TaskSetting):
     roles: ClassVar = {"token": "t", "compress": "C"}
     model = "autoencoder"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("vocab_size", 3, "two distinct ids")
         self.require("seq_len", 2)

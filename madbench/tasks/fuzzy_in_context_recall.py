@@ -43,7 +43,7 @@ class FuzzyInContextRecall(TaskSetting):
     max_value_size: int
     """Tokens of the longest value."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("max_key_size", 1)
         self.require("max_value_size", 1)
@@ -74,8 +74,8 @@ class FuzzyInContextRecall(TaskSetting):
         # Column 0 is the probe. The other columns fill a sequence even with the shortest pairs.
         shape = (count, 1 + -(-self.seq_len // (2 if training else 1 + max_key)))
         keys = distinct_ids(rng, self.num_key_ids, shape, max_key)
-        values = distinct_ids(rng, self.num_answers, shape, max_value) + self.num_key_ids
-        key_size = np.full(shape, max_key, np.int32)
+        values: np.ndarray = distinct_ids(rng, self.num_answers, shape, max_value) + self.num_key_ids
+        key_size: np.ndarray = np.full(shape, max_key, np.int32)
         if training:
             key_size = rng.integers(1, max_key, size=shape, dtype=np.int32, endpoint=True)
         value_size = rng.integers(1, max_value, size=shape, dtype=np.int32, endpoint=True)
@@ -83,7 +83,7 @@ class FuzzyInContextRecall(TaskSetting):
         insertion = rng.integers(self.seq_len - 2 * probe_len)
 
         digits = np.where(np.arange(max_key) < key_size[..., None], keys + 1, 0)
-        weights = (self.num_key_ids + 1) ** np.arange(max_key)
+        weights: np.ndarray = (self.num_key_ids + 1) ** np.arange(max_key)
         first = first_occurrence((digits * weights).sum(axis=2))
         pair_len = key_size + np.take_along_axis(value_size, first, axis=1)
 
@@ -187,7 +187,7 @@ def distinct_ids(rng: np.random.Generator, n: int, shape: tuple[int, ...], size:
     The number drawn for place j is a rank among the n - j ids that are not chosen yet. It becomes an id by adding one
     for each chosen id that is not larger, in ascending order.
     """
-    chosen = np.empty((*shape, size), np.int32)
+    chosen: np.ndarray = np.empty((*shape, size), np.int32)
     for j in range(size):
         ids = rng.integers(n - j, size=shape, dtype=np.int32)
         taken = np.sort(chosen[..., :j], axis=-1)

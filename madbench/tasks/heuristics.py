@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class _Rules:
         answers, never = np.unique(targets[targets != IGNORE]), np.full_like(usual, IGNORE)
         kinds = (False,) if setting.model == "autoencoder" else (False, True)  # an autoencoder has no id just read
         candidates = [cls(setting, answers, never, is_another) for is_another in kinds]
-        scores = [sum(rules.right(*batch) for batch in batches) for rules in candidates]
+        scores = [cast(np.ndarray, sum(rules.right(*batch) for batch in batches)) for rules in candidates]
         is_another = bool(scores[-1].sum() > scores[0].sum())
         gain = ((targets == usual) & (targets != IGNORE)).sum(axis=0) - scores[is_another]
         usual = np.where(gain > 1.5 * np.sqrt(asked), usual, IGNORE)
@@ -94,7 +94,9 @@ class _Rules:
         if (seen < 0).all():  # inputs never show an answer
             return np.where(is_usual, right, (targets != IGNORE).sum(axis=0) / self.setting.num_answers)
         rows = np.arange(len(inputs))
-        counts = np.zeros((len(inputs), len(self.answers) + 1), np.int32)  # last column: ids that are no answer
+        counts: np.ndarray = np.zeros(
+            (len(inputs), len(self.answers) + 1), np.int32
+        )  # last column: ids that are no answer
         if is_whole := self.setting.model == "autoencoder":
             np.add.at(counts, (rows[:, None], seen), 1)
         for t in range(inputs.shape[1]):

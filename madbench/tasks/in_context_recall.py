@@ -6,7 +6,7 @@ noise replaces some pairs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class InContextRecall(TaskSetting):
     heading, title = "In-ctx recall", "in-context recall"
     roles: ClassVar = {"key": "k", "value": "v", "probe key": "K", "probe value": "V"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         noise = f", {self.num_noise_ids} noise ids" if self.num_noise_ids else ""
         self.require("vocab_size", 4 + self.num_noise_ids, f"two keys, two values{noise}")
@@ -62,7 +62,7 @@ class InContextRecall(TaskSetting):
         keys = rng.integers(num_keys, size=(count, num_pairs), dtype=np.int32)
         value_of = rng.integers(num_keys, used, size=(count, num_keys), dtype=np.int32)
 
-        num_shown = np.zeros((count, num_keys + 1), bool)
+        num_shown: np.ndarray = np.zeros((count, num_keys + 1), bool)
         num_shown[rows, np.where(noise, num_keys, keys)[:, :-1]] = True
         num_shown = np.cumsum(num_shown[:, :num_keys], axis=1)
         keys[:, -1] = np.argmax(num_shown > rng.integers(num_shown[:, -1:]), axis=1)
@@ -120,7 +120,7 @@ class NoisyInContextRecall(InContextRecall):
     frac_noise: float
     """Probability that a pair is noise."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.require("noise_vocab_size", 1)
         super().__post_init__()
         if not 0 < self.frac_noise <= 1:
@@ -137,7 +137,7 @@ class NoisyInContextRecall(InContextRecall):
         noise[:, -1] = False
         empty = noise[:, :-1].all(axis=1)
         if empty.any():
-            noise[empty] = self.draw_noise(rng, np.count_nonzero(empty))
+            noise[empty] = self.draw_noise(rng, cast(int, np.count_nonzero(empty)))
         return noise
 
 

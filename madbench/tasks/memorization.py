@@ -24,7 +24,7 @@ class Memorization(TaskSetting):
     heading, title = "Memor.", "memorization"
     roles: ClassVar = {"key": "k", "insert": "i"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("vocab_size", 5, "two keys")
         self.require("seq_len", 2, "pairs of a key and the insert id", is_even=True)
@@ -35,8 +35,8 @@ class Memorization(TaskSetting):
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         value_of = values_of_keys(self.vocab_size)
-        inputs = np.full((count, self.seq_len), self.vocab_size - 1, np.int32)
-        targets = np.full((count, self.seq_len), IGNORE, np.int32)
+        inputs: np.ndarray = np.full((count, self.seq_len), self.vocab_size - 1, np.int32)
+        targets: np.ndarray = np.full((count, self.seq_len), IGNORE, np.int32)
         inputs[:, 0::2] = rng.integers(len(value_of), size=(count, self.seq_len // 2), dtype=np.int32)
         targets[:, 1::2] = value_of[inputs[:, 0::2]]
         return inputs, targets

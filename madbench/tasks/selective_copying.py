@@ -25,7 +25,7 @@ class SelectiveCopying(TaskSetting):
     num_tokens_to_copy: int
     """Number of tokens to repeat."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("vocab_size", 4, "two ids to copy")
         self.require("num_tokens_to_copy", 1)
@@ -38,8 +38,8 @@ class SelectiveCopying(TaskSetting):
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         n = self.num_tokens_to_copy
         rows = np.arange(count)[:, None]
-        inputs = np.full((count, self.seq_len), self.vocab_size - 2, np.int32)
-        targets = np.full((count, self.seq_len), IGNORE, np.int32)
+        inputs: np.ndarray = np.full((count, self.seq_len), self.vocab_size - 2, np.int32)
+        targets: np.ndarray = np.full((count, self.seq_len), IGNORE, np.int32)
         tokens = rng.integers(self.vocab_size - 2, size=(count, n), dtype=np.int32)
         before = rng.integers(n, size=(count, self.seq_len - 2 * n - 1))
         blanks = np.bincount((rows * n + before).ravel(), minlength=count * n).reshape(count, n)

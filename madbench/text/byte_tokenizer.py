@@ -6,6 +6,7 @@ import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Tokenizer:
     pattern = ""  # regular expression of the pieces that text is cut into first; tokens do not cross them
     note = ""  # changes that it may make to a text, for the manifest
 
-    def __init__(self, spec: str = "bytes", tokens: Iterable[bytes] = tuple(bytes([byte]) for byte in range(256))):
+    def __init__(self, spec: str = "bytes", tokens: Iterable[bytes] = tuple(bytes([byte]) for byte in range(256))):  # type: ignore[name-defined]  # mypy misses byte
         self.spec = spec  # ``bytes``, ``gpt2``, ``bpe:N`` or ``hf-tokenizer:FOLDER``
         self.tokens = tuple(tokens)  # UTF-8 bytes of every id except the last; a token may hold part of a character
         self.end_of_text = len(self.tokens)  # the id that follows every document
@@ -67,7 +68,7 @@ def read_file(path: Path, where: Path | str) -> bytes:
     try:
         return files.read_file(path)
     except OSError as error:
-        raise ConfigError(f"{where}: cannot be read: {error.strerror.lower()}") from error
+        raise ConfigError(f"{where}: cannot be read: {cast(str, error.strerror).lower()}") from error
 
 
 # GPT-2 writes bytes as characters: a printable Latin-1 character for its own byte, U+0100 and on for the other bytes.

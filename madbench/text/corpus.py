@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -140,7 +140,7 @@ class Corpus:
 def imagined_corpus(vocab_size: int) -> Corpus:
     """A corpus without tokens that has only a vocabulary size: enough for planning, not for training."""
     info = TokenizerInfo(f"none:{vocab_size}", "", vocab_size)
-    dtype = "uint16" if vocab_size <= 1 << 16 else "uint32"
+    dtype: Literal["uint16", "uint32"] = "uint16" if vocab_size <= 1 << 16 else "uint32"
     return Corpus(
         Path(), Manifest(Recipe("none", info.spec, 0.0, ""), info, dtype, "none", dict.fromkeys(SPLITS, SplitInfo()))
     )
@@ -226,8 +226,10 @@ def _as_stored(
         if cache and (manifest := load(Manifest, cache / name)):
             return manifest
     with explain_os_errors(folder):
-        splits = {split: _read_split(path, info.vocab_size, dtype, token_bytes) for split, path in paths.items()}
-    manifest = Manifest(None, info, dtype.name, AS_FOUND, splits)
+        splits: dict[str, SplitInfo] = {
+            split: _read_split(path, info.vocab_size, dtype, token_bytes) for split, path in paths.items()
+        }
+    manifest = Manifest(None, info, cast(Any, dtype.name), AS_FOUND, splits)
     if cache:
         with suppress(OSError, StoreError):  # without a cache entry, files are read again
             cache.mkdir(parents=True, exist_ok=True)
@@ -241,7 +243,7 @@ def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.nd
     if not size:
         raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
     if more := size % dtype.itemsize:
-        ids = f"{size // dtype.itemsize} ids of {dtype.itemsize} bytes"
+        ids: Any = f"{size // dtype.itemsize} ids of {dtype.itemsize} bytes"
         advice = "fetch it again, or give the type of its ids with --dtype"
         raise StoreError(f"{path}: truncated: {size} bytes are {ids} and {more} more; {advice}")
     ids = np.memmap(path, dtype, mode="r")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
@@ -66,6 +66,11 @@ class Source:
             raise
         except self.errors as error:
             raise self._explained(error) from error
+
+    if TYPE_CHECKING:
+
+        def _documents(self) -> Iterator[str | BadRowError]: ...
+        def _explained(self, error: Exception) -> ConfigError: ...
 
     def _check_size(self, size: int, what: Literal["line", "document"], where: str) -> None:
         if size > (most := getattr(self.limits, what)):

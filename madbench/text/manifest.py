@@ -36,7 +36,7 @@ class Recipe:
     validation: float
     text_key: str
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not is_name(self.name):
             problem = "expected one name of printable characters without '/', at most 200 bytes"
             raise ConfigError(f"name {self.name[:99]!r}: {problem}; give another with --name")
@@ -96,7 +96,7 @@ class Manifest:
     python: str = ""
     format: Literal[1] = 1  # version of this layout
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.splits.keys() != set(SPLITS):
             raise ConfigError(f"splits: expected {' and '.join(SPLITS)}")
 

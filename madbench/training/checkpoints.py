@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +106,7 @@ def save_checkpoint(
         except RuntimeError as error:  # after a failed write, torch reports only that its archive cannot be closed
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         file.seek(0)
-        file.write(hashlib.file_digest(file, "sha256").digest())
+        file.write(hashlib.file_digest(cast(Any, file), "sha256").digest())
 
     write_atomically(work / NAME, write)
 

@@ -63,7 +63,7 @@ def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.ran
     passage = 2 * (seq_len - length) // 3
     begun = seq_len - length - passage  # repeated tokens
     rows = np.lib.stride_tricks.sliding_window_view(tokens, passage)[starts].astype(np.int64)
-    places = np.delete(np.arange(passage - length + 1), begun)
+    places: np.ndarray = np.delete(np.arange(passage - length + 1), begun)
     chosen = np.stack([rng.choice(places, CHOICES - 1, replace=False) for _ in starts])
     others = np.stack([np.stack([row[at : at + length] for at in of_row]) for row, of_row in zip(rows, chosen)])
     return _mix_choices(np.concatenate((rows, rows[:, :begun]), 1), rows[:, begun : begun + length], others, rng)
@@ -95,7 +95,7 @@ def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -
     if seq_len < SHORTEST:
         raise ConfigError(f"seq_len {seq_len}: a question of {task} needs at least {SHORTEST} tokens")
     tokens = corpus.tokens("val")
-    starts = np.arange(count, dtype=np.int64) * window_count("val", len(tokens), seq_len) // count
+    starts: np.ndarray = np.arange(count, dtype=np.int64) * window_count("val", len(tokens), seq_len) // count
     return TASKS[task](tokens, starts, seq_len, np.random.default_rng([seq_len, count]))
 
 

@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -224,7 +225,7 @@ class PeakMemory(TorchDispatchMode):
         self.live = self.peak = 0
         self._known: set[int] = set()
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self._track((args, kwargs), ours=False)
         result = function(*args, **kwargs)

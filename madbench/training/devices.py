@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from madbench._version import __version__
 from madbench.errors import ConfigError
@@ -55,7 +55,7 @@ def resolve_precision(precision: str, device: str, is_here: bool = True) -> Prec
     jobs.
     """
     if precision != "auto":
-        return precision
+        return cast(Precision, precision)
     return "bfloat16" if device != "cpu" or (is_here and cpu_has_bfloat16_units()) else "float32"
 
 

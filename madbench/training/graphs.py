@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -91,7 +91,7 @@ class GraphStep:
                 for buffer, tensor in zip(buffers, batch, strict=True):
                     buffer[i].copy_(tensor, non_blocking=True)
                 if isinstance(share, Tensor):
-                    shares[i].copy_(share)
+                    cast(Tensor, shares)[i].copy_(share)
         return fixed
 
     def _capture(self, fixed: Fixed) -> None:

@@ -229,7 +229,7 @@ class ReplayStep(PlainStep):
         self.passes = Replayed(self._pass, shape_of(member.job), fixed=len(self.names))
 
     @property
-    def details(self) -> dict[str, bool]:
+    def details(self) -> dict[str, bool]:  # type: ignore[override]  # a plain attribute of the base class
         """The details that a run's record has about its steps: ``replayed`` if a program was used."""
         return {"replayed": True} if self.passes.has_replayed else {}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -56,8 +56,10 @@ def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
 
     Consecutive groups of one shape have equal sizes, up to one job.
     """
-    groups = []
-    for _, same in itertools.groupby(jobs, shape_of if most > 1 else lambda job: job.id):
+    groups: list[list[Job]] = []
+    for _, same in cast(
+        "Iterator[tuple[str, Any]]", itertools.groupby(jobs, shape_of if most > 1 else lambda job: job.id)
+    ):
         same = list(same)
         count = math.ceil(len(same) / most)
         bounds = [i * len(same) // count for i in range(count + 1)]
@@ -270,7 +272,9 @@ class Stack:
         return [parameters[name] for name in self.names], loss
 
 
-def _move(parameter: nn.Parameter, state: dict[str, Tensor], weight: Tensor, moments: list[Tensor], steps: Tensor):
+def _move(
+    parameter: nn.Parameter, state: dict[str, Tensor], weight: Tensor, moments: list[Tensor], steps: Tensor
+) -> None:
     """Copy a parameter and its moments into views of a stack's matrices, and replace them by these views.
 
     ``steps`` is a tensor that gets the optimizer's step count, and replaces it in ``state``.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +60,9 @@ class PlainStep:
         Loss and gradient are means over all processes.
         """
         loss = torch.zeros((), device=self.member.device)
-        batches = itertools.chain(self.member.trial.micro_batches(self.member.state.step), [None])
+        batches = itertools.chain(
+            cast("Iterator[Any]", self.member.trial.micro_batches(self.member.state.step)), [None]
+        )
         for (batch, share), following in itertools.pairwise(batches):
             waits = following is not None and isinstance(self.network, DistributedDataParallel)
             with self.network.no_sync() if waits else nullcontext():

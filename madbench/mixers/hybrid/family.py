@@ -8,7 +8,7 @@ import string
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.jobs import NOT_AT_DEFAULT
@@ -106,7 +106,7 @@ class HybridFamily:
         A replacement is left out if it changes the order of the mixers, because the factor ``pattern`` then differs
         too. For example, StickBreaking has a growing cache and is sorted behind S-p, but KDA is sorted before it.
         """
-        mine, changed = self.factors(label), {}
+        mine, changed = self.factors(label), cast("dict[HybridLabel, None]", {})
         for kind in label.kinds:
             for other in family_of(kind).neighbours(kind):
                 if other not in label.kinds:
@@ -147,7 +147,7 @@ class HybridFamily:
 
         A key is the mixer's label, a space and the name of the setting.
         """
-        effective = {}
+        effective: dict[str, Any] = {}
         for kind, _ in allocation.kinds:
             own = {name: settings[name] for name in used_settings(kind.label) if name in settings}
             effective |= {f"{kind.label} {name}": value for name, value in effective_settings(kind, own).items()}

@@ -48,7 +48,7 @@ class _OtherOperations(TorchDispatchMode):
         super().__init__()
         self.flops, self._products = 0.0, products.flop_registry
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         packet = getattr(function, "_overloadpacket", function)
         if packet not in self._products and not _is_copy(function, packet):

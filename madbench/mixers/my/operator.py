@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -251,7 +251,7 @@ def takes_steps(module: nn.Module | Callable[..., Any]) -> bool:
         return False
     own = (module,) if isinstance(module, type) and isinstance(step, FunctionType) else ()
     with suppress(TypeError, ValueError):
-        inspect.signature(module.step).bind(*own, None, None)
+        inspect.signature(cast(Any, module).step).bind(*own, None, None)
         return True
     return False
 

@@ -73,7 +73,7 @@ class LanguageTraining(Training):
     eval_sequences: int = 2400
     """Windows of seq_len tokens in one evaluation of each split. 2,400 are nanoGPT's 200 batches of 12."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "steps", "tokens_per_step", "eval_every", "eval_sequences")
         check_numbers(self, "grad_clip")
@@ -96,7 +96,7 @@ class LanguageProfile(Profile):
     vocab_size: int = 0
     """Number of token ids of the intended corpus. A plan uses it for counting if no corpus is given."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 0, "vocab_size")
         tokens, seq_len = self.training_config("float32").tokens_per_step, self.model_config().seq_len

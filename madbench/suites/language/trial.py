@@ -179,7 +179,7 @@ class Batches:
     def micro_batches(self, split: Split, starts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the windows at ``starts`` (N,) in parts of similar size: inputs and targets, int64 (B, T)."""
         for part in np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else ():
-            batches = map(torch.from_numpy, windows(self.tokens[split], part, self.seq_len))
+            batches: Iterator[Tensor] = map(torch.from_numpy, windows(self.tokens[split], part, self.seq_len))
             if self.device.type == "cuda":
                 batches = (ids.pin_memory() for ids in batches)
             inputs, targets = (ids.to(self.device, non_blocking=True) for ids in batches)

@@ -70,7 +70,7 @@ class SignalProfile(Profile):
     tasks: dict[str, SignalTask] = field(default_factory=dict)
     """The setup of each task."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         for task, plan in self.tasks.items():
             check_task(task, "tasks: ")

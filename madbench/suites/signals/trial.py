@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,11 @@ class SignalTrial(EpochTrial):
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         self.setting, seed = setting_of(self.job), self.job.derived_seed("data")
-        data = {
-            split: tuple(torch.from_numpy(array).to(self.device) for array in self.setting.data(split, seed))
+        data: dict[str, tuple[Tensor, Tensor]] = {
+            split: cast(
+                "tuple[Tensor, Tensor]",
+                tuple(torch.from_numpy(array).to(self.device) for array in self.setting.data(split, seed)),
+            )
             for split in SPLITS
         }
         self.take(data, self.setting.length, schedule(self.job))

@@ -48,7 +48,7 @@ class Digits:
     num_test_examples: int = 300
     """Number of images for the reported accuracy."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(self, 1, "patch", *(f"num_{split}_examples" for split in SPLITS))
         if SIDE % self.patch:
             raise ConfigError(f"patch must divide {SIDE}, got {self.patch}")

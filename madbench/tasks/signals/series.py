@@ -52,7 +52,7 @@ class Series:
     num_test_examples: int = 500
     """Number of windows for the reported score."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(self, 1, "horizon", "num_channels", *(f"num_{split}_examples" for split in SPLITS))
         if not 0 < self.coupling < 1:
             raise ConfigError(f"coupling must be above 0 and below 1, got {self.coupling}")
@@ -102,7 +102,7 @@ class Series:
         for t in range(self.longest_lag, len(x)):
             x[t] += weights * x[t - lags, :, followed].T
         windows = x[before:].swapaxes(0, 1).astype(np.float32)
-        tokens = np.zeros((len(windows), self.length, self.channels), np.float32)
+        tokens: np.ndarray = np.zeros((len(windows), self.length, self.channels), np.float32)
         tokens[:, : self.window, :-1], tokens[:, self.window :, -1] = windows[:, : self.window], 1.0
         return tokens, windows[:, self.window :]
 
