@@ -13,9 +13,8 @@ from madbench.analysis.versions import Versions
 from madbench.config import convert
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, expand, is_shown_as_stored, label_now, reading_problem
+from madbench.labels import every_label, expand, is_shown_as_stored, reading_problem
 from madbench.labels.parsing import texts_of
-from madbench.labels.patterns import part_texts
 from madbench.store.index import Track
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
@@ -289,17 +288,13 @@ class Query:
         return any(protocol in self.protocols(suite) for suite in named)
 
 
-def expand_stored(specs: Any, results: Path, store: Store | None = None) -> list[str]:
-    """Expand label specifications as :func:`madbench.labels.expand` does, but keep labels that are stored as such.
+def expand_stored(specs: Any, store: Store | None) -> list[str]:
+    """Expand label specifications as :func:`madbench.labels.expand` does, but keep the known labels of ``store``.
 
-    These are former labels with stored runs, and the known labels of ``store``. A former label is the earlier spelling
-    of a label. ``results`` is the folder of the store, and ``store`` is given if it is open.
+    ``store`` is given if it is open.
     """
     texts = texts_of(specs)
     kept = set(texts) & known_labels(store) if store and texts else set()
-    former = {text for text in texts if text not in kept and any(map(label_now, part_texts(text)))}
-    if former and (results / "runs").exists():
-        kept |= former & {job.label for job in (store or Snapshot.open(results, create=False)).jobs().values()}
     if not kept:
         return expand(texts)
     labels = [[text] if text in kept else expand([text]) for text in texts]

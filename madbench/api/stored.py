@@ -13,12 +13,12 @@ import pandas as pd
 
 from madbench.analysis.cost_table import cost_tables
 from madbench.analysis.marked_text import Width
-from madbench.analysis.query import expand_stored
 from madbench.analysis.selection import Selection
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.api.calls import Changes, changes_of, public, words_of
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity
+from madbench.labels import expand
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ class StoredResults:
         Nothing is read before a method of the selection asks for it.
         """
         return Selection(
-            labels=expand_stored(labels, self.results),
+            labels=expand(labels),
             overrides=changes_of(overrides),
             profile=None if profile is None else str(profile),
             tasks=None if tasks is None else words_of(tasks),

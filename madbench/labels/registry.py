@@ -14,7 +14,6 @@ from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
 from madbench.labels.family_checks import ANSWERS, fault_of, label_of
 from madbench.labels.patterns import OF_PATTERNS, is_pattern
-from madbench.labels.renamed import message_of_renamed
 from madbench.plugins.registry import Guarded, Registry, entry_point_name, load_value
 
 GROUP = "madbench.families"
@@ -48,8 +47,6 @@ def family_of(label: str | Label) -> LoadedFamily:
     if name not in REGISTRY.names:
         if name in REGISTRY.refused:
             raise LabelError(REGISTRY.refused[name])
-        if problem := message_of_renamed(str(label)):
-            raise LabelError(problem)
         hint = did_you_mean(name[:SHOWN], filter(None, families()), "madbench ls families")
         raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
     return REGISTRY.load(name)

@@ -13,7 +13,6 @@ from madbench.errors import LabelError, MadbenchError
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.patterns import OF_PATTERNS, SEPARATOR
 from madbench.labels.registry import OF_NAMES, families, family_name, family_of, name_key
-from madbench.labels.renamed import label_now, message_of_renamed
 
 MODULE = "my:"
 """The prefix of labels whose parser imports code. A search for suggestions never parses such labels."""
@@ -27,8 +26,6 @@ def message_with_suggestion(text: str) -> str | None:
     """
     if problem := _problem_of_hybrid(text):
         return problem
-    if label_now(text) and family_name(text) not in families():
-        return message_of_renamed(text)
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
     # The parsers of the families OF_NAMES and OF_PATTERNS point at the error themselves.
     if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):

@@ -27,7 +27,7 @@ from madbench.errors import LabelError, MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
 from madbench.identity.package import gives_equal_bits, imports_within, package_digest
 from madbench.jobs import Job
-from madbench.labels import family_name, family_of, label_code, label_now, missing_package, own_modules
+from madbench.labels import family_name, family_of, label_code, missing_package, own_modules
 from madbench.labels.patterns import part_texts
 from madbench.suites import find_suite, suite_code
 from madbench.suites.identity import mixer_identity, names_outside_code
@@ -108,9 +108,8 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
         return RunCode("unknown", "", is_recorded)
     try:
         missing = missing_package(job.label)
-    except LabelError:  # a family that is not installed, whose runs list their code, or a former label
-        now = next(filter(None, map(label_now, part_texts(job.label))), "")
-        missing = now and f"the layer of flash-linear-attention; the label is {now} now"
+    except LabelError:  # a family that is not installed, whose runs list their code
+        missing = ""
     if missing:
         return RunCode("absent", missing, is_recorded)
     if recorded is None:

@@ -1,4 +1,4 @@
-"""Stored runs of a label that is not here any more, and of a label whose optional package is not installed."""
+"""Stored runs of a label whose optional package is not installed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-import madbench
 from madbench.mixers.named.family import NamedFamily
 
-FORMER, ABSENT = "fla:gla", "GLA"
+ABSENT = "GLA"
 VERBS = [
     ["table"],
     ["plot"],
@@ -44,16 +43,14 @@ def fill_absent(store, fill, fill_language):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("label", "what"), [(ABSENT, "some-package"), (FORMER, "the layer of flash-linear-attention; the label is GLA now")]
-)
 def test_runs_without_their_code_are_shown_with_a_mark_by_every_verb(
-    main, tiny, fill_absent, without_package, tmp_path, label, what
+    main, tiny, fill_absent, without_package, tmp_path
 ):
+    label = ABSENT
     fill_absent(label, "0.2", seeds=(0,), accuracy=0.25)
     fill_absent(label, "0.3")
     where = ["--profile", tiny, "-t", "compression,in_context_recall"]
-    absent = f"6 runs of {label} had code that is not here: {what}."
+    absent = f"6 runs of {label} had code that is not here: some-package."
     named = [["table", label], ["compare", "S", label]]
     for verb in VERBS + named:
         ended = main(*verb, *where)
@@ -76,23 +73,3 @@ def test_runs_without_their_code_are_shown_with_a_mark_by_every_verb(
     ended = main("report", "--archive", "all.tar.xz", "--profile", tiny, "-o", "board.html")
     assert ended.code == 0, ended.stderr
     assert f"{label} ¶" in (tmp_path / "board.html").read_text()
-
-
-@pytest.mark.slow
-def test_a_former_label_that_is_asked_for_says_what_it_is_now(main, tiny, fill_absent):
-    reading = [["table", FORMER], ["compare", "S", FORMER], ["ls", "runs", FORMER]]
-    training = [["run", FORMER, "--dry-run"], ["explain", FORMER]]
-
-    def check(verbs):
-        for verb in verbs:
-            where = ["--profile", tiny, "-t", "compression"] if verb[0] in ("run", "table", "compare") else []
-            ended = main(*verb, *where)
-            assert ended.code == 2 and "fla:gla is the label GLA now" in ended.stderr, verb
-            assert "Traceback" not in ended.stderr
-
-    check([*reading, *training])
-    fill_absent(FORMER, "0.3")
-    check(training)
-    assert madbench.table([FORMER], profile=tiny, tasks="compression", results="results").label.unique().tolist() == [
-        FORMER
-    ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis.query import Query, expand_stored
+from madbench.analysis.query import Query
 from madbench.cli.shared.options import RESULTS, track_reading, warn
 from madbench.cli.shared.printing import quantity
 from madbench.cli.shared.words import labels_and_overrides
@@ -150,7 +150,7 @@ def _stored_runs(results: Path | None, words: Sequence[str] = ()) -> list[Run]:
     """The runs of these labels and changes. The default folder need not exist; a named folder must exist."""
     labels, changes = labels_and_overrides(words)
     folder = results or RESULTS
-    stored = expand_stored(labels, folder)
+    stored = expand(labels)
     query = Query(labels=stored, overrides=changes, results=folder, track=track_reading, warn=warn)
     return query.every_run() if results is not None or (RESULTS / "runs").exists() else []
 

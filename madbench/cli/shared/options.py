@@ -363,7 +363,7 @@ class StoredOptions:
         settings = vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}
         settings["budget"] = self.budget or ("strict" if self.protocol is None else None)
         store = open_stored(self.results) if (self.results / "runs").is_dir() else None  # else a selection says so
-        expanded = expand_stored(labels, self.results, store)
+        expanded = expand_stored(labels, store)
         return Selection(labels=expanded, given_store=store, track=track_reading, warn=warn, **settings)
 
 
