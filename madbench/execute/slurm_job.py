@@ -79,7 +79,7 @@ class SlurmJob:
         if ending.endswith(LOST):
             return "lost", ending
         if ending.endswith("OUT_OF_MEMORY"):
-            return "lost", f"{ending}; more --memory helps; its log is {log}"
+            return "lost", f"{ending}; more memory_gb in the file of --on helps; its log is {log}"
         tail = self._log().splitlines()[-LOG_LINES:]
         if any("No module named 'madbench" in line for line in tail):
             return "done", WorkerResult(broken=f"a Slurm job cannot import madbench; its log is {log}")
