@@ -1,17 +1,27 @@
 """Inserts generated and included text into the pages, and rewrites the tables that commands make.
 
 ``python docs/filled.py`` makes the marked tables of the README and the pages again. The mark is a comment before the
-table. ``<!-- made: madbench table ... --results results/quick -->`` marks what this command prints for the runs in
-``results/measured/quick.tar.xz`` (``results/quick+evening``: for the runs in both archives). ``<!-- copied: FILE "first
-words" -->`` marks a table of another page. Three other marks are replaced only when the site is built: ``<!-- include:
-FILE -->`` by the file, ``<!-- items: PAPER -->`` and the line below it by the items of a paper, and ``<!-- operators
--->`` by tables of the named operators.
+table:
+
+- ``<!-- made: madbench table ... --results results/quick -->`` marks the table that this command prints for the runs in
+  ``results/measured/quick.tar.xz`` (``results/quick+evening``: for the runs in both archives). ``; table 2`` after the
+  command selects its second table, and ``; columns "Label" "L5"`` some of the columns.
+- ``<!-- verdicts: madbench paper ... -->`` marks a block of text with the verdicts that a command prints.
+- ``<!-- copied: FILE "first words" -->`` marks a table of another page.
+
+Numbers in running text are checked by ``docs/checked.py``. ``--check`` writes nothing, and exits with 1 if a table or
+a number is not what its command prints.
+
+Three other marks are replaced only when the site is built: ``<!-- include: FILE -->`` by the file, ``<!-- items: PAPER
+-->`` and the line below it by the items of a paper, and ``<!-- operators -->`` by tables of the named operators.
 """
 
 from __future__ import annotations
 
 import csv
+import functools
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -23,9 +33,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs")]
 
+from checked import CHECKED, PLAIN, split_mark, unprinted  # noqa: E402
 from notebook import notebook_page  # noqa: E402
 
-TABLE = re.compile(r"<!-- (made|copied): (.*?) -->\n\n?((?:\|.*\n)+)")
+BLOCK = re.compile(r"<!-- (made|copied|verdicts): (.*?) -->\n\n?((?:\|.*\n)+|```text\n(?:.*\n)*?```\n)")
 PAPERS = ROOT / "madbench" / "papers"
 BASELINE, OPERATOR_SIZE = "S-p", (128, 2, 256)  # d_model, heads of the profile full, tokens
 TRAINED = "evening"
@@ -44,6 +55,7 @@ def fill(text: str, page: Path) -> str:
     text = re.sub(r"<!-- notebook: (\S+) -->", lambda match: notebook_page(ROOT / match[1]), text)
     text = re.sub(r"<!-- items: (\w+) -->\n.*", lambda match: _items(match[1]), text)
     text = re.sub(r"<!-- operators -->\n.*", lambda match: _operators(), text)
+    text = CHECKED.sub("", text)
     up = "../" * (len(page.parts) + 1)
     return re.sub(rf"\[([^\]]+)\]\((?:{re.escape(up)})[^)]*\)", r"\1", text)
 
@@ -168,22 +180,37 @@ def _anchor(item) -> str:
     return item.id.replace(".", "-").lower()
 
 
-def rewritten(text: str, made: Callable[[str], str]) -> str:
-    """``text`` with every marked table made again. ``made(command)`` returns the output of a command as Markdown."""
+def rewritten(text: str, made: Callable[[str, str], str]) -> str:
+    """``text`` with every marked block made again. ``made(command, format)`` returns the output of a command."""
 
-    def table(match: re.Match) -> str:
+    def block(match: re.Match) -> str:
         kind, source, old = match.groups()
         if kind == "copied":
             file, start = shlex.split(source)
             blocks = (ROOT / file).read_text(encoding="utf-8").split("\n\n")
             (new,) = [block for block in blocks if block.startswith(start)]
+        elif kind == "verdicts":
+            lines = re.findall(r"^(?:[a-z].*: .*|    \S.*)$", made(source, PLAIN), re.MULTILINE)
+            new = "\n".join(["```text", *(line.rstrip() for line in lines), "```"])
         else:
-            new = "\n".join(line for line in made(source).splitlines() if line.startswith("|"))
-            if not new:
-                raise SystemExit(f"{source}: no table")
+            command, options = split_mark(source)
+            tables = re.findall(r"(?:^\|.*\n?)+", made(command, "markdown"), re.MULTILINE)
+            (number,) = options.get("table", ["1"])
+            new = _columns(tables[int(number) - 1], options["columns"]) if "columns" in options else "".join(tables)
+            if "table" in options and "columns" not in options:
+                new = tables[int(number) - 1]
+        if not new.strip():
+            raise SystemExit(f"{source}: no table")
         return match[0].replace(old, new.strip("\n") + "\n")
 
-    return TABLE.sub(table, text)
+    return BLOCK.sub(block, text)
+
+
+def _columns(table: str, headings: list[str]) -> str:
+    """The columns of a Markdown table with these headings."""
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()]
+    places = [[cell.strip() for cell in rows[0]].index(heading) for heading in headings]
+    return "".join("|" + "|".join(row[place] for place in places) + "|\n" for row in rows)
 
 
 def parts(command: str) -> tuple[list[str], str]:
@@ -195,8 +222,8 @@ def parts(command: str) -> tuple[list[str], str]:
     return words[:at] + words[at + 2 :], words[at + 1].removeprefix("results/")
 
 
-def run(command: str, folder: Path) -> str:
-    """The Markdown that a command of madbench prints. Its runs are first imported into ``folder``."""
+def run(command: str, form: str, folder: Path) -> str:
+    """The output of a command of madbench in a format of tables. Its runs are first imported into ``folder``."""
     words, name = parts(command)
     call, results = [sys.executable, str(ROOT / "cli.py")], folder / (name or "no results")
     if name and not results.exists():
@@ -204,24 +231,38 @@ def run(command: str, folder: Path) -> str:
             archive = ROOT / "results" / "measured" / f"{part}.tar.xz"
             subprocess.run([*call, "import", str(archive), "--results", results], check=True, capture_output=True)
     how = {"check": True, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
-    return subprocess.run([*call, *words, "--results", results, "--format", "markdown"], **how).stdout
+    how["env"] = os.environ | {"COLUMNS": "1000"}  # a row and a caption are one line each
+    options = ["--results", results, *(["--format", form] if form != PLAIN else [])]
+    return subprocess.run([*call, *words, *options], **how).stdout
 
 
 def main() -> None:
-    """Rewrites the tables of all pages. ``--verdicts RESULTS`` also rewrites the verdicts of the papers' items.
+    """Rewrites the tables of all pages and checks the numbers of their sentences. ``--check`` writes nothing.
 
-    ``--operators`` measures the times of the named operators instead.
+    ``--verdicts RESULTS`` also rewrites the verdicts of the papers' items. ``--operators`` measures the times of the
+    named operators instead.
     """
     if sys.argv[1:2] == ["--operators"]:
         return _measure_operators()
     if sys.argv[1:2] == ["--verdicts"]:
         _record_verdicts(Path(sys.argv[2]))
+    is_check, is_wrong = sys.argv[1:2] == ["--check"], False
     with tempfile.TemporaryDirectory() as folder:
+        made = functools.cache(functools.partial(run, folder=Path(folder)))
         for page in pages():
             text = page.read_text(encoding="utf-8")
-            if (new := rewritten(text, lambda command: run(command, Path(folder)))) != text:
-                page.write_text(new, encoding="utf-8")
-                print(f"{page.relative_to(ROOT)}: rewritten")
+            if (new := rewritten(text, made)) != text:
+                is_wrong |= is_check
+                print(
+                    f"{page.relative_to(ROOT)}: {'a table is not what its command prints' if is_check else 'rewritten'}"
+                )
+                if not is_check:
+                    page.write_text(new, encoding="utf-8")
+            for message in unprinted(new, made):
+                is_wrong = True
+                print(f"{page.relative_to(ROOT)}: no command prints {message}")
+    if is_wrong:
+        raise SystemExit(1)
 
 
 def _record_verdicts(results: Path) -> None:

@@ -1,0 +1,88 @@
+"""Tables, verdicts and numbers of the pages are those that the commands print on the archives of the repository."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pytest
+
+from docs_folder import load
+
+filled, checked = load("filled"), load("checked")
+PAGES = {page.relative_to(filled.ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}
+PRINTED = """Label   Sel. copy    Why
+S-p     85.94 ±1.7
+  on Memor.  +3.20   p 0.038
+R-cg-q  26.7 ±0.4    contradicted
+1,440 runs, largest error 2.3e-13
+"""
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """The outputs of commands, each made once, on stores that are imported once."""
+    return functools.cache(functools.partial(filled.run, folder=tmp_path_factory.mktemp("results")))
+
+
+def unprinted(sentence: str, mark: str = "madbench x") -> list[str]:
+    """The numbers and verdicts of a sentence that the text :data:`PRINTED` does not have."""
+    found = checked.unprinted(f"{sentence} <!-- numbers: {mark} -->", lambda command, form: PRINTED)
+    return [message.partition(":")[0] for message in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page, text in PAGES.items() if re.search("<!-- (made|verdicts|numbers):", text)]
+)
+def test_tables_and_numbers_of_a_page_are_those_that_its_commands_print(page, made):
+    assert filled.rewritten(PAGES[page], made) == PAGES[page]
+    assert checked.unprinted(PAGES[page], made) == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "wrong"),
+    [
+        ("It gains 3.2 points (p 0.038) and is contradicted.", []),
+        ("It gains +3.2 points, 86 on copying, 1,440 runs, 2.3e-13.", []),
+        ("It gains 3.3 points.", ["3.3"]),
+        ("It gains -3.2 points.", ["-3.2"]),
+        ("It has 85 there.", ["85"]),
+        ("It has 26.70 there.", ["26.70"]),  # more decimals than the command prints
+        ("The error is 2e-13.", ["2e-13"]),
+        ("It is supported.", ["supported"]),
+        ("It is not contradicted here, in `3.3` words of Table 7.", []),
+    ],
+)
+def test_a_number_has_to_be_printed_as_it_is_or_rounded(sentence, wrong):
+    assert unprinted(sentence) == wrong
+
+
+def test_rows_limit_the_output_to_lines_and_what_is_indented_below_them():
+    assert unprinted("It has 85.9 there, +3.2 and p 0.038.", 'madbench x; rows "S-p"') == []
+    assert unprinted("It has 26.7 there.", 'madbench x; rows "S-p"') == ["26.7"]
+    with pytest.raises(SystemExit, match="no line has 'cg-q'"):
+        unprinted("It has 26.7 there.", 'madbench x; rows "cg-q"')
+
+
+def test_a_mark_covers_the_text_back_to_the_last_mark_blank_line_or_list_item():
+    mark = "<!-- numbers: madbench x -->"
+    text = f"It has 7.7.\n\nIt has 85.9. {mark} It has 9.9.\n- It has 85.9\n  there. {mark}\n"
+    assert checked.unprinted(text, lambda command, form: PRINTED) == []
+    assert checked.unprinted(f"It has 9.9.\n  {mark}\n", lambda command, form: PRINTED) == ["9.9: It has 9.9."]
+
+
+def test_a_marked_table_and_a_block_of_verdicts_are_made_again():
+    text = """<!-- made: madbench x; table 2; columns "Label" "n" -->
+| old |
+
+<!-- verdicts: madbench x -->
+```text
+old
+```
+"""
+    tables = "| a |\n| - |\n\nText.\n\n| Label | Mean | n |\n| --- | ---: | ---: |\n| S \\| R | 5 | 3 |\n"
+    plain = "Label  n\nS      3\n\nA caption: it explains.\n\nsupported: S, loss\n    p 0.01\nx table: reproduced\n"
+    new = filled.rewritten(text, lambda command, form: plain if form == checked.PLAIN else tables)
+    assert "| Label | n |\n| --- | ---: |\n| S \\| R | 3 |\n" in new
+    assert "```text\nsupported: S, loss\n    p 0.01\nx table: reproduced\n```\n" in new
