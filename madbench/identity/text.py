@@ -56,17 +56,18 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
 def untyped(tree: ast.Module) -> ast.Module:
     """A copy of a file's syntax tree without code that only type checkers read.
 
-    This is: annotations of functions, and of variables outside of class bodies that have a value; the type in a call of
-    :func:`typing.cast`; blocks under ``if TYPE_CHECKING:``; names that are imported from other packages and that no
-    remaining code uses. Annotations that are read at run time stay: those of class fields, for classes such as
-    dataclasses, and those in functions that are compiled by Triton or registered as operators of torch.
+    This is: annotations of functions, of variables outside of class bodies that have a value, and of local variables
+    that get a value elsewhere in their function; the type in a call of :func:`typing.cast`; blocks under
+    ``if TYPE_CHECKING:``; imported names that only these use. Names from other packages that nothing uses are left out
+    too. Annotations that are read at run time stay: those of class fields, for classes such as dataclasses, and those
+    in functions that are compiled by Triton or registered as operators of torch.
     """
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
     casts = frozenset(alias.asname or alias.name for node in imports for alias in node.names if alias.name == "cast")
     copied = _Untyping(casts).visit(copy.deepcopy(tree))
-    used = {node.id for node in ast.walk(copied) if isinstance(node, ast.Name)}
+    named, used = ({node.id for node in ast.walk(each) if isinstance(node, ast.Name)} for each in (tree, copied))
     used |= {node.value for node in ast.walk(copied) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return _ImportRemoval(used).visit(copied)
+    return _ImportRemoval(used, named - used).visit(copied)
 
 
 def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> ast.Module:
@@ -100,6 +101,7 @@ class _Untyping(ast.NodeTransformer):
     def __init__(self, casts: Collection[str]):
         self.casts = casts
         self.in_class = False
+        self.assigned: set[str] = set()  # names that the function around gives a value
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         return self._visit_inside(node, in_class=True)
@@ -114,9 +116,11 @@ class _Untyping(ast.NodeTransformer):
         node.annotation = None
         return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if self.in_class or node.value is None:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if self.in_class:
             return node
+        if node.value is None:
+            return None if isinstance(node.target, ast.Name) and node.target.id in self.assigned else node
         return self.generic_visit(ast.copy_location(ast.Assign([node.target], node.value), node))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -132,7 +136,10 @@ class _Untyping(ast.NodeTransformer):
         if any(chain[-1] in _READ_ANNOTATIONS for decorator in node.decorator_list for chain in _chains(decorator)):
             return node
         node.returns = None
-        return self._visit_inside(node, in_class=False)
+        around, self.assigned = self.assigned, _assigned(node)
+        self._visit_inside(node, in_class=False)
+        self.assigned = around
+        return node
 
     def _visit_inside(self, node: ast.AST, in_class: bool) -> ast.AST:
         around, self.in_class = self.in_class, in_class
@@ -141,17 +148,29 @@ class _Untyping(ast.NodeTransformer):
         return node
 
 
-class _ImportRemoval(ast.NodeTransformer):
-    """Removes names outside of ``used`` from imports of names of other packages."""
+def _assigned(function: ast.AST) -> set[str]:
+    """The names that a function gives a value, without those that it only annotates."""
+    bare = {id(each.target) for each in ast.walk(function) if isinstance(each, ast.AnnAssign) and each.value is None}
+    names = (each for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    return {name.id for name in names if id(name) not in bare}
 
-    def __init__(self, used: Collection[str]):
-        self.used = used
+
+class _ImportRemoval(ast.NodeTransformer):
+    """Removes from imports the names ``for_types``, and names of other packages outside of ``used``."""
+
+    def __init__(self, used: Collection[str], for_types: Collection[str]):
+        self.used, self.for_types = used, for_types
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        if node.level or not node.module or node.module.partition(".")[0] in ("__future__", "madbench"):
+        if node.module == "__future__":
             return node
-        node.names = [alias for alias in node.names if alias.name == "*" or (alias.asname or alias.name) in self.used]
+        is_own = node.level > 0 or (node.module or "").partition(".")[0] == "madbench"
+        node.names = [alias for alias in node.names if self._stays(alias, is_own)]
         return node if node.names else None
+
+    def _stays(self, alias: ast.alias, is_own: bool) -> bool:
+        name = alias.asname or alias.name
+        return name == "*" or name in self.used or (is_own and name not in self.for_types)
 
 
 def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
