@@ -19,7 +19,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from madbench.errors import BudgetError
 from madbench.mixers import Size
@@ -54,7 +54,7 @@ class Term:
 
     formula: str
     tensors: str
-    count: Callable[[MlpAllocation], int]
+    count: Callable[[MlpAllocation], int | Fraction]
     is_table: bool = False  # True if the count grows with the maximum length; the paper does not count these terms
 
 
@@ -115,7 +115,8 @@ class MlpAllocation:
         absent = {
             term for (name, value), terms in ABSENT_TERMS.items() if getattr(self, name) == value for term in terms
         }
-        return {name: TERMS[name].count(self) for name in names if name not in absent}
+        counts = {name: TERMS[name].count(self) for name in names if name not in absent}
+        return cast("dict[str, int]", counts)  # whole numbers for the ranks of a mixer
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
@@ -137,16 +138,40 @@ class MlpAllocation:
         """The number of parameters without the tables A, B and p, which grow with the length."""
         return sum(count for name, count in self.terms.items() if not TERMS[name].is_table)
 
-    d = property(lambda self: self.size.d_model)
-    length = property(lambda self: self.size.max_len)
-    has_slots_of_window = property(
-        lambda self: self.window > 0 and self.label.layout == "lag", doc="True if only tokens of the window have slots."
-    )
-    slots = property(lambda self: self.tokens(self.length) + self.registers, doc="Rows of the mixing tables.")
-    r_qk = property(lambda self: self.ranks["qk"])
-    r_vo = property(lambda self: self.ranks["vo"])
-    r = property(lambda self: self.ranks["mix"])
-    value_heads = property(lambda self: self.kv_heads or self.size.n_head, doc="Heads of values.")
+    @property
+    def d(self) -> int:
+        return self.size.d_model
+
+    @property
+    def length(self) -> int:
+        return self.size.max_len
+
+    @property
+    def has_slots_of_window(self) -> bool:
+        """True if only tokens of the window have slots."""
+        return self.window > 0 and self.label.layout == "lag"
+
+    @property
+    def slots(self) -> int:
+        """The number of rows of the mixing tables."""
+        return self.tokens(self.length) + self.registers
+
+    @property
+    def r_qk(self) -> int:
+        return self.ranks["qk"]
+
+    @property
+    def r_vo(self) -> int:
+        return self.ranks["vo"]
+
+    @property
+    def r(self) -> int:
+        return self.ranks["mix"]
+
+    @property
+    def value_heads(self) -> int:
+        """The number of heads of values."""
+        return self.kv_heads or self.size.n_head
 
     @property
     def key_heads(self) -> int:
@@ -161,13 +186,13 @@ class MlpAllocation:
         return self.kv_heads > 0 or self.differential == "v2"
 
     @property
-    def r_k(self) -> Any:
-        """The rank of the keys, summed over their heads."""
+    def r_k(self) -> int | Fraction:
+        """The rank of the keys, summed over their heads. A fraction only for ranks that no mixer can have."""
         return _share(self.r_qk, self.key_heads, self.query_heads)
 
     @property
-    def r_v(self) -> Any:
-        """The rank of the values, summed over their heads."""
+    def r_v(self) -> int | Fraction:
+        """The rank of the values, summed over their heads. A fraction only for ranks that no mixer can have."""
         return _share(self.r_vo, self.value_heads, self.size.n_head)
 
     @property
@@ -175,25 +200,40 @@ class MlpAllocation:
         """The number of parameters of the mixer."""
         return sum(self.terms.values())
 
-    slack = property(lambda self: self.size.rule.room(self), doc="What is left of the budget; negative when over it.")
+    @property
+    def slack(self) -> float:
+        """What is left of the budget. Negative if the mixer exceeds it."""
+        return self.size.rule.room(self)
 
     @property
     def ratio(self) -> float:
         """The number of parameters divided by the budget: ``total / target``."""
         return self.total / self.target
 
-    query_heads = property(
-        lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G and D."
-    )
-    qk_width = property(lambda self: self.r_qk // self.query_heads, doc="d_qk, the width of one query head.")
+    @property
+    def query_heads(self) -> int:
+        """H_q: twice ``n_head`` for G and D."""
+        return self.label.query_heads(self.size.n_head)
+
+    @property
+    def qk_width(self) -> int:
+        """d_qk, the width of one query head."""
+        return self.r_qk // self.query_heads
 
     @property
     def rotated(self) -> int:
         """The number of leading channels of a query head that RoPE rotates. It is even, and at least 2."""
         return max(2, 2 * math.floor(self.qk_width * self.rope_share / 2 + 1e-9))
 
-    vo_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_vo, the width of one value head.")
-    widths = property(lambda self: {"qk": self.qk_width, "vo": self.vo_width}, doc="Widths of one head, by side.")
+    @property
+    def vo_width(self) -> int:
+        """d_vo, the width of one value head."""
+        return self.r_vo // self.size.n_head
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The widths of one head, by side."""
+        return {"qk": self.qk_width, "vo": self.vo_width}
 
     def tokens(self, length: int) -> int:
         """The number of tokens that have slots in the last row of a sequence of ``length`` tokens."""
@@ -227,7 +267,8 @@ class MlpAllocation:
         of registers are computed from parameters, and are not counted.
         """
         inputs = (CONV_TAPS - 1) * self.d * self.label.conv
-        return inputs + (self.r_k + self.r_v) * min(seq_len, self.window or seq_len)
+        elements = inputs + (self.r_k + self.r_v) * min(seq_len, self.window or seq_len)
+        return cast(int, elements)
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
@@ -322,10 +363,15 @@ class _Solver:
     rank_multiple: int
     own: Mapping[str, Any]
 
-    d = property(lambda self: self.size.d_model)
-    qk_step = property(lambda self: 2 if self.variant.rope else 1)
+    @property
+    def d(self) -> int:
+        return self.size.d_model
 
-    def at(self, **changes: int) -> _Solver:
+    @property
+    def qk_step(self) -> int:
+        return 2 if self.variant.rope else 1
+
+    def at(self, **changes: Any) -> _Solver:
         return replace(self, size=replace(self.size, **changes))
 
     def check(self) -> None:
@@ -426,7 +472,7 @@ class _Solver:
         if self.size.rule.quantity != "parameters":
             return over_budget(smallest)
         term = max(smallest.terms, key=smallest.terms.__getitem__)
-        per_position = smallest.slack - self.at(max_len=max_len + 1).room(ranks)
+        per_position = cast(int, smallest.slack - self.at(max_len=max_len + 1).room(ranks))  # parameters
         # candidate widths, from the first at which the tables and the side at d/2 (at least d^2) fit into 4 d^2
         widths = itertools.count(max(math.isqrt(per_position * max_len // 3), 1))
         ways = [f"d_model {next(d for d in widths if self.at(d_model=d).fits())}"]

@@ -30,12 +30,12 @@ class InvalidLabel(LabelError):
                 at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
                 return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
         except LabelError:  # the syntax is wrong, or a feature needs another base
-            for row in LETTERS:
-                if row.segment == "features" and row.needs and row.letter in label[1:] and label == spell(label):
-                    others = label.replace(label[0], row.needs[0], 1), spell({*label} - {row.letter})
-                    reason = f"{row.letter!r} ({row.name}) needs {quoted_choices(row.needs)} before it"
+            for each in LETTERS:
+                if each.segment == "features" and each.needs and each.letter in label[1:] and label == spell(label):
+                    others = label.replace(label[0], each.needs[0], 1), spell({*label} - {each.letter})
+                    reason = f"{each.letter!r} ({each.name}) needs {quoted_choices(each.needs)} before it"
                     suggested = " or ".join(repr(other) for other in others if nearest(other) == other)
-                    return point_at(label, label.index(row.letter), f"{reason}; did you mean {suggested}?")
+                    return point_at(label, label.index(each.letter), f"{reason}; did you mean {suggested}?")
         position = 0
         while position < len(label) and label[position] in _following(label[:position]):
             position += 1

@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import quoted_choices
@@ -227,7 +227,7 @@ class Variant:
     head_gate: bool = False  # h: the current token gates the readout of each head
     exclusive: bool = False  # e: the readout of a head loses its component along the token's own value
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, options in FIELDS.items():
             value = getattr(self, name)
             if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
@@ -320,7 +320,7 @@ def spell(letters: Collection[str]) -> str:
 def from_letters(letters: str) -> Variant:
     """The variant with these letters, given in any order. Raises ``LabelError`` if no label has these letters."""
     rows = [row for row in LETTERS if row.letter in letters]
-    fields = {row.field: row.value for row in rows}
+    fields: dict[str, Any] = {row.field: row.value for row in rows}
     if len(fields) < len(rows) or not set(letters) <= {"-", *(row.letter for row in rows)}:
         raise LabelError(f"no label has the letters {letters!r}")
     return Variant(**{"base": None, **fields})

@@ -6,6 +6,7 @@ import functools
 import itertools
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from madbench.errors import LabelError
 from madbench.mixers.srg.grammar import FIELDS, LETTERS, Variant, from_letters
@@ -68,9 +69,9 @@ def neighbours(variant: Variant) -> list[Variant]:
     add parameters. They are therefore tried in every combination with every change of another field.
     """
     dependent = ("rank", "layout", "over")
-    changes: list[dict[str, str | bool]] = [{}]
+    changes: list[dict[str, Any]] = [{}]
     changes += [{name: value} for name in FIELDS if name not in dependent for value in FIELDS[name]]
-    found = {}
+    found: dict[Variant, None] = {}
     for change, values in itertools.product(changes, itertools.product(*(FIELDS[name] for name in dependent))):
         with suppress(LabelError):
             found[replace(variant, **change, **dict(zip(dependent, values)))] = None

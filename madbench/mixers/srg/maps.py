@@ -76,6 +76,6 @@ def probe(mixer: nn.Module, x: Tensor) -> Probe:
         if mixing:
             values[name] = mixing.strengths(x).transpose(1, 2)
             strengths = values[name].mean((0, 1))
-            tables = (table[:, first : first + mixer.max_len] for table in (mixing.A, mixing.B, mixing.p))
-            kernels[name] = LagKernel(*tables, strengths, mixer.variant.layout)
+            a, b, p = (table[:, first : first + mixer.max_len] for table in (mixing.A, mixing.B, mixing.p))
+            kernels[name] = LagKernel(a, b, p, strengths, mixer.variant.layout)
     return Probe(w, h, h > 0 if mixer.variant.has_selection else None, values, kernels)

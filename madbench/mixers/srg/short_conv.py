@@ -6,6 +6,7 @@ On a CPU it is computed in blocks of sequences whose four products and sum fit i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ class ConvolveInBlocks(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
         y, (now, *earlier) = torch.empty_like(x), _newest_first(weight)
         for block in _blocks(x):
@@ -36,7 +37,7 @@ class ConvolveInBlocks(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Sequence[Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> Sequence[Tensor]:
         x, weight = ctx.saved_tensors
 
         def by_hand(grad: Tensor) -> tuple[Tensor, Tensor]:

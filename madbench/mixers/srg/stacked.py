@@ -6,7 +6,7 @@ Under ``vmap`` over models, the heads of all models become the heads of one call
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ class _AsHeads(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], operator: Any, base: str, by_lag: bool, *tensors: Any) -> Any:
         models = [_leading(tensor, dim, info.batch_size) for tensor, dim in zip(tensors, in_dims[3:])]
-        n_head = models[2].shape[2]
+        n_head = cast(Tensor, models[2]).shape[2]
         rows = [None if tensor is None else _heads_of_rows(tensor, n_head) for tensor in models[:5]]
         tables = [None if tensor is None else _heads_of_tables(tensor, n_head) for tensor in models[5:]]
         mixings = [None if part[0] is None else part for part in (tables[:3], tables[3:])]

@@ -53,6 +53,7 @@ def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
     """The matrix B0(X) (H_q, free, S): the result of :func:`normals` for R(1) = I."""
+    assert mixer.mix1 is not None
     tables = (mixer.mix1.A, mixer.mix1.B, mixer.mix1.p)
     values = [table.clone() for table in tables]
     for table in tables:
@@ -65,6 +66,7 @@ def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
     """The largest sine of the angle by which a diagonal R(1) rotates a normal of a boundary."""
+    assert mixer.mix1 is not None
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     mixer.mix1.A.zero_()
@@ -96,6 +98,7 @@ def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     mix = mixer.mix1
+    assert mix is not None
     for table in (mix.A, mix.B, mix.p):
         table.zero_()
     mix.B[:, 0, 0], mix.B[:, 1, 0] = 1, -1
@@ -110,6 +113,7 @@ def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
     r_s is the rank of R(1) (Remark C.15).
     """
     mix, eye = mixer.mix1, torch.eye(mixer.allocation.slots).to(x)
+    assert mix is not None
     here, there = (mix.right(eye, mix.strengths(side[:1, -1:])) for side in (x, -x))
     values = torch.linalg.svdvals((here - there)[0])
     return float((values[:, mix.A.shape[-1]] / values[:, 0]).max())
@@ -182,6 +186,7 @@ def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
     Channels 0 and 1 hold x1 and x2, which only the query reads. Channel 2 marks the newest token, and channel 3 the
     older token, whose value goes to channel 1. Gates are one half, and W_q and W_o are doubled to compensate.
     """
+    assert mixer.mix1 is not None
     newest, oldest = (0, 1) if mixer.by_lag else (1, 0)
     for parameter in mixer.parameters():
         parameter.zero_()
@@ -221,6 +226,7 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
     b, and the keys of the other tokens are a_k.
     """
     mix, generator = mixer.mix1, torch.Generator().manual_seed(0)
+    assert mix is not None
     for parameter in mixer.parameters():
         parameter.zero_()
     mixer.q.weight[0, 0] = mixer.q.weight[1, 1] = 2.0 if mixer.variant.gates else 1.0

@@ -104,7 +104,8 @@ def dynamic_weights(
     k_in, v_in = (convolve(x, w[f"{side}_conv.weight"]) if label.conv else x for side in "kv")
     gates = (torch.sigmoid(token @ w[f"{side}.weight"].T + w[f"{side}.bias"]) for side in ("qk_gate", "vo_gate"))
     qk_gate, vo_gate = gates if label.gates else (torch.ones(len(w[f"{side}.weight"])).double() for side in "qv")
-    width, weights = mixer.allocation.qk_width, ([], [])
+    width = mixer.allocation.qk_width
+    weights: tuple[list[Tensor], list[Tensor]] = ([], [])
     frequency = 10000.0 ** (-torch.arange(0, width, 2).double() / width) if label.rope else torch.zeros(0).double()
     turn = torch.zeros(width, width).double()
     for i, angle in enumerate(frequency):
@@ -262,6 +263,7 @@ def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def vo_gate(mixer: DynamicMLP, x: Tensor) -> float:
+    assert mixer.vo_gate is not None
     y, before = mixer(x), mixer.maps(x).activations
     mixer.vo_gate.weight.neg_()
     changed = (mixer.maps(x).activations != before).sum()
@@ -283,7 +285,7 @@ def rope(
     they were computed in bfloat16.
     """
     mixer.rope_order = order
-    if has_even_gate and mixer.variant.gates:
+    if has_even_gate and mixer.qk_gate is not None:
         mixer.qk_gate.weight.zero_(), mixer.qk_gate.bias.zero_()
     if is_mixed:
         mixer, x = mixer.float(), x.float()
@@ -299,6 +301,7 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
         p = block_attention.ordered(mixer, mixer.for_each_head(mixer.project(x, 0)))
         h, _, _, norm = block_attention.weights(mixer, block_attention.scores(mixer, p, 0), p, mixer.register_slots)
     gate = h[:, : mixer.n_head].double().tril(mixer.register_slots)
+    assert norm is not None
     return difference(norm.double(), gate.square().sum(-1, keepdim=True).add(EPS).sqrt())
 
 
@@ -327,7 +330,7 @@ def registers(mixer: DynamicMLP, x: Tensor) -> float:
     The scores of tokens are compared with those of the mixer without registers.
     """
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
-    q = q * torch.sigmoid(mixer.qk_gate(x)) if mixer.variant.gates else q
+    q = q if mixer.qk_gate is None else q * torch.sigmoid(mixer.qk_gate(x))
     expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))
     expected = expected / mixer.allocation.qk_width**0.5 if mixer.variant.has_softmax else expected
     scores = mixer.maps(x).scores
@@ -346,5 +349,6 @@ def adapters(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:
+    assert mixer.contrast is not None
     sums = mixer.maps(x).activations.sum(-1)
     return difference(sums, (1 - mixer.contrast()).expand_as(sums))

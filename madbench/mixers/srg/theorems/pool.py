@@ -100,7 +100,8 @@ def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
         for name, mix in (("mix1", mixer.mix1), ("mix2", mixer.mix2))
     )
     atoms = (_mix_columns(mix, side, token, head) for mix, side in ((mixer.mix1, keys), (mixer.mix2, values)))
-    return Pool(token, address, readout, *atoms, *matrices, (keys, values))
+    (key_atoms, value_atoms), (r1, r2) = atoms, matrices
+    return Pool(token, address, readout, key_atoms, value_atoms, r1, r2, (keys, values))
 
 
 def _mix_columns(mix: SequenceMixing | None, context: Tensor, token: Tensor, head: int) -> Tensor:

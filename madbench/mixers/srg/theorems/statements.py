@@ -43,9 +43,12 @@ class Statements:
         run = None if unless else lambda: measure(*make(self.family, self.label))
         return Check(name, what, source, run, tolerance, reason=unless)
 
-    def differ(self, *arguments: Any, tolerance: float = NOTICEABLE, **options: Any) -> Check:
-        """A check that ``measure`` is above ``tolerance``. Takes the arguments of :meth:`check`."""
-        return replace(self.check(*arguments, tolerance, **options), is_difference=True)
+    def differ(
+        self, name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = NOTICEABLE,
+        **options: Any,
+    ) -> Check:  # fmt: skip
+        """A check that ``measure`` is above ``tolerance``. ``options`` are further arguments of :meth:`check`."""
+        return replace(self.check(name, what, source, measure, tolerance, **options), is_difference=True)
 
     def _reason(self, letters: Collection[str] | None) -> str:
         rows = self.label.letters

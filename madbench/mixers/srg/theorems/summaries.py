@@ -127,6 +127,7 @@ def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
 
 def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
     """Sets R(1) so that one slot is the sum of the signal, one is the average of the noise, and the others are zero."""
+    assert mixer.mix1 is not None
     slots = _slots(mixer, tokens)
     signal, noise = slots[:SIGNAL], slots[SIGNAL:-1]
     _collect(mixer.mix1, signal, signal[0], mixer.q.weight.new_ones(SIGNAL), 0)
@@ -180,6 +181,7 @@ def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
 
     R(2) makes one slot per summary, and each row selects one slot.
     """
+    assert mixer.mix2 is not None
     asked = min(SUMMARIES, mixer.mix2.A.shape[-1])
     tokens, c = _context(x, asked), _weights(x, asked)
     half, slots = _clear(mixer), _slots(mixer, CONTEXT + 1)
