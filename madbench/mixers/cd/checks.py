@@ -115,7 +115,7 @@ def _ordinary(samples: SampleMixers) -> Iterator[Check]:
     if label.readout == "kexp" and label.scaling in ("bd", "bi"):
         reason = "exp of keys with this b has numbers too far apart for float64"
     tolerance = ROUNDING if _is_as_exact_as_a_term(label) else UNEVEN_ROUNDING
-    options = {"fill": _perturbed, "unless": reason, "tolerance": tolerance}
+    options: dict[str, Any] = {"fill": _perturbed, "unless": reason, "tolerance": tolerance}
     yield from ordinary.ordinary_checks(samples.family, label, **options)
 
 

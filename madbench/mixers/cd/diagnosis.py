@@ -6,7 +6,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from madbench.labels.diagnosis import SHOWN, point_at
 from madbench.mixers.cd.grammar import (
@@ -58,11 +58,11 @@ def _fault(text: str) -> tuple[int, str]:
         offset, problem = _fault_of(segment, last, before)
         if problem:
             return len(PREFIX) + position + offset, problem
-        last = fields_of(segment)[0] if fields_of(segment) else "eta"
+        last = cast("tuple[str, Any]", fields_of(segment))[0] if fields_of(segment) else "eta"
         places[last] = len(PREFIX) + position
         before, position = segment, position + len(segment) + 1
     try:
-        Label(**read(text))
+        Label(**cast("dict[str, Any]", read(text)))
     except BrokenRule as rule:
         return places.get(rule.segment, len(PREFIX)), rule.problem
     raise AssertionError(f"{text!r} is a label")
@@ -144,11 +144,13 @@ def nearest(text: str) -> str | None:
         if fields is None:
             return None
         wanted |= {name: value for name, value in fields.items() if not wanted.get(name)}
-    label = _mend(read(PREFIX + first) | {name: value for name, value in wanted.items() if value})
+    label = _mend(
+        cast("dict[str, Any]", read(PREFIX + first)) | {name: value for name, value in wanted.items() if value}
+    )
     if not label:
         return None
     with_preset = spell(wanted | {"rank": label.rank, "over": label.over}, first)
-    is_same = preset_of(first) and label == _mend(read(with_preset), 0)
+    is_same = preset_of(first) and label == _mend(cast("dict[str, Any]", read(with_preset)), 0)
     return with_preset if is_same else str(label)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 from madbench.labels import Explanation
 from madbench.mixers.cd.grammar import CORE, DIAGONAL_GATES, PRESETS, Label, read, twin
@@ -131,7 +132,7 @@ def explain(label: Label) -> list[Explanation]:
 def _notes(label: Label) -> Iterator[Explanation]:
     """Yields rows that follow from several letters together: names in the paper, cautions, and another spelling."""
     for name, free in PRESETS.items():
-        preset = Label(**read(f"cd:{free}"))
+        preset = Label(**cast("dict[str, Any]", read(f"cd:{free}")))
         is_same = all(getattr(preset, field) == getattr(label, field) for field in CORE)
         if is_same and preset.unit <= label.unit and preset.output in ("", label.output):
             yield Explanation("", name, "A row of the paper's Table 1.", f"cd:{free}", "Table 1")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +83,7 @@ def scores(d: Dynamics) -> Tensor:
     if d.length is not None:
         return mirrored * d.length[..., None, :]
     written = past.products(d.k)
-    return decay.products(d.q, d.k) - mirrored * d.beta[..., None, :] @ written
+    return decay.products(d.q, d.k) - mirrored * cast(Tensor, d.beta)[..., None, :] @ written
 
 
 def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
@@ -149,7 +150,7 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
     if d.w is None:
         own = None if d.own is None else split_rows(d.own[..., None], size).squeeze(-1)
         return Blocks(_with_own(decay.products(q, k), own), queries, keys, log_decay, None)
-    w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size)
+    w, beta = split_rows(d.w, size), split_rows(cast(Tensor, d.beta)[..., None], size)
     past = PastReads(decay, w if d.read is None else split_rows(d.read, size), d.reads_before_decay)
     entering_read, leaving_w = (past.reading, w) if log_gate is None else (past.entering(entering), w * leaving)
     rows = torch.cat((decay.products(q, w), leaving_w.mT), dim=-2)
@@ -179,7 +180,7 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
     the column. One matrix product therefore gives all four tensors of a block, as parts of the matrix [scores, queries;
     keys^T, transition].
     """
-    q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * d.beta[..., None]))
+    q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * cast(Tensor, d.beta)[..., None]))
     c = split_rows(d.log_gate, size).double().cumsum(-2)
     end, middle = c[..., -1:, :], c[..., size // 2, None, :]
     late = (c - middle).exp()
@@ -214,10 +215,10 @@ def split_prompt(d: Dynamics, size: int) -> Blocks:
     while rows < size:
         rows *= 2
     size = rows
-    late = [d.q] if d.w is None else [d.q, d.reading * d.beta[..., None]]
+    late = [d.q] if d.w is None else [d.q, d.reading * cast(Tensor, d.beta)[..., None]]
     early = [d.k] if d.w is None else [d.k, d.w]
     sides = [torch.stack([split_rows(side, size) for side in each], dim=-2) for each in (late, early)]
-    products, log_decay = products_in_place(*sides, split_rows(d.log_gate, size))
+    products, log_decay = products_in_place(*cast("tuple[Tensor, Tensor]", sides), split_rows(d.log_gate, size))
     (q, *read), (k, *w) = (each.unbind(-2) for each in sides)
     if d.w is None:
         return Blocks(products[..., 0, 0, :, :], q, k, log_decay.double(), None)
@@ -273,7 +274,7 @@ def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
     With mirrors, ``blocks`` must be the result of :func:`split`.
     """
     if d.w is not None:
-        return _keys_after_blocks(blocks)[:, :, : d.k.shape[2]]
+        return _keys_after_blocks(cast(Blocks, blocks))[:, :, : d.k.shape[2]]
     if d.log_gate is None:
         return d.k
     c = d.log_gate.double().cumsum(-2)
@@ -284,7 +285,7 @@ def _keys_after_blocks(blocks: Blocks) -> Tensor:
     """The keys of Z blocks of C rows after the decays and mirrors of all later rows, (B, H, Z C, n)."""
     *before, last = blocks.keys.unbind(2)
     keys, passed = [last], None
-    for of_block, transition in zip(reversed(before), reversed(blocks.transition.unbind(2))):
+    for of_block, transition in zip(reversed(before), reversed(cast(Tensor, blocks.transition).unbind(2))):
         passed = transition if passed is None else passed @ transition
         keys.append(of_block @ passed.mT)
     return torch.cat(keys[::-1], dim=2)
@@ -320,4 +321,4 @@ def evolve(state: Tensor, d: Dynamics) -> Tensor:
     if d.w is None:
         return decayed
     read = d.reading @ (state if d.reads_before_decay else decayed)
-    return decayed - (d.beta[..., None] * d.w).mT @ read
+    return decayed - (cast(Tensor, d.beta)[..., None] * d.w).mT @ read

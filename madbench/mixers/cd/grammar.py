@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from madbench.errors import LabelError
 
@@ -77,7 +77,7 @@ class Label:
     rank: str = ""  # v: the rank of VO is reduced before that of QK
     over: bool = False  # !: the budget is reported but not enforced
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.output == "go":
             raise BrokenRule("features", "'g' and 'o' are two output gates, but a mixer has only one", {"output": "g"})
         for name, options in OPTIONS.items():
@@ -230,11 +230,11 @@ def with_preset(label: Label) -> str:
     other features are written after it.
     """
     for name in PRESETS:
-        preset, own = Label(**read(PREFIX + name)), vars(label)
+        preset, own = Label(**cast("dict[str, Any]", read(PREFIX + name))), vars(label)
         lacks = any(value and not own[field] for field, value in vars(preset).items())
         if not lacks and all(getattr(preset, field) == own[field] for field in CORE):
             text = spell({field: value for field, value in own.items() if value != getattr(preset, field)}, name)
-            if read(text) and Label(**read(text)) == label:
+            if read(text) and Label(**cast("dict[str, Any]", read(text))) == label:
                 return text
     return str(label)
 
@@ -266,7 +266,7 @@ def preset_of(segment: str) -> str | None:
 
 
 def _merge(value: bool | str, other: bool | str) -> bool | str:
-    return value or other if isinstance(value, bool) else "".join(sorted({*value, *other}))
+    return value or other if isinstance(value, bool) else "".join(sorted({*value, *cast(str, other)}))
 
 
 def read(text: str) -> dict[str, Any] | None:

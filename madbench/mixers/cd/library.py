@@ -82,6 +82,8 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
     q, k, v = (_by_row(side).to(dtype) for side in (d.q, d.k, values))
     gate = None if d.log_gate is None else _by_row(d.log_gate.expand(*d.q.shape[:3], -1))
     is_diagonal = gate is not None and gate.shape[-1] > 1
+    name: str
+    inputs: tuple[Tensor | None, ...]
     if d.w is None:
         name, inputs = ("chunk_gla", (gate,)) if is_diagonal else ("chunk_simple_gla", (_scalar(gate),))
     elif is_delta_rule and d.read is None:

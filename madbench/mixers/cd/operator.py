@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -220,9 +220,9 @@ class CoefficientMixer(Projections):
         With a ReLU, ``active`` is True where a coefficient is positive. Otherwise it is None: all are active.
         """
         rows, (d, *_) = self.coefficients(x), self.ingredients(x)
-        gates = {"lambda": d.log_gate.exp()} if self.decay or self.decay_down else {}
+        gates = {"lambda": cast(Tensor, d.log_gate).exp()} if self.decay or self.decay_down else {}
         if self.strength:
-            gates |= {"beta/2": d.beta / 2} if self.variant.mirror.endswith("2") else {"beta": d.beta}
+            gates |= {"beta/2": cast(Tensor, d.beta) / 2} if self.variant.mirror.endswith("2") else {"beta": d.beta}
         gates = {name: values.transpose(1, 2) for name, values in gates.items()}
         gates |= {"output": torch.sigmoid(self.out_sigmoid(x))} if self.out_sigmoid else {}
         active = by_lag(rows.alpha > 0) if self.variant.readout in ("relu", "krelu") else None
@@ -236,7 +236,7 @@ class CoefficientMixer(Projections):
         a = torch.diag_embed(gate.exp().expand_as(d.q))
         if d.w is not None:
             eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-            a = (eye - d.beta[..., None, None] * (d.w[..., :, None] * d.w[..., None, :])) @ a
+            a = (eye - cast(Tensor, d.beta)[..., None, None] * (d.w[..., :, None] * d.w[..., None, :])) @ a
         return a.transpose(1, 2)
 
     def _with_ones(self, d: Dynamics) -> Tensor:

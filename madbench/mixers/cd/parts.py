@@ -6,6 +6,7 @@ All functions compute in the precision of their inputs. The operator ensures tha
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +69,7 @@ def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[
     """
     if gate in ("sm", "dm"):
         delta = softplus(logits)
-        return -delta * a_log.exp(), delta
+        return -delta * cast(Tensor, a_log).exp(), delta
     if gate == "se":
         return logits, None
     return F.logsigmoid(logits) / (1 if gate == "ss" else GATE_ROOT), None
@@ -129,10 +130,12 @@ def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_nor
     if label.norm == "sum":
         return 1 / away_from_zero(sums, EPS if row_log is None else EPS * (-row_log).exp())
     if label.norm == "max":
+        if TYPE_CHECKING:
+            assert sums is not None
         return 1 / sums.abs().clamp(min=1) if row_log is None else 1 / sums.abs().maximum((-row_log).exp())
     if row_log is None and log_norm is None:
         return None
-    return ((0 if row_log is None else row_log) - (0 if log_norm is None else log_norm)).exp()
+    return cast(Tensor, (0 if row_log is None else row_log) - (0 if log_norm is None else log_norm)).exp()
 
 
 def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -88,12 +89,12 @@ class Projections(nn.Module):
         if self.skip is not None:
             self.skip.fill_(1)
         if self.variant.gate == "ss":
-            self.decay.bias.copy_(torch.linspace(0.9, 0.99, self.n_head).logit())
+            cast(nn.Linear, self.decay).bias.copy_(torch.linspace(0.9, 0.99, self.n_head).logit())
         elif self.variant.gate == "se":
-            self.decay.bias.fill_(-0.05)
+            cast(nn.Linear, self.decay).bias.fill_(-0.05)
         elif self.a_log is not None:
-            delta = self.decay.bias.uniform_(math.log(0.001), math.log(0.1)).exp()
-            self.decay.bias.copy_(delta + (-(-delta).expm1()).log())  # its softplus is Delta
+            delta = cast(nn.Linear, self.decay).bias.uniform_(math.log(0.001), math.log(0.1)).exp()
+            cast(nn.Linear, self.decay).bias.copy_(delta + (-(-delta).expm1()).log())  # its softplus is Delta
             self.a_log.uniform_(1, 16).log_()
 
     def dynamics(self, x: Tensor, cache: Cache | None = None) -> tuple[Dynamics, tuple[Tensor | None, Tensor | None]]:
@@ -181,7 +182,7 @@ class Projections(nn.Module):
         last = torch.cat((before, torch.cat(inputs, dim=-1)), dim=1)[:, 1 - CONV_TAPS :]
         convs = (self.q_conv, self.k_conv, self.v_conv)
         sides = zip(convs, (q, k, v), before.split(widths, dim=-1))
-        q, k, v = (F.silu(conv(side, earlier)) for conv, side, earlier in sides)
+        q, k, v = (F.silu(cast(ShortConv, conv)(side, earlier)) for conv, side, earlier in sides)
         return q, k, v, last
 
     def _gate(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -221,9 +222,9 @@ class Projections(nn.Module):
         if kind in ("", "1"):
             return norm, None
         if kind == "d":
-            b = delta
+            b = cast(Tensor, delta)
         elif kind == "w":
-            b = beta[..., None]
+            b = cast(Tensor, beta)[..., None]
         elif kind == "u":
             b = -torch.expm1(log_gate)
         else:

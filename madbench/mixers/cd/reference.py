@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -135,7 +135,7 @@ def _scaling(
         return 1 / math.sqrt(n)
     if kind == "b1":
         return 1.0
-    value = {"d": delta, "w": beta, "u": 1 - gate}.get(kind[1])
+    value = cast(Tensor, {"d": delta, "w": beta, "u": 1 - gate}.get(kind[1]))
     if kind[1] == "z":
         value = torch.sigmoid(p["scale.weight"][head] @ x_j)
     if kind[1] == "i":

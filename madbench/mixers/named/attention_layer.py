@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers import Allocation, softmax
+from madbench.mixers import softmax
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences
@@ -22,6 +23,9 @@ from madbench.mixers.tracing import is_symbolic, is_traced, needs_plain_operator
 
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
 TILED_FROM_BYTES = 2**23  # size of this tensor from which the path tiled trains faster than torch's attention
+
+if TYPE_CHECKING:
+    from madbench.mixers.named.layer import LayerAllocation
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,11 @@ class AttentionLayer(NamedLayer):
 
     operator: Attention
 
-    def __init__(self, allocation: Allocation, path: str = "auto"):
+    def __init__(self, allocation: LayerAllocation, path: str = "auto"):
         super().__init__(allocation, path)
         self.chunk, self.max_len = self.operator.block_rows, allocation.size.max_len
 
-    def compute(self, x: Tensor, path: str) -> Tensor:
+    def compute(self, x: Tensor, path: str) -> Tensor:  # type: ignore[override]  # shares nothing between layers
         tokens = self.operator.tokens(self, x, 0, None)
         return self.operator.read_out(self, self._attend(tokens, path), x, tokens)
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers import Allocation, sharing
+from madbench.mixers import sharing
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.parts import Gain, Init, Linear, LinearInit, LowRank, Part, Taps, Vector
 from madbench.mixers.sharing import Shared
 from madbench.mixers.start import redraw_parts
+
+if TYPE_CHECKING:
+    from madbench.mixers import Allocation
+    from madbench.mixers.named.widths import Dims
+
+    class LayerAllocation(Allocation, Protocol):
+        """The allocation of a named layer, as layers read it."""
+
+        @property
+        def operator(self) -> Operator: ...
+        @property
+        def dims(self) -> Dims: ...
+
 
 INIT_STD = 0.02
 """Initial standard deviation of linear maps and taps, as in the language models of flash-linear-attention."""
@@ -57,7 +71,7 @@ class NamedLayer(nn.Module):
     Parameters: exactly ``allocation.total``, with the names of the library's layer.
     """
 
-    def __init__(self, allocation: Allocation, path: str = "auto"):
+    def __init__(self, allocation: LayerAllocation, path: str = "auto"):
         super().__init__()
         self.allocation, self.path = allocation, path
         self.operator: Operator = allocation.operator
@@ -174,7 +188,7 @@ def _module(part: Part) -> nn.Module:
         return nn.Linear(part.inputs, part.outputs, bias=bool(part.bias))
     if isinstance(part, LowRank):
         return LowRankMap(part)
-    return ConvTaps(part) if isinstance(part, Taps) else NormGain(part)
+    return ConvTaps(part) if isinstance(part, Taps) else NormGain(cast(Gain, part))
 
 
 @torch.no_grad()

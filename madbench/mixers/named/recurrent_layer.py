@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from madbench.mixers import Allocation
 from madbench.mixers.cd import forms, library
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.layer import NamedLayer
@@ -18,6 +18,9 @@ from madbench.mixers.tracing import is_symbolic
 
 CHUNK = 16  # rows per block: the fastest on a CPU, and for a decay per channel, which costs a product per pair of rows
 CHUNK_ON_GPU = 64  # rows per block for one decay per head on a GPU, where each block has to start some kernels
+
+if TYPE_CHECKING:
+    from madbench.mixers.named.layer import LayerAllocation
 
 
 def rows_per_block(x: Tensor) -> int:
@@ -43,7 +46,7 @@ class RecurrentLayer(NamedLayer):
 
     operator: Recurrent
 
-    def __init__(self, allocation: Allocation, path: str = "auto"):
+    def __init__(self, allocation: LayerAllocation, path: str = "auto"):
         super().__init__(allocation, path)
         self.chunk: int | None = None
 

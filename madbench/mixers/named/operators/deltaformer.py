@@ -48,7 +48,7 @@ class DeltaFormer(Attention):
     meanings: ClassVar = {"norm": "queries and keys normed per head"}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + H + norm*2*K"
     state: ClassVar = "T*(H*K + H*V)"
-    paths: ClassVar = SOFTMAX_PATHS
+    paths: ClassVar = SOFTMAX_PATHS  # type: ignore[assignment]  # the base class has fewer
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return even_keys(d, heads, step)
@@ -89,6 +89,8 @@ class DeltaFormer(Attention):
         from madbench.mixers.named import loops
 
         heads = dims.heads
+        k: list[list[Tensor]]
+        u: list[list[Tensor]]
         k, u, rows = [[] for _ in range(heads)], [[] for _ in range(heads)], []
         for t, x_t in enumerate(x):
             q, new = ([loops.rotated(each, t) for each in loops.heads_of(p, side, x_t, heads)] for side in "qk")

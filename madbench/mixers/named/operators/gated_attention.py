@@ -39,7 +39,7 @@ class GatedAttention(Attention):
     )
     parameters: ClassVar = "5*d*H*K + 2*K"
     state: ClassVar = "T*2*H*K"
-    paths: ClassVar = SOFTMAX_PATHS
+    paths: ClassVar = SOFTMAX_PATHS  # type: ignore[assignment]  # the base class has fewer
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return [Dims(d, heads, width, width) for width in widths(step, d // heads) if width > 1]
@@ -78,6 +78,8 @@ class GatedAttention(Attention):
 
         heads, width = dims.heads, dims.key
         turned = 2 * max(1, width // 8)  # channels that are rotated by position
+        k: list[list[Tensor]]
+        v: list[list[Tensor]]
         k, v, rows = [[] for _ in range(heads)], [[] for _ in range(heads)], []
         for t, x_t in enumerate(x):
             queries, keys, values = ((p[f"{side}_proj.weight"] @ x_t).view(heads, -1) for side in "qkv")

@@ -142,6 +142,7 @@ class LogLinearMamba2(SelfContained):
         inner = heads * width
         projected = x @ p["in_proj.weight"].T + p["in_proj.bias"]
         mixed = loops.convolved(projected[:, inner : 2 * inner + 2 * states], p["conv1d.weight"])
+        written: list[list[Tensor]]
         written, total, rows = [[] for _ in range(heads)], [[x.new_zeros(())] for _ in range(heads)], []
         for t in range(len(x)):
             z, of_b, of_c = projected[t, :inner], mixed[t, inner : inner + states], mixed[t, inner + states :]

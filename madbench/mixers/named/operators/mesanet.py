@@ -49,7 +49,7 @@ class MesaNet(Recurrent):
     )
     parameters: ClassVar = "4*d*H*K + 2*(d*H + H) + H*K + 2*W*H*K + K"
     state: ClassVar = "H*K*(K+V) + (W-1)*2*H*K"
-    paths: ClassVar = ("dense", "chunked")
+    paths: ClassVar = ("dense", "chunked")  # type: ignore[assignment]  # the base class has more
     has_mirror: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
@@ -58,7 +58,7 @@ class MesaNet(Recurrent):
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
         return {
-            "lambda_params": Vector(keys, (INITIAL, INITIAL)),
+            "lambda_params": Vector(keys, (INITIAL, INITIAL)),  # type: ignore[arg-type]  # a range, which layers take too
             **qkv_maps(dims),
             "a_proj": Linear(d, heads, bias=True),
             "b_proj": Linear(d, heads, bias=True),

@@ -103,6 +103,8 @@ class MoBA(Attention):
         from madbench.mixers.named import loops
 
         heads = dims.heads
+        k: list[list[Tensor]]
+        v: list[list[Tensor]]
         k, v, rows = [[] for _ in range(heads)], [[] for _ in range(heads)], []
         for t, x_t in enumerate(x):
             q, new = ([loops.rotated(each, t) for each in loops.heads_of(p, side, x_t, heads)] for side in "qk")

@@ -169,6 +169,7 @@ class PaTH(Attention):
         heads, key = dims.heads, dims.key
         w = loops.convolved(x @ p["w_proj.0.weight"].T @ p["w_proj.1.weight"].T, p["w_conv1d.weight"])
         w = w.view(len(x), heads, key)
+        k: list[Tensor]
         betas, log_f, k, v, rows = [], [], [], [], []
         for t, x_t in enumerate(x):
             queries, keys, values = ((p[f"{side}_proj.weight"] @ x_t).view(heads, -1) for side in "qkv")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.operators.gdn import GDN
 from madbench.mixers.named.parts import Linear, Part, Vector, insert_after
@@ -51,7 +51,7 @@ class PGDN(GDN):
         decay = {"A_log_atk": Vector(heads, "rates from zero"), "dt_bias_atk": Vector(heads, "steps")}
         maps = {"a_atk_proj": Linear(d, heads), "b_atk_proj": Linear(d, heads)}
         parts = insert_after(insert_after(super().parts(dims), "dt_bias", decay), "b_proj", maps)
-        return {"log_atk_scale": Vector(heads, (CENTER, CENTER)), **parts}
+        return {"log_atk_scale": Vector(heads, (CENTER, CENTER)), **parts}  # type: ignore[arg-type]  # a range, which layers take
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
         return {**super().carried(dims), "squares": dims.key_dim}
@@ -71,7 +71,7 @@ class PGDN(GDN):
             d = self.recurrence(layer, x, q, k, v, log_alpha)
             m, squares = self.preconditioner(layer, x, d.w, carried["squares"] if carried else None)
             written = m * d.w
-            d = replace(d, k=written * d.beta[..., None], w=written, read=d.w)
+            d = replace(d, k=written * cast(Tensor, d.beta)[..., None], w=written, read=d.w)
             return Rows(d, {**windows, "squares": squares})
 
     def preconditioner(self, layer: nn.Module, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ W_o (g_t * (norm(o_t) + (r_t * k_t)^T rho v_t)), with a norm per head and a vect
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -88,6 +88,8 @@ class RWKV7(Recurrent):
         return RwkvDims.with_ranks(d, heads, width, width)
 
     def placed(self, dims: Dims, place: Layer) -> Dims:
+        if TYPE_CHECKING:
+            assert isinstance(dims, RwkvDims)
         if place.earlier:
             return dims
         is_narrow = dims.value < dims.key  # the library's own widths stay as they are
@@ -95,10 +97,14 @@ class RWKV7(Recurrent):
 
     def symbols(self, dims: Dims, tokens: int = 0) -> dict[str, int]:
         """The symbols of all operators, the ranks rw, ra, rv and rg, and ``later``: 0 in the first layer, else 1."""
+        if TYPE_CHECKING:
+            assert isinstance(dims, RwkvDims)
         ranks = {f"r{name}": getattr(dims, name) for name in "wavg"}
         return super().symbols(dims, tokens) | ranks | {"later": int(not dims.is_first)}
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:
+        if TYPE_CHECKING:
+            assert isinstance(dims, RwkvDims)
         d, keys, values = dims.d, dims.key_dim, dims.value_dim
         return {
             **{f"x_{name}": Vector((1, 1, d), "ones") for name in MIXED},
@@ -181,7 +187,7 @@ class RWKV7(Recurrent):
 
         heads, key, value = dims.heads, dims.key, dims.value
 
-        def low_rank(name: str, row: Tensor, between=lambda z: z) -> Tensor:
+        def low_rank(name: str, row: Tensor, between: Callable[[Tensor], Tensor] = lambda z: z) -> Tensor:
             y = p[f"{name}_lora.lora.2.weight"] @ between(p[f"{name}_lora.lora.0.weight"] @ row)
             return y + p[f"{name}_lora.lora.2.bias"] if f"{name}_lora.lora.2.bias" in p else y
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
 
@@ -37,7 +39,7 @@ def initialize(layer: NamedLayer) -> None:
     _draw_low_rank(layer.w_lora, -5.5 + 6 * at ** (1 + depth**0.3) + 2.5 * zigzag)
     _draw_low_rank(layer.a_lora, -0.19 + 0.3 * zigzag + 0.4 * centered)
     _draw_low_rank(layer.g_lora)
-    if not dims.is_first:
+    if not cast(Any, dims).is_first:
         _draw_low_rank(layer.v_lora, 0.73 - 0.4 * _centered(dims.value_dim))
     layer.g_norm.weight.fill_(((place.index + 1) / place.count) ** 0.7)
     layer.g_norm.bias.zero_()
