@@ -181,6 +181,7 @@ NAMES_A_FAMILY = {
     "labels/names.py": "an example in an error message",
     "labels/patterns.py": "the family of patterns",
     "labels/registry.py": "the family whose labels have no prefix",
+    "suites/code.py": "modules of families that affect no number",
 }
 """The modules outside of mixers and papers that may name a family, with the reason."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,25 +44,29 @@ class _Code(NamedTuple):
     """The modules of this package that the file imports."""
 
 
-def package_digest(starts: Iterable[str], within: Collection[str], left_out: Collection[str] = ()) -> str:
+def package_digest(
+    starts: Iterable[str], within: Collection[str], is_left_out: Callable[[str], bool] = lambda module: False
+) -> str:
     """A digest, in 16 hexadecimal digits, of the modules ``starts`` and of all modules that they import.
 
     Only imports of modules ``within`` the named parts of the package are followed, such as ``madbench.models``. Imports
-    inside functions are followed; imports only for type checkers are not. Modules whose last name is in ``left_out``
-    are neither read nor followed. Empty if there is no module to read.
+    inside functions are followed; imports only for type checkers are not. Modules whose full name satisfies
+    ``is_left_out`` are neither read nor followed. Empty if there is no module to read.
     """
-    found = sorted(modules_reached(starts, within, left_out))
+    found = sorted(modules_reached(starts, within, is_left_out))
     texts = [f"{name} {_code_of(file).digest}" for name in found if (file := file_of(name))]
     return short_digest("\n".join([f"normal {NORMAL}", *texts]).encode())[:DIGITS] if texts else ""
 
 
-def modules_reached(starts: Iterable[str], within: Collection[str], left_out: Collection[str] = ()) -> set[str]:
+def modules_reached(
+    starts: Iterable[str], within: Collection[str], is_left_out: Callable[[str], bool] = lambda module: False
+) -> set[str]:
     """The full names of the modules whose code :func:`package_digest` covers."""
     found: set[str] = set()
     waiting = [name for name in starts if file_of(name)]
     while waiting:
         name = waiting.pop()
-        if name in found or name.rpartition(".")[2] in left_out:
+        if name in found or is_left_out(name):
             continue
         found.add(name)
         waiting += imports_within(name, within)

@@ -19,7 +19,7 @@ Digests of the package's own code are of whole files, without comments, docstrin
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,19 +34,24 @@ from madbench.suites.identity import mixer_identity, names_outside_code
 from madbench.tasks import settings_class, task_code, task_names, task_source
 
 PARTS = ("family", "task", "suite", "model", "training")
-NO_NUMBERS: tuple[str, ...] = (
-    "cases",
-    "checks",
-    "diagnosis",
-    "explanations",
-    "lemmas",
-    "path_checks",
-    "cost",
-    "measured",
-    "heuristics",
+NO_NUMBERS = (
+    "madbench.mixers.bfloat16_checks",
+    "madbench.mixers.checks",
+    "madbench.mixers.my.code",
+    "madbench.mixers.my.sources",
+    "madbench.mixers.named.loops",
+    "madbench.mixers.named.operators",
+    "madbench.mixers.path_checks",
+    "madbench.mixers.residuals",
+    "madbench.suites.code",
+    "madbench.tasks.heuristics",
+    "madbench.text.sources",
+    "madbench.training.cost",
+    "madbench.training.measured",
 )
-NO_NUMBERS += ("bfloat16_checks", "code", "loops", "operators", "residuals", "sources")
-"""Names of modules that check, explain, list or measure, and affect no number of a run."""
+"""Modules that check, explain, list or measure, and affect no number of a run."""
+NO_NUMBERS_OF_FAMILIES = ("checks", "diagnosis", "explanations")
+"""Names of modules that affect no number of a run, in the folder of any family."""
 MOST_LETTERS = 200
 """The largest number of characters of a file's location that are shown."""
 
@@ -157,17 +162,17 @@ def _package_code(suite: str, task: str, families: tuple[str, ...], own: tuple[s
 
 def package_modules(
     suite: str, task: str, families: Sequence[str], own: Sequence[str] = ()
-) -> dict[str, tuple[list[str], list[str], tuple[str, ...]]]:
+) -> dict[str, tuple[list[str], list[str], Callable[[str], bool]]]:
     """The arguments of :func:`madbench.identity.package.package_digest` for each of ``PARTS``, by part.
 
-    They are the starting modules, the subpackages in which imports are followed, and the names of excluded modules.
+    They are the starting modules, the subpackages in which imports are followed, and the test of excluded modules.
     ``own`` are the modules of the label's own operators (:func:`madbench.labels.own_modules`).
     """
     found = find_suite(suite)
     trial = found.trial.partition(":")[0]
     imported = imports_within(trial, ["madbench.suites", *_own_packages([trial])])
     imported += imports_within("madbench.suites.trial", ["madbench.suites"])  # the schedule of learning rates
-    of_suite = {name for name in (trial, *imported) if name.rpartition(".")[2] not in NO_NUMBERS}
+    of_suite = {name for name in (trial, *imported) if not affects_no_number(name)}
     generators = [module for name in of_suite for module in imports_within(name, [found.data_package])]
     if task in task_names():
         generators.append(settings_class(task).__module__)
@@ -176,12 +181,22 @@ def package_modules(
     is_ours = any(module.startswith("madbench.") for module in of_families)
     building = imports_within("madbench.suites.trial", ["madbench.mixers"]) if is_ours else []
     return {
-        "family": ([*of_families, *own, *building], ["madbench.mixers", *_own_packages(of_families)], NO_NUMBERS),
-        "task": (generators, [found.data_package, *_own_packages(generators)], NO_NUMBERS),
-        "suite": (sorted(of_suite), [], ()),
-        "model": (models, ["madbench.models"], NO_NUMBERS),
-        "training": (["madbench.training.loop"], ["madbench.training"], NO_NUMBERS),
+        "family": (
+            [*of_families, *own, *building],
+            ["madbench.mixers", *_own_packages(of_families)],
+            affects_no_number,
+        ),
+        "task": (generators, [found.data_package, *_own_packages(generators)], affects_no_number),
+        "suite": (sorted(of_suite), [], affects_no_number),
+        "model": (models, ["madbench.models"], affects_no_number),
+        "training": (["madbench.training.loop"], ["madbench.training"], affects_no_number),
     }
+
+
+def affects_no_number(module: str) -> bool:
+    """True for a module, given by its full name, that affects no number of a run."""
+    *folders, name = module.split(".")
+    return module in NO_NUMBERS or (name in NO_NUMBERS_OF_FAMILIES and len(folders) > 2)
 
 
 def _own_packages(modules: Iterable[str]) -> list[str]:
