@@ -12,7 +12,7 @@ import random
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ Build = Callable[[Callable[[], nn.Module]], tuple[nn.Module, Tensor]]
 class Sample:
     """A mixer of a label to be checked: its allocation, its settings, and the number of tokens of its input."""
 
-    family: Family
+    family: Family[Any, Any]
     label: Any
     allocation: Any
     settings: Any
@@ -76,7 +76,7 @@ def ordinary_fill(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
 
 
 def ordinary_checks(
-    family: Family,
+    family: Family[Any, Any],
     label: Any,
     *,
     size: Size = SIZE,
@@ -112,7 +112,7 @@ def ordinary_checks(
         unless = unless or f"the label has no mixer at this size: {error}"
     where = f"d_model {size.d_model}, {size.n_head} heads, {BATCH} sequences of {tokens} tokens"
     what = "outputs, gradients and decoding are correct on every path"
-    run = explain_rounding(functools.partial(_residual, default, rows), tolerance)
+    run = explain_rounding(functools.partial(_residual, cast(Sample, default), rows), tolerance)
     yield Check("ordinary size", f"At {where}, {what}.", "ordinary use", run, tolerance, reason=unless)
     if not dataclasses.fields(family.Settings):
         return
@@ -124,11 +124,11 @@ def ordinary_checks(
     effective = [] if default is None else [*default.effective]
     without = unless or ("" if effective else "settings change the mixer only through its ranks")
     what = "Each setting that its family calls effective changes outputs, parameters or initial weights."
-    run = functools.partial(_least_change, default, effective)
+    run = functools.partial(_least_change, cast(Sample, default), effective)
     yield Check("effect of settings", what, "settings", run, CHANGE, is_difference=True, reason=without)
 
 
-def _default(family: Family, label: Any, size: Size, tokens: int, fill: Build) -> Sample:
+def _default(family: Family[Any, Any], label: Any, size: Size, tokens: int, fill: Build) -> Sample:
     """The sample with default settings. If no ranks meet the budget of ``size``, the paper's budget is used."""
     settings = family.Settings()
     try:
@@ -144,7 +144,7 @@ def _random_samples(default: Sample) -> list[Sample]:
     One setting can hide the effect of another, as ``differential=v2`` hides ``lambda_init``. For each hidden setting,
     a further sample changes it alone. The label seeds the random numbers.
     """
-    samples, alone = [default], {}
+    samples, alone = [default], cast("dict[str, Any]", {})
     for number, budget in enumerate(COUNTINGS):
         size = replace(default.allocation.size, budget=budget)
         others = {name: _other_values(default, name, size) for name in used_settings(default.label, default.family)}
@@ -229,8 +229,8 @@ def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
 def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
     """Compares the first path with loops on the last sequence of the batch, and the other paths with the first path."""
     usual, x = sample.make()
-    mixers = {path: _computable(sample, path) for path in usual.paths if path not in ("auto", "reference")}
-    mixers = {path: mixer for path, mixer in mixers.items() if mixer is not None}
+    tried = {path: _computable(sample, path) for path in usual.paths if path not in ("auto", "reference")}
+    mixers = {path: mixer for path, mixer in tried.items() if mixer is not None}
     if usual.resolve_path(*x.shape[:2]) not in mixers:
         mixers["auto"] = usual
     first, mixer = next(iter(mixers.items()))
@@ -309,7 +309,7 @@ def _change(default: Sample, name: str) -> Residual | None:
     """
     traits, size, changes = label_traits(default.label, default.family), default.allocation.size, []
     for value in _other_values(default, name, size)[:3]:
-        other = _with(default, {name: value}, size)
+        other = cast(Sample, _with(default, {name: value}, size))
         if other.allocation.terms != default.allocation.terms:
             change = math.inf
         elif name in traits.start_settings:

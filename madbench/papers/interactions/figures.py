@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 import matplotlib
 import numpy as np
@@ -60,8 +61,8 @@ class Matrices:
         size = (3.1 * count + 1, 3.1 * max(0.4, min(1.0, 1.6 * height / width)) + 1.1)
         with style(), _page(layout, size, self.title, self.note) as figure:
             rows = math.ceil(count / 2) if layout.is_small else 1
-            grid = figure.subplots(rows, math.ceil(count / rows), squeeze=False)
-            for ax, (heading, matrix) in zip(grid.flat, panels.items()):
+            grid: np.ndarray = figure.subplots(rows, math.ceil(count / rows), squeeze=False)
+            for ax, (heading, matrix) in zip(cast("Iterable[Any]", grid.flat), panels.items()):
                 image = ax.imshow(matrix, cmap="RdBu_r", norm=norm, interpolation="nearest", aspect="auto")
                 ax.set_title(heading)
                 ax.set_xlabel(self.columns)
@@ -119,9 +120,11 @@ def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
     frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
     tasks, names = [task for task in WORLDS if task in set(frame.task)], list(dict.fromkeys(frame.row))
     colors = zip(distinct(PALETTE, len(names)), itertools.cycle(MARKERS))
-    looks = {name: {"color": color, "marker": marker, "mfc": "white"} for name, (color, marker) in zip(names, colors)}
-    entries = {name: look | {"linestyle": "-"} for name, look in looks.items()}
-    predicted = {"color": GREY, "marker": "x", "markersize": 7, "markeredgewidth": 1.4}
+    looks: dict[Any, dict[str, Any]] = {
+        name: {"color": color, "marker": marker, "mfc": "white"} for name, (color, marker) in zip(names, colors)
+    }
+    entries: dict[str, dict[str, Any]] = {name: look | {"linestyle": "-"} for name, look in looks.items()}
+    predicted: dict[str, Any] = {"color": GREY, "marker": "x", "markersize": 7, "markeredgewidth": 1.4}
     entries |= {"predicted, or floor": predicted} if frame.reference.gt(LEAST).any() else {}
     entries |= {"a constant": {"color": GREY, "linewidth": 1, "linestyle": ":"}}
     entries |= {"the paper, N 360": {"color": GREY, "linewidth": 1, "linestyle": "--"}} if "colliding" in tasks else {}
@@ -145,7 +148,7 @@ def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
             axes.set_yscale("log")
         else:
             axes.set_yticks([])  # every seed diverged
-        axes.set_xticks(lengths, lengths)
+        axes.set_xticks(lengths, list(map(str, lengths)))
         axes.minorticks_off()
     panels.name_axes("agents", "mean squared error" if layout.is_small else "mean squared error of a test agent")
     notes = ["Lines: the worst seed; marks: every seed. Grey line: the number of agents trained on.", _diverged(frame)]
@@ -186,7 +189,7 @@ def devised(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataF
 def _page(layout: Layout, size: tuple[float, float], title: str, note: str) -> Iterator[Page]:
     """A page with the requested width, the title and the note, for figures that do not use :class:`Panels`."""
     title, note = title if layout.has_title else "", note if layout.has_caption else ""
-    if width := WIDTHS.get(layout.width):
+    if width := WIDTHS.get(layout.width or ""):
         size = width, HEIGHT if layout.is_small else min(size[1], width / size[0] * size[1] + 1.0)
     if layout.is_small:
         matplotlib.rcParams.update(SMALL)

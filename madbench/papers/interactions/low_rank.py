@@ -118,7 +118,9 @@ def _draw(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
 
     layout = layout or Layout()
     with style():
-        looks = {size: {"color": c, "marker": m, "linewidth": 1.4} for size, c, m in zip(SIZES, PALETTE, MARKERS)}
+        looks: dict[float, dict[str, Any]] = {
+            size: {"color": c, "marker": m, "linewidth": 1.4} for size, c, m in zip(SIZES, PALETTE, MARKERS)
+        }
         entries = {f"entries up to {size:g}": look for size, look in looks.items()}
         entries["cost of the exact sum"] = {"color": GREY, "linestyle": ":"}
         lines = layout.lines([len(TOKENS)], 2, 1.3 if layout.is_small else 1.8, 0.6)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError
@@ -68,7 +68,7 @@ class WorldMeasure:
         loaded = InteractionProfile.load(request.profile_name, overrides)
         check_tasks_of(overrides, asked)
         device = "cpu" if request.device == "auto" else resolve_device(request.device)
-        shared = ("corrected", "strict", loaded.precision, device)
+        shared: tuple[Any, ...] = ("corrected", "strict", loaded.precision, device)
         protocol = Protocol(INTERACTIONS, loaded, request.profile_name, tuple(overrides), asked, *shared)
         jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, seeds=seeds)
         if not jobs:

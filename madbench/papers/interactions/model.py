@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ class InteractionModel(nn.Module):
         # Equal symbols have equal values: effects between all symbols, times the count of each symbol.
         counts = self.vectors.new_zeros(len(symbols), len(self.vectors))
         counts.scatter_add_(1, symbols, torch.ones_like(symbols, dtype=counts.dtype))
-        return (counts @ self.effects().T).gather(1, symbols)
+        return (counts @ cast(Tensor, self.effects()).T).gather(1, symbols)
 
     def effects(self) -> Tensor | None:
         """The learned effects T of S symbols on each other: (S, S) for pairs, (S, S, S) for triples.

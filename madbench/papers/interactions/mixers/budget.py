@@ -22,7 +22,7 @@ class Settings:
     rank_multiple: int = 1
     """Common divisor of the head widths that the budget solver may choose."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(self, 1, "rank_multiple")
 
 

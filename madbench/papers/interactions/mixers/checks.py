@@ -55,7 +55,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     lengths = (1, 2, size.max_len, *(LONGER if n == 2 else ()))
     source, what = "Def. F.3, G.1, G.3, 5.1, 6.1", "the results of loops over rows, heads and tuples"
     loops, paths = path_checks.Loops(make), ("dense", "chunked", "linear_time") if is_linear else ("dense", "chunked")
-    options = {"what": what, "lengths": lengths, "cpu": replace(path_checks.CPU, tolerance=ROUNDING)}
+    options: dict[str, Any] = {"what": what, "lengths": lengths, "cpu": replace(path_checks.CPU, tolerance=ROUNDING)}
     yield from path_checks.path_checks(loops, paths, source, **options)
     yield from path_checks.path_checks(loops, ["step"], "decoding", name="steps", **options)
     what = f"Decoding token by token gives the rows of all {FAR} tokens at once."
@@ -137,7 +137,13 @@ def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
             rows, left = [*rows, row], left - tuples
     size = replace(ordinary.SIZE, d_model=width, n_head=-(-ordinary.SIZE.n_head // parts) * parts)
     unless = f"{tokens} tokens have too many tuples of {n - 1}" if tokens == LEAST_ORDINARY else ""
-    options = {"size": size, "tokens": tokens, "rows": sorted(rows), "few_rows": sorted(rows), "unless": unless}
+    options: dict[str, Any] = {
+        "size": size,
+        "tokens": tokens,
+        "rows": sorted(rows),
+        "few_rows": sorted(rows),
+        "unless": unless,
+    }
     yield from ordinary.ordinary_checks(family, label, **options)
 
 

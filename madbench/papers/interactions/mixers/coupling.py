@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -122,7 +122,7 @@ class Coupling(InteractionMixer):
         return matrix
 
     def resolve_path(self, batch: int, length: int) -> str:
-        is_short = not is_symbolic(batch, length) and length <= self.chunk
+        is_short = not is_symbolic(batch, length) and length <= cast(int, self.chunk)
         return "dense" if self.path == "auto" and is_short else super().resolve_path(batch, length)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
@@ -150,7 +150,7 @@ class Coupling(InteractionMixer):
         with without_autocast(rows):
             for c, w in self._groups():
                 y = y + (self._effects(c, rows, seen).masked_fill(hidden, 0) @ self._values(w, seen)).sum(1)
-        return y.to(rows.dtype)[:, None]
+        return cast(Tensor, y).to(rows.dtype)[:, None]
 
     def _effects(self, c: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
         """The effects f(i, J) of all tuples J of the tokens ``seen`` on the rows, (B, H', M, S^(n-1)).

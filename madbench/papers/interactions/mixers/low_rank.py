@@ -18,6 +18,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -59,7 +60,7 @@ def approximate(
         sums = with_value if sums is None else sums * with_value
         weights = alone if weights is None else weights * alone
     of_query = monomials(q, degree, order)
-    numerator = torch.einsum("bhtm,bhtmv->bhtv", of_query, sums.expand(*of_query.shape, -1))
+    numerator = torch.einsum("bhtm,bhtmv->bhtv", of_query, cast(Tensor, sums).expand(*of_query.shape, -1))
     return numerator / (of_query * weights).sum(-1, keepdim=True)
 
 

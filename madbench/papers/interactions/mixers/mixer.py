@@ -245,7 +245,7 @@ class FactoredMixer(InteractionMixer):
     Weights ``q.weight``, ``k.weight``, ``v.weight``, ``o.weight`` start from N(0, 0.02^2).
     """
 
-    paths = (*InteractionMixer.paths, "linear_time")
+    paths = (*InteractionMixer.paths, "linear_time")  # type: ignore[assignment]  # one more path
 
     def __init__(self, d_model: int, n_head: int, widths: tuple[int, int, int, int], **options: Any):
         super().__init__(**options)

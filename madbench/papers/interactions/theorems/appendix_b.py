@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ def _world() -> tuple[Array, Array, Array]:
 
 def _effects(f: Array) -> Array:
     """The effects f of every pair of symbols, (S, S). A symbol is a policy and a cell (x, y)."""
-    policy, x, y = np.unravel_index(np.arange(SYMBOLS), (POLICIES, CELLS, CELLS))
+    policy, x, y = cast("tuple[Array, ...]", np.unravel_index(np.arange(SYMBOLS), (POLICIES, CELLS, CELLS)))
     shifts = (np.subtract.outer(place, place) % CELLS for place in (x, y))
     return f[policy[:, None], policy, *shifts]
 
@@ -163,7 +164,7 @@ def _any_offsets() -> float:
 def _told_apart() -> float:
     """The smallest difference of counts between an image with the shape and one that lacks a pixel beyond 3 x 3."""
     row, column = (size // 2 for size in IMAGE)
-    with_shape = np.zeros(IMAGE, dtype=bool)
+    with_shape: np.ndarray = np.zeros(IMAGE, dtype=bool)
     for down, right in Pixels.OFFSETS:
         with_shape[row + down, column + right] = True
     gaps = []
@@ -173,6 +174,6 @@ def _told_apart() -> float:
             without[row + down, column + right] = False
             assert (without == with_shape)[row - 1 : row + 2, column - 1 : column + 2].all()
             counts = [_counts(image, Pixels.OFFSETS)[row, column] for image in (with_shape, without)]
-            is_found = [round(count, 6) == len(Pixels.OFFSETS) for count in counts]
+            is_found = [round(float(count), 6) == len(Pixels.OFFSETS) for count in counts]
             gaps.append(counts[0] - counts[1] if is_found == [True, False] else 0.0)
     return float(min(gaps, default=0.0))

@@ -94,7 +94,7 @@ def of_descent() -> Iterator[Check]:
         for i in range(1, 5001):
             m = generator.normal(size=(5, 5))
             x = x - step * (m @ m.T + psi * np.eye(5)) @ x
-            worst = max(worst, np.linalg.norm(x) / np.linalg.norm(start) / math.exp(-psi * step * i))
+            worst = max(worst, float(np.linalg.norm(x) / np.linalg.norm(start) / math.exp(-psi * step * i)))
         return worst
 
     def skip() -> float:

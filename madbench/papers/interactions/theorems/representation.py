@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -61,7 +61,7 @@ def representation() -> Iterator[Check]:
         return abs(vectors @ wave_couplings(effect) @ vectors.T - effect[shifts]).max()
 
     def width() -> float:
-        generator, nearest = np.random.default_rng(0), math.inf
+        generator, nearest = np.random.default_rng(0), cast(Any, math.inf)
         for _ in range(20):
             vectors = generator.normal(size=(8, 7))
             inverse = np.linalg.pinv(vectors)
@@ -116,7 +116,7 @@ def features() -> Iterator[Check]:
         "floor of linear attention",
         what,
         "section 5; the floor is ours",
-        lambda: Hunters().floor("hfa", 1, 10),
+        lambda: cast(float, Hunters().floor("hfa", 1, 10)),
         0.1,
         is_difference=True,
     )

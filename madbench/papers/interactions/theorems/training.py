@@ -25,8 +25,9 @@ from madbench.papers.interactions.theorems.representation import (
     outputs,
 )
 from madbench.papers.interactions.worlds import Alliances, Colliding
+from madbench.papers.interactions.worlds.agents import Control, Embedding
 
-EMBEDDINGS = ("one_hot", "sinusoidal")
+EMBEDDINGS: tuple[Embedding, ...] = ("one_hot", "sinusoidal")
 _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 300, "test_samples": 300}
 
 
@@ -86,7 +87,9 @@ def _problem(world: Colliding) -> tuple[Array, Array]:
 
 
 @functools.cache
-def _trained(embedding: str = "one_hot", control: str = "", time: float = 14.0, rate: float = 0.002) -> Descent:
+def _trained(
+    embedding: Embedding = "one_hot", control: Control = "", time: float = 14.0, rate: float = 0.002
+) -> Descent:
     world = Colliding(**_SMALL, embedding=embedding, control=control)
     counts, targets = _problem(world)
     e = world.vectors
@@ -131,7 +134,7 @@ def training() -> Iterator[Check]:
         bounds = losses[0] * np.exp(-4 * least / len(counts) * rate * np.arange(len(losses)))
         return float((losses / bounds)[1:].max())
 
-    def limit(embedding: str) -> float:
+    def limit(embedding: Embedding) -> float:
         world, descent = Colliding(**_SMALL, embedding=embedding), _trained(embedding)
         e, reached = world.vectors, 4 * world.radius + 1
         expected = math.sqrt((1 + math.sqrt(1 + 4 * reached / (e[0] ** 2).sum())) / 2)
@@ -157,21 +160,21 @@ def training() -> Iterator[Check]:
 def generalization() -> Iterator[Check]:
     """The checks of trained pairs on new data and other lengths (Theorems 4.6 and 4.8), and of the data for this."""
 
-    def tested(embedding: str, control: str = "") -> Iterator[tuple[Colliding, int, float]]:
+    def tested(embedding: Embedding, control: Control = "") -> Iterator[tuple[Colliding, int, float]]:
         world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _trained(embedding, control)
         for length in (2, 3, 6, 9):
             symbols, values = world.data("test", length, 0)
             errors = linear_attention(descent.c, descent.w, world.vectors[symbols]) - values
             yield world, length, float((errors**2).mean())
 
-    def learned(embedding: str) -> float:
+    def learned(embedding: Embedding) -> float:
         return max(error for _, _, error in tested(embedding))
 
-    def control(name: str) -> float:
+    def control(name: Control) -> float:
         off = np.square(_trained("one_hot", name).effects - Colliding(**_SMALL).effects).diagonal().mean()
         return max(abs(error - world.control_error(n, off)) for world, n, error in tested("one_hot", name))
 
-    def matrix(embedding: str) -> float:
+    def matrix(embedding: Embedding) -> float:
         return float(np.square(_trained(embedding).effects - Colliding(**_SMALL).effects).mean())
 
     def row_sums() -> float:
@@ -182,13 +185,13 @@ def generalization() -> Iterator[Check]:
         assert np.allclose(((moved - c) * w).sum(1), 0)
         return float(np.square(linear_attention(moved, w, world.vectors[symbols]) - values).mean())
 
-    def least_rank(control: str) -> int:
+    def least_rank(control: Control) -> int:
         world = Colliding(control=control, samples=2000)
         counts, _ = _problem(world)
         return min(rank(counts[counts[:, mu] > 0]) for mu in range(world.symbols))
 
     def enough_data() -> float:
-        shares = [np.mean([_has_fullrank(b, seed) for seed in range(20)]) for b in (20, 60, 120, 400)]
+        shares = [float(np.mean([_has_fullrank(b, seed) for seed in range(20)])) for b in (20, 60, 120, 400)]
         return max(1 - shares[-1], *(max(0.0, before - after) for before, after in itertools.pairwise(shares)))
 
     def covariance() -> float:
@@ -212,10 +215,11 @@ def generalization() -> Iterator[Check]:
         yield Check(
             f"test and length, {embedding}", what, "Theorems 4.6, 4.8", functools.partial(learned, embedding), 1e-6
         )
-    for name, statement in (
+    controls: tuple[tuple[Control, str], ...] = (
         ("without_itself", "Without the agent itself in its value, errors are (L / L* - 1)^2."),
         ("distinct", "With distinct positions, errors are (a (L* - L) / (L* - 1))^2, a what T's diagonal is off by."),
-    ):
+    )
+    for name, statement in controls:
         yield Check(f"control {name}", statement, "Theorem 4.8, Appendix D.2", functools.partial(control, name), 1e-2)
     for embedding in EMBEDDINGS:
         what = "The learned T is that of the devised weights, entry by entry."

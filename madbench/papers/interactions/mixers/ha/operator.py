@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +49,7 @@ class HyperAttention(FactoredMixer):
     """
 
     def __init__(
-        self, d_model: int, degrees: Sequence[int], unshared: bool, tuples: str, r_qk: int, r_vo: int, **options
+        self, d_model: int, degrees: Sequence[int], unshared: bool, tuples: str, r_qk: int, r_vo: int, **options: Any
     ):
         self.degrees, self.degree, self.tuples = tuple(degrees), max(degrees), tuples
         self.slots = tuple(n - 1 if unshared else 1 for n in degrees)
@@ -174,7 +174,9 @@ class HyperAttention(FactoredMixer):
         The other tokens are among the first ``older`` tokens, or among all if None.
         """
         rest = ([inner[:, :, :older] for inner in of[1:]] for of in (keys, values))
-        numerator, denominator, top = self._sums(q * keys[0][:, :, token, None], *rest, first_row)
+        numerator, denominator, top = self._sums(
+            q * keys[0][:, :, token, None], *cast("tuple[list[Tensor], list[Tensor]]", rest), first_row
+        )
         return numerator * values[0][:, :, token, None], denominator, top
 
     @torch.no_grad()

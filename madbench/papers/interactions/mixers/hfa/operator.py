@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ class HyperFeatureAttention(FactoredMixer):
     2 d r_qk + sum_h A_h d d_vo + d r_vo.
     """
 
-    def __init__(self, d_model: int, orders: Sequence[int], product: bool, r_qk: int, r_vo: int, **options):
+    def __init__(self, d_model: int, orders: Sequence[int], product: bool, r_qk: int, r_vo: int, **options: Any):
         self.orders, self.product = tuple(orders), product
         self.d_qk, self.d_vo = r_qk // len(orders), r_vo // len(orders)
         values = sum(orders) * self.d_vo if product else r_vo
