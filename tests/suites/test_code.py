@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from madbench.errors import TrainingError
-from madbench.identity.package import modules_reached
-from madbench.suites.code import check_planned_code, code_details, package_modules
+from madbench.identity.package import file_of, modules_reached
+from madbench.suites.code import NO_NUMBERS, affects_no_number, check_planned_code, code_details, package_modules
 from sample_jobs import mad_job
 
 
@@ -39,3 +39,15 @@ def test_a_digest_of_a_family_has_no_module_that_only_checks(family):
     read = modules_reached(*package_modules("mad", "compression", [family])["family"])
     assert "madbench.mixers" in read
     assert not {name for name in read if "check" in name or "residual" in name}
+
+
+def test_modules_without_numbers_are_named_in_full_and_checks_of_any_family_are_among_them():
+    assert all(file_of(name) and affects_no_number(name) for name in NO_NUMBERS)
+    assert affects_no_number("madbench.mixers.mine.checks") and affects_no_number("madbench.papers.mine.checks")
+    others = (
+        "madbench.mixers.mine.operators",
+        "madbench.mixers.cost",
+        "madbench.training.checks",
+        "madbench.text.code",
+    )
+    assert not any(map(affects_no_number, others))
