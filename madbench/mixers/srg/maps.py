@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.mixers.inputs import check_sequences
@@ -17,6 +18,9 @@ from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.srg.block_attention import exceeds_float16, ordered, scores, seen_slots, split_registers, weights
 from madbench.mixers.srg.parts import Projected, mask_slots
+
+if TYPE_CHECKING:
+    from madbench.mixers.srg.mixer import SrgMixer
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Maps:
     weights: Tensor  # w (B, H, T, S), the activations after R(2)
 
 
-def maps(mixer: nn.Module, x: Tensor, position: int = 0) -> Maps:
+def maps(mixer: SrgMixer, x: Tensor, position: int = 0) -> Maps:
     """The :class:`Maps` of x (B, T, D), whose first row is at ``position``.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.maps`.
@@ -46,7 +50,7 @@ def maps(mixer: nn.Module, x: Tensor, position: int = 0) -> Maps:
     return _maps(mixer, p)
 
 
-def _maps(mixer: nn.Module, p: Projected) -> Maps:
+def _maps(mixer: SrgMixer, p: Projected) -> Maps:
     seen = seen_slots(mixer, 0, p)
     p = ordered(mixer, p)
     z = scores(mixer, p, 0)
@@ -56,7 +60,7 @@ def _maps(mixer: nn.Module, p: Projected) -> Maps:
 
 
 @torch.no_grad()
-def probe(mixer: nn.Module, x: Tensor) -> Probe:
+def probe(mixer: SrgMixer, x: Tensor) -> Probe:
     """The :class:`madbench.mixers.probe.Probe` of x (B, T, D), with slots ordered by lag.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.probe`.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import softmax
@@ -20,6 +19,7 @@ from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, need
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.budget import MlpAllocation
+    from madbench.mixers.srg.mixer import SrgMixer
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 DENSE_LIMIT_LENGTH = 512  # for longer inputs, path chunked is faster: it skips masked slots, but recomputes its blocks
@@ -63,7 +63,7 @@ def check(path: str, allocation: MlpAllocation, causal: bool) -> None:
         raise TrainingError(f"path 'tiled' computes {what}; use 'auto'")
 
 
-def choose(mixer: nn.Module, batch: int, length: int) -> str:
+def choose(mixer: SrgMixer, batch: int, length: int) -> str:
     """The path by which ``mixer`` computes an input of ``batch`` sequences of ``length`` tokens.
 
     See :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.resolve_path`.
@@ -89,7 +89,7 @@ def choose(mixer: nn.Module, batch: int, length: int) -> str:
     return "dense" if is_small or length <= mixer.chunk else "chunked"
 
 
-def _is_faster_in_tiles(mixer: nn.Module, batch: int, length: int) -> bool:
+def _is_faster_in_tiles(mixer: SrgMixer, batch: int, length: int) -> bool:
     """True if tiles train softmax attention without mixing faster than torch's own attention."""
     weight, heads = weight_of(mixer.q), mixer.query_heads
     if not (mixer.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
@@ -102,7 +102,7 @@ def _is_faster_in_tiles(mixer: nn.Module, batch: int, length: int) -> bool:
     return is_large and softmax.keeps_weights(batch, heads, length, mixer.window)
 
 
-def _kernels_are_right(mixer: nn.Module, length: int) -> bool:
+def _kernels_are_right(mixer: SrgMixer, length: int) -> bool:
     """True if the kernels compute correct numbers on the mixer's device. Checked once per compiled program.
 
     Also True, without a check, while a graph is traced or captured. Otherwise stores the result in

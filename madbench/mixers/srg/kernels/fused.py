@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import os
 from types import ModuleType
-from typing import Any, List  # noqa: UP035 (torch 2.6 accepts only List[Tensor] as a type of an operator)
+from typing import Any, List, cast  # noqa: UP035 (torch 2.6 accepts only List[Tensor] as a type of an operator)
 
 import torch
 from torch import Tensor
@@ -143,8 +143,11 @@ def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None,
 
 def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
     """The output o of :func:`attention`, computed from the same inputs with torch operators."""
-    tables = (part and plain.Mixing(*part[:3], 1 + part[3][:, None]) for part in _mixings(*mixings))
-    return plain.attend(base, by_lag, q, k, v, *tables)
+    tables = (
+        part and plain.Mixing(*cast("tuple[Tensor, Tensor, Tensor]", part[:3]), 1 + part[3][:, None])
+        for part in _mixings(*mixings)
+    )
+    return plain.attend(base, by_lag, q, k, v, *cast("tuple[plain.Mixing | None, plain.Mixing | None]", tables))
 
 
 attention.register_autograd(_gradients, setup_context=_keep)

@@ -23,6 +23,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import Any, cast
 
 import torch
 import triton
@@ -66,7 +67,7 @@ class Launch:
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
         batch, _, self.length, k_width = q.shape
         self.heads, v_width = v.shape[1], v.shape[3]
-        rank = (mix1 or mix2)[1].shape[2] if mix1 or mix2 else 1
+        rank = cast("Mixing", mix1 or mix2)[1].shape[2] if mix1 or mix2 else 1
         is_large = q.dtype == torch.float32 and k_width + v_width > LARGE
         self.most_rows = 16 if is_large else tile_width(self.length)
         self.programs = batch * self.heads
@@ -75,7 +76,7 @@ class Launch:
         block = column_block(v_width)
         self.sizes |= {"VW": v_width, "VB": block, "BLOCKS": triton.cdiv(v_width, block)}
 
-    def options(self, kernel) -> dict[str, str | int | bool]:
+    def options(self, kernel: Any) -> dict[str, str | int | bool]:
         """The compile-time values with which a kernel is launched."""
         rows, warps, stages = CUTS[kernel.fn.__name__][self.sizes["VW"] > WIDE]
         if rows > self.most_rows:
@@ -83,11 +84,11 @@ class Launch:
         sizes = {name: size for name, size in self.sizes.items() if name in kernel.arg_names}
         return sizes | {"P": rows, "num_warps": warps, "num_stages": stages}
 
-    def __call__(self, kernel, *tensors: Tensor | None) -> None:
-        tensors = [tensors[0] if tensor is None else tensor for tensor in tensors]
+    def __call__(self, kernel: Any, *tensors: Tensor | None) -> None:
+        given = [tensors[0] if tensor is None else tensor for tensor in tensors]
         options = self.options(kernel)
         grid = (triton.cdiv(self.length, options["P"]), self.programs)
-        kernel[grid](*tensors, self.length, self.heads, **options)
+        kernel[grid](*given, self.length, self.heads, **options)
 
 
 @functools.cache
@@ -156,10 +157,10 @@ def backward(
     s1, a1, b1, p1 = mix1 or (None,) * 4
     s2, a2, b2, p2 = mix2 or (None,) * 4
     dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(norm)
-    dc, ds1, da1, db1 = (torch.empty_like(c) if mix1 else None for _ in range(4))
-    du, ds2, da2, db2 = (torch.empty_like(u) if mix2 else None for _ in range(4))
-    dp1 = torch.empty_like(c[..., 0]) if mix1 else None
-    dp2 = torch.empty_like(u[..., 0]) if mix2 else None
+    dc, ds1, da1, db1 = (cast(Tensor, torch.empty_like(c) if mix1 else None) for _ in range(4))
+    du, ds2, da2, db2 = (cast(Tensor, torch.empty_like(u) if mix2 else None) for _ in range(4))
+    dp1 = cast(Tensor, torch.empty_like(cast(Tensor, c)[..., 0]) if mix1 else None)
+    dp2 = cast(Tensor, torch.empty_like(cast(Tensor, u)[..., 0]) if mix2 else None)
     tables = (da1, db1, dp1, da2, db2, dp2)
     with two_streams(q) as aside:
         with aside():

@@ -16,6 +16,8 @@ numbers, the rounded value and the remainder.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 import triton
 from torch import Tensor
@@ -50,16 +52,16 @@ class Launch:
         self.parts = triton.cdiv(self.v_width, MOST_COLUMNS)
         self.columns = tiles_of(triton.cdiv(self.v_width, self.parts))
 
-    def __call__(self, kernel, *tensors: Tensor | None, columns: bool) -> None:
+    def __call__(self, kernel: Any, *tensors: Tensor | None, columns: bool) -> None:
         """Launches one of the four kernels of flash attention: forward, queries, keys or values.
 
         If ``columns`` is true, a program computes only a part of the columns of v, else all of them.
         """
         grid = (self.tiles, self.batch * self.heads, self.parts if columns else 1)
-        tensors = [tensors[0] if tensor is None else tensor for tensor in tensors]
+        given = [tensors[0] if tensor is None else tensor for tensor in tensors]
         first, rest = self.columns if columns else tiles_of(self.v_width)
         kernel[grid](
-            *tensors, self.length, self.heads, BASE=self.base, MIX1=self.has[0], MIX2=self.has[1], KW=self.k_width,
+            *given, self.length, self.heads, BASE=self.base, MIX1=self.has[0], MIX2=self.has[1], KW=self.k_width,
             KP=tile_width(self.k_width), VW=self.v_width, VA=first, VR=rest, WIDTH=self.pieces, R=self.rank,
             RP=tile_width(self.rank), P=self.rows, S=self.block, num_warps=self.warps, num_stages=2,
         )  # fmt: skip
@@ -195,17 +197,17 @@ def backward(
     if mix1:
         s1, a1, b1, p1 = mix1
         gamma, b1, before_q = launch.split(c, s1), launch.split(b1), launch.sums(a1, k)
-        dgamma, db1, dp1 = torch.empty_like(c), torch.empty_like(c), torch.empty_like(c[..., 0])
+        dgamma, db1, dp1 = torch.empty_like(c), torch.empty_like(c), torch.empty_like(cast(Tensor, c)[..., 0])
     values = (q, k, v, gamma, b1, p1, mu, du, a2, p2, after_v, do, norm, dv, db2, dp2)
     launch(values_kernel, *values, columns=True)
     queries = (q, k, v, gamma, s1, a1, b1, p1, du, b2, p2, before_q, do, delta, norm, dq, dgamma)
     launch(queries_kernel, *queries, columns=False)
     if mix1:
-        dc, ds1 = dgamma * s1, dgamma * c
+        dc, ds1 = cast(Tensor, dgamma) * s1, cast(Tensor, dgamma) * c
         after_k = launch.sums(dc, q, True)
         da1 = launch.read_sums(k, q, dc, after_k, True)
     keys = (q, k, v, gamma, a1, b1, p1, dc, du, b2, p2, after_k, do, delta, norm, dk, db1, dp1)
     launch(keys_kernel, *keys, columns=False)
-    of_mix1 = (ds1, da1.sum(0), db1.sum(0), dp1.sum(0)) if mix1 else None
-    of_mix2 = (ds2, da2.sum(0), db2.sum(0), dp2.sum((0, 1, 3))) if mix2 else None
+    of_mix1 = (ds1, da1.sum(0), cast(Tensor, db1).sum(0), cast(Tensor, dp1).sum(0)) if mix1 else None
+    of_mix2 = (ds2, da2.sum(0), cast(Tensor, db2).sum(0), cast(Tensor, dp2).sum((0, 1, 3))) if mix2 else None
     return dq, dk, dv, of_mix1, of_mix2

@@ -1,0 +1,51 @@
+"""The type of an S/R/G mixer for the modules that compute it, which the mixer itself imports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from madbench.mixers.srg.budget import MlpAllocation
+    from madbench.mixers.srg.grammar import Variant
+    from madbench.mixers.srg.parts import Contrast, Projected, SequenceMixing
+    from madbench.mixers.srg.step_weights import StepWeights
+
+
+class SrgMixer(Protocol):
+    """The attributes of :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP` that other modules read."""
+
+    allocation: MlpAllocation
+    variant: Variant
+    path: str
+    causal: bool
+    chunk: int
+    kernel_problem: str
+    is_stacked: bool
+    uses_sdpa: bool
+    has_tiles: bool
+    has_kernel: bool
+    by_lag: bool
+    is_from_end: bool
+    n_head: int
+    query_heads: int
+    max_len: int
+    scale: float
+    window: int
+    has_slots_of_window: bool
+    register_slots: int
+    register_place: str
+    q: nn.Module
+    qk_gate: nn.Module | None
+    vo_gate: nn.Module | None
+    mix1: SequenceMixing | None
+    mix2: SequenceMixing | None
+    sink: nn.Parameter | None
+    contrast: Contrast | None
+
+    def check_length(self, length: int) -> None: ...
+    def project(self, x: Tensor, position: int) -> Projected: ...
+    def for_each_head(self, p: Projected) -> Projected: ...
+    def attend(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor: ...
+    def register_values(self) -> Tensor: ...
