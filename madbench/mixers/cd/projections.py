@@ -15,8 +15,8 @@ from madbench.mixers.cd.budget import CONV_TAPS, LOW_RANK, CdAllocation
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.precision import without_autocast
+from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.srg.parts import ShortConv, rotary_angles, rotate
-from madbench.mixers.start import redraw_parts
 from madbench.mixers.tracing import is_symbolic
 
 NORM_EPS = 1e-6  # epsilon of the RMSNorm of output gate g

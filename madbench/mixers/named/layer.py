@@ -14,8 +14,8 @@ from madbench.mixers import sharing
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.parts import Gain, Init, Linear, LinearInit, LowRank, Part, Taps, Vector
+from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.sharing import Shared
-from madbench.mixers.start import redraw_parts
 
 if TYPE_CHECKING:
     from madbench.mixers import Allocation

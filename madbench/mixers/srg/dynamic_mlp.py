@@ -12,6 +12,7 @@ from madbench.errors import TrainingError
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import call, check_weights, project
 from madbench.mixers.probe import Probe
+from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.srg import block_attention, decoding, path_choice, softmax_paths, tiled
 from madbench.mixers.srg.budget import MlpAllocation
 from madbench.mixers.srg.decoding import Cache
@@ -31,7 +32,6 @@ from madbench.mixers.srg.path_choice import PATHS
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
 from madbench.mixers.srg.step_weights import Ahead, StepWeights
-from madbench.mixers.start import redraw_parts
 from madbench.mixers.tracing import is_transformed
 
 HEAD_NORM_EPS = 1e-5

@@ -16,7 +16,7 @@ from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.precision import wide
 from madbench.mixers.recompute import recompute
-from madbench.mixers.start import redraw_parts
+from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.tracing import is_symbolic
 
 PHYSICAL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # at import: torch.compile cannot trace it

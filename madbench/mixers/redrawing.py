@@ -1,4 +1,4 @@
-"""Initialization of parameters after construction, for modules that were built on the device ``meta``."""
+"""Drawing the initial parameters again after construction, for modules that were built on the device ``meta``."""
 
 from __future__ import annotations
 
