@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, quoted_choices
@@ -57,7 +57,7 @@ class InteractionLabel:
     kind_fields: ClassVar[Callable[[re.Match[str]], dict[str, Any]]]  # match of the syntax -> the family's fields
     in_order: ClassVar[Callable[[str], str]]  # letters -> those of ``kind``, in the order of a label
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, options in {**COMMON, **self.own}.items():
             if getattr(self, name) not in options:
                 problem = f"{name} {getattr(self, name)!r} is unknown"
@@ -141,8 +141,8 @@ class InteractionLabel:
     @classmethod
     def from_match(cls, match: re.Match[str]) -> Self:
         """The label of a text that matches the syntax. Raises ``LabelError`` for an invalid combination of letters."""
-        flags = {"rope": bool(match["rope"]), "rank": match["rank"] or "", "over": bool(match["over"])}
-        return cls(base=match["base"], **cls.kind_fields(match), **flags)
+        flags: dict[str, Any] = {"rope": bool(match["rope"]), "rank": match["rank"] or "", "over": bool(match["over"])}
+        return cls(base=cast(Any, match["base"]), **cls.kind_fields(match), **flags)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -158,7 +158,7 @@ class InteractionLabel:
     @classmethod
     def position(cls, text: str, at: str) -> int:
         """The index, in a text that matches the syntax, of the letter or part that :attr:`BrokenRule.at` names."""
-        match = cls.syntax.fullmatch(text)
+        match = cast("re.Match[str]", cls.syntax.fullmatch(text))
         numbers = match["parts"].split("+")
         places = {"part 5": 2 * MOST_PARTS, "last part": 2 * (len(numbers) - 1)}
         places["descent"] = 2 * next((i + 1 for i in range(len(numbers) - 1) if numbers[i] > numbers[i + 1]), 0)

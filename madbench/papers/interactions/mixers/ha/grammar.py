@@ -46,7 +46,7 @@ class Label(InteractionLabel):
     )
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> str:  # type: ignore[override]  # declared as a class variable
         return f"{'+'.join(map(str, self.degrees))}{'u' if self.unshared else ''}{self.tuples}"
 
     @property
@@ -76,11 +76,11 @@ class Label(InteractionLabel):
             raise BrokenRule("u", problem, self.suggestions({"unshared": False}, {"base": "L"}))
 
     @staticmethod
-    def kind_fields(match: re.Match[str]) -> dict[str, Any]:
+    def kind_fields(match: re.Match[str]) -> dict[str, Any]:  # type: ignore[override]  # declared as a class variable
         degrees = tuple(map(int, match["parts"].split("+")))
         return {"degrees": degrees, "unshared": bool(match["unshared"]), "tuples": match["tuples"]}
 
     @staticmethod
-    def in_order(letters: str) -> str:
+    def in_order(letters: str) -> str:  # type: ignore[override]  # declared as a class variable
         tuples = next((letter for letter in letters if letter in "sa"), "")
         return in_parts(letters) + ("u" if "u" in letters else "") + tuples

@@ -38,7 +38,7 @@ class Label(InteractionLabel):
     )
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> str:  # type: ignore[override]  # declared as a class variable
         return "+".join(map(str, self.orders)) + ("w" if self.product else "")
 
     def check_kind(self) -> None:
@@ -50,9 +50,9 @@ class Label(InteractionLabel):
             raise BrokenRule("w", problem, self.suggestions({"product": False}, {"orders": (2,)}))
 
     @staticmethod
-    def kind_fields(match: re.Match[str]) -> dict[str, Any]:
+    def kind_fields(match: re.Match[str]) -> dict[str, Any]:  # type: ignore[override]  # declared as a class variable
         return {"orders": tuple(map(int, match["parts"].split("+"))), "product": bool(match["product"])}
 
     @staticmethod
-    def in_order(letters: str) -> str:
+    def in_order(letters: str) -> str:  # type: ignore[override]  # declared as a class variable
         return in_parts(letters) + ("w" if "w" in letters else "")
