@@ -2,7 +2,7 @@
 
 ``mixer`` is the :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`, ``p`` are the projections of the block, and
 ``first_row`` is the position of its first row. A slot is an index into a row of scores, by position or by lag
-(:mod:`madbench.mixers.srg.parts`). ``step`` is given if the block is the single row of a decoding step.
+(:mod:`madbench.mixers.srg.parts`). ``is_step`` is true if the block is the single row of a decoding step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from madbench.mixers.srg.parts import (
     split_slots,
     swap_position_and_lag,
 )
-from madbench.mixers.srg.step_weights import StepWeights
 
 
 def ordered(mixer: nn.Module, p: Projected) -> Projected:
@@ -66,18 +65,18 @@ def seen_slots(mixer: nn.Module, first_row: int, p: Projected, is_step: bool = F
     return append_slots(visible, registers, last).tril(last + mixer.register_slots)
 
 
-def scores(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
+def scores(mixer: nn.Module, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
     """The scores by slot, (B, H_q, M, W + registers), of M rows with W keys.
 
     For softmax they are divided by sqrt(d_qk). Scores in slots that a row cannot see are undefined. With the letters w
     and o, W is at most the window.
     """
     q = p.q * mixer.scale if mixer.variant.has_softmax else p.q
-    if mixer.by_lag and mixer.causal and not step:
+    if mixer.by_lag and mixer.causal and not is_step:
         z = lag_scores(q, p.k)
         z = z[..., : mixer.window] if mixer.window else z
     else:
-        z = _by_slot(mixer, q @ p.k.transpose(-1, -2), first_row, step)
+        z = _by_slot(mixer, q @ p.k.transpose(-1, -2), first_row, is_step)
     if p.to_registers is None:
         return z
     to_registers = p.to_registers * mixer.scale
@@ -86,14 +85,14 @@ def scores(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | N
     return append_slots(z, to_registers, _last_token(mixer, first_row, p))
 
 
-def _by_slot(mixer: nn.Module, z: Tensor, first_row: int, step: StepWeights | None) -> Tensor:
+def _by_slot(mixer: nn.Module, z: Tensor, first_row: int, is_step: bool) -> Tensor:
     """Reorders the last axis of z (B, heads, M, W) from key positions to slots, or back.
 
     Used in decoding steps and for rows that see all tokens.
     """
-    if not mixer.by_lag or (step and step.is_reversed):
+    if not mixer.by_lag:
         return z
-    return z.flip(-1) if step else swap_position_and_lag(z, first_row)
+    return z.flip(-1) if is_step else swap_position_and_lag(z, first_row)
 
 
 def split_registers(mixer: nn.Module, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
@@ -106,24 +105,18 @@ def split_registers(mixer: nn.Module, w: Tensor, last: int) -> tuple[Tensor, Ten
     return split_slots(w, mixer.register_slots, last)
 
 
-def weights(
-    mixer: nn.Module, z: Tensor, p: Projected, seen: Seen, step: StepWeights | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def weights(mixer: nn.Module, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Returns (h, a, w, norm) for the scores z (B, H_q, M, S).
 
     h are the scores after R(1), a the activations, and w the activations after R(2). a and w must still be divided by
     the norm (B, H, M, 1), unless it is None. See also :class:`madbench.mixers.srg.maps.Maps`.
     """
-    if step:
-        mix1, mix2 = step.mix1, step.mix2
-    else:
-        mix1, mix2 = mixer.mix1 and mixer.mix1.right, mixer.mix2 and mixer.mix2.right_transposed
-    h = mix1(mask_slots(z, seen), p.s1) if mix1 else z
+    h = mixer.mix1.right(mask_slots(z, seen), p.s1) if mixer.mix1 else z
     a, norm = activate(mixer.variant.base, h, seen, contrast(mixer, p), mixer.sink)
-    return h, a, mask_slots(mix2(a, p.s2), seen) if mix2 else a, norm
+    return h, a, mask_slots(mixer.mix2.right_transposed(a, p.s2), seen) if mixer.mix2 else a, norm
 
 
-def attend(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
+def attend(mixer: nn.Module, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
     """The readout (B, H, M, V) of M rows from position ``first_row``, each over the keys that it sees.
 
     The keys and values of ``p`` are in the order of :func:`ordered`. In a decoding step they are in order of position
@@ -134,17 +127,17 @@ def attend(mixer: nn.Module, p: Projected, first_row: int, step: StepWeights | N
     """
     if exceeds_float16(mixer, p):
         with without_autocast(p.q):
-            return mixer.attend(p.in_float32(), first_row, step).to(p.q.dtype)
-    seen = seen_slots(mixer, first_row, p, step is not None)
-    *_, w, norm = weights(mixer, scores(mixer, p, first_row, step), p, seen, step)
+            return mixer.attend(p.in_float32(), first_row, is_step).to(p.q.dtype)
+    seen = seen_slots(mixer, first_row, p, is_step)
+    *_, w, norm = weights(mixer, scores(mixer, p, first_row, is_step), p, seen)
     last = _last_token(mixer, first_row, p)
     of_tokens, of_registers = split_registers(mixer, w, last) if mixer.register_slots else (w, None)
-    if mixer.by_lag and mixer.causal and not step:
+    if mixer.by_lag and mixer.causal and not is_step:
         slots = p.v.shape[2] - 1
         of_tokens = F.pad(of_tokens, (0, slots - of_tokens.shape[-1])) if mixer.window else of_tokens
         o = lag_readout(of_tokens, p.v)
     else:
-        o = _by_slot(mixer, of_tokens, first_row, step) @ p.v
+        o = _by_slot(mixer, of_tokens, first_row, is_step) @ p.v
     if of_registers is not None:
         o = o + of_registers @ mixer.register_values().to(of_registers.dtype)
     return o if norm is None else (o / norm).to(o.dtype)

@@ -5,8 +5,8 @@ need. ``y, cache = mixer.step(x, cache)`` reads one token (B, D). A step reads t
 t visible slots, without copying them: t (H_q K + H V) numbers per sequence, and 2 t R per head with mixing.
 
 Both layouts store keys and values by position, so that a step adds rows behind them and reorders none. In the lag
-layout, where slot l is the token l steps back, a step reads reversed mixing tables. With registers it reverses its one
-row of scores and its one row of weights instead.
+layout, where slot l is the token l steps back, a step with :class:`madbench.mixers.srg.step_weights.StepWeights` reads
+reversed mixing tables. Other steps reverse their one row of scores and their one row of weights instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from madbench.mixers.decoding import decode_rest
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.parts import Projected, rotary_angles
-from madbench.mixers.srg.step_weights import StepWeights, step_weights
+from madbench.mixers.srg.step_weights import StepWeights, Token, step_weights
 
 ANGLES = 64  # number of positions whose angles are computed together
 
@@ -47,7 +47,7 @@ class Cache:
     position: int  # number of tokens decoded so far; exceeds the number of rows with w, or if the cache slides
     left: int = 0  # number of tokens that have left the window of w; in the position layout they keep slots
     angles: tuple[Tensor, Tensor] | None = None  # cosines and sines of RoPE for ANGLES positions around the newest
-    weights: StepWeights | None = None  # the mixer's weights at the start of the text
+    weights: StepWeights | None = None  # those at the start of the text; None if steps read the mixer's own
 
     @property
     def k(self) -> Tensor:
@@ -95,13 +95,17 @@ def step(mixer: nn.Module, x: Tensor, cache: Cache | None = None, slide: bool = 
         raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
     if cache and len(x) != len(cache.storage.k):
         raise TrainingError(f"{mixer.variant}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
-    row = x[:, None]
-    cache = _with_weights(_with_angles(cache or _empty_cache(mixer, row), mixer), mixer)
+    cache = _with_weights(_with_angles(cache or _empty_cache(mixer, x[:, None]), mixer), mixer)
     at = cache.position % ANGLES
     angles = cache.angles and tuple(each[at : at + 1] for each in cache.angles)
-    ahead = cache.weights.of_token(row, cache.inputs, angles)
-    projected = mixer.project(row, cache.position, ahead)
-    cache = _extend(cache, mixer, ahead.rows, projected, slide)
+    if cache.weights:
+        token = cache.weights.project(mixer, x, cache.inputs, cache.position, angles)
+        cache = _extend(cache, mixer, token.inputs, token, slide)
+        return cache.weights.attend(mixer, token, cache.k, cache.v), cache
+    row = x[:, None]
+    inputs = row if cache.inputs is None else torch.cat((cache.inputs, row), dim=1)
+    projected = mixer.project(row, cache.position, cache.inputs, angles)
+    cache = _extend(cache, mixer, inputs, projected, slide)
     k, v = cache.k, cache.v
     if cache.left and mixer.variant.has_mixing and not mixer.has_slots_of_window:
         k, v = (F.pad(t, (0, 0, cache.left, 0)) for t in (k, v))  # tokens that have left keep their slots
@@ -109,8 +113,8 @@ def step(mixer: nn.Module, x: Tensor, cache: Cache | None = None, slide: bool = 
     if mixer.uses_sdpa and not (mixer.variant.base == "D" or mixer.variant.sink):
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
     else:
-        o = mixer.attend(seen, seen.k.shape[2] - 1, step=cache.weights)
-    return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row, ahead)[:, 0], cache
+        o = mixer.attend(seen, seen.k.shape[2] - 1, is_step=True)
+    return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row)[:, 0], cache
 
 
 def _check_causal(mixer: nn.Module) -> None:
@@ -135,41 +139,53 @@ def _with_angles(cache: Cache, mixer: nn.Module) -> Cache:
 
 
 def _with_weights(cache: Cache, mixer: nn.Module) -> Cache:
-    """Returns the cache with the weights that steps read. Unchanged if it has them and gradients are disabled.
+    """Returns the cache with the weights that steps read. Unchanged if it has them or if steps read the mixer's own.
 
-    If gradients are enabled, every step reads the weights anew, because they belong to its graph.
+    If gradients are enabled, steps read the mixer's own weights, because they belong to the graph. They do so in
+    float16 too, in which scores are too small (:func:`madbench.mixers.srg.block_attention.attend`).
     """
-    if cache.weights and cache.weights.fit(mixer) and not torch.is_grad_enabled():
+    if torch.is_grad_enabled() or not mixer.has_short_steps or _is_float16(mixer):
+        return replace(cache, weights=None) if cache.weights else cache
+    if cache.weights and cache.weights.fit(mixer):
         return cache
     return replace(cache, weights=step_weights(mixer))
 
 
-def _extend(cache: Cache, mixer: nn.Module, inputs: Tensor, new: Projected, slide: bool) -> Cache:
-    """Returns the cache after M more tokens, whose projections are ``new``.
+def _is_float16(mixer: nn.Module) -> bool:
+    weight = weight_of(mixer.q)
+    device = weight.device.type
+    is_cast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
+    return is_cast or weight.dtype == torch.float16
+
+
+def _extend(cache: Cache, mixer: nn.Module, inputs: Tensor, new: Projected | Token, slide: bool) -> Cache:
+    """Returns the cache after M more tokens, whose keys and values are those of ``new``.
 
     ``inputs`` (B, M or more, D) ends with these tokens. If ``slide`` is true, only the newest ``max_len`` tokens are
     kept. With the letter w, only those of the window are kept.
     """
-    storage, end, added = cache.storage, cache.rows.stop, new.k.shape[2]
-    kept, total = end - cache.rows.start, cache.left + end - cache.rows.start + added
+    k, v = new.k, new.v
+    storage, start, end, added = cache.storage, cache.rows.start, cache.rows.stop, k.shape[2]
+    kept, total = end - start, cache.left + end - start + added
     total = min(total, mixer.max_len) if slide else total
     mixer.check_length(total)
     if mixer.window:
-        new = replace(new, k=new.k[:, :, -mixer.window :], v=new.v[:, :, -mixer.window :])
-    count, most = new.k.shape[2], mixer.window or total
+        k, v = k[:, :, -mixer.window :], v[:, :, -mixer.window :]
+    count, most = k.shape[2], mixer.window or total
     kept = min(kept, total - count, most - count)
     # rows are written in place only if no other cache and no gradient uses them
     is_writable = torch.is_inference_mode_enabled() or not (torch.is_grad_enabled() or storage.k.is_inference())
     is_free = storage.used == end and storage.k.shape[2] - end >= count
-    if not (is_free and is_writable and storage.k.dtype == new.k.dtype):
+    if not (is_free and is_writable and storage.k.dtype == k.dtype):
         # room for twice the kept rows, so that copying costs O(1) rows per token; with gradients every step copies
         usual = min(mixer.max_len, 2 * most) if mixer.window else mixer.max_len
         room = kept + count if torch.is_grad_enabled() else max(usual, kept + count, 2 * kept)
-        k, v = (t.new_empty(*t.shape[:2], room, t.shape[3]) for t in (new.k, new.v))
-        k[:, :, :kept], v[:, :, :kept] = (t[:, :, end - kept : end] for t in (storage.k, storage.v))
-        storage, end = Storage(k, v, kept), kept
+        memory = [t.new_empty(*t.shape[:2], room, t.shape[3]) for t in (k, v)]
+        for into, rows in zip(memory, (storage.k, storage.v)):
+            into[:, :, :kept] = rows[:, :, end - kept : end]
+        storage, end = Storage(*memory, kept), kept
     storage.used = end + count
-    storage.k[:, :, end : storage.used], storage.v[:, :, end : storage.used] = new.k, new.v
+    storage.k[:, :, end : storage.used], storage.v[:, :, end : storage.used] = k, v
     before = None if cache.inputs is None else inputs[:, -cache.inputs.shape[1] :]
     rows, position = slice(end - kept, storage.used), cache.position + added
     return Cache(storage, rows, before, position, total - kept - count, cache.angles, cache.weights)

@@ -31,7 +31,7 @@ from madbench.mixers.srg.parts import (
 from madbench.mixers.srg.path_choice import PATHS
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
-from madbench.mixers.srg.step_weights import Ahead, StepWeights
+from madbench.mixers.srg.step_weights import has_short_steps
 from madbench.mixers.tracing import is_transformed
 
 HEAD_NORM_EPS = 1e-5
@@ -137,6 +137,7 @@ class DynamicMLP(nn.Module):
         if self.has_slots_of_window and not causal:
             why = "its mixing tables have rows for a token and those before it, and none for later tokens"
             raise TrainingError(f"{variant}: {why}; build it with causal=True, or use a label without w or without o")
+        self.has_short_steps = has_short_steps(variant)
         self.path = path
         self.kernel_problem = ""  # reason why path auto does not use the kernels, once it is known
         self.is_stacked = False
@@ -255,12 +256,12 @@ class DynamicMLP(nn.Module):
         """
         return decoding.step(self, x, cache, slide)
 
-    def attend(self, p: Projected, first_row: int, step: StepWeights | None = None) -> Tensor:
+    def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
         """The readout (B, H, M, V) of M rows from position ``first_row``.
 
         See :func:`madbench.mixers.srg.block_attention.attend`.
         """
-        return block_attention.attend(self, p, first_row, step)
+        return block_attention.attend(self, p, first_row, is_step)
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
         """The scores, activations and weights by slot for x (B, T, D), whose first row is at ``position``."""
@@ -289,19 +290,20 @@ class DynamicMLP(nn.Module):
         self,
         x: Tensor,
         position: int,
-        ahead: Ahead | None = None,
+        before: Tensor | None = None,
+        angles: tuple[Tensor, Tensor] | None = None,
     ) -> Projected:
         """Projects x (B, T, D) to queries, keys, values and mixing strengths. The first token is at ``position``.
 
-        With the letter m there is one key and value per group of heads (:meth:`for_each_head` repeats them). ``ahead``
-        are the values of x that a decoding step has already computed.
+        With the letter m there is one key and value per group of heads (:meth:`for_each_head` repeats them). ``before``
+        are the three inputs before x (B, 3, D), read by a convolution; None means zeros. ``angles`` are those of RoPE,
+        if already computed.
         """
         k_in = v_in = x
-        known = ahead.outputs if ahead else {}
         if self.k_conv:
-            k_in, v_in = ahead.inputs if ahead else (self.k_conv(x), self.v_conv(x))
+            k_in, v_in = self.k_conv(x, before), self.v_conv(x, before)
         if self.k_conv or x.shape[1] == 1:  # for one row, reading the weights dominates, so they are not concatenated
-            q, k, v = known["q"] if known else call(self.q, x), call(self.k, k_in), call(self.v, v_in)
+            q, k, v = call(self.q, x), call(self.k, k_in), call(self.v, v_in)
         else:
             q, k, v = project(x, self.q, self.k, self.v)
         if self.v_down:
@@ -311,7 +313,7 @@ class DynamicMLP(nn.Module):
         q, k = _normalized(self.q_norm, q), _normalized(self.k_norm, k)
         gate = None
         if self.qk_gate:
-            gate = split_heads(_sigmoid(self.qk_gate, x, known.get("qk_gate")), self.query_heads)
+            gate = split_heads(torch.sigmoid(call(self.qk_gate, x)), self.query_heads)
         unturned = q if gate is None else q * gate
         to_registers = None
         if self.registers is not None:
@@ -321,16 +323,16 @@ class DynamicMLP(nn.Module):
         if not self.variant.rope:
             q = unturned
         else:
-            angles = ahead.angles if ahead else rotary_angles(k[..., : self.rotated], position)
+            angles = angles or rotary_angles(k[..., : self.rotated], position)
             where = (position, self.rope, angles)
             is_before_gate = gate is not None and self.rope_order == "before_gate"
             q = rotate(q, *where) * gate if is_before_gate else rotate(unturned, *where)
             k = rotate(k, *where)
-        s1 = self.mix1.strengths(x, known.get("mix1.gate")) if self.mix1 else None
-        s2 = self.mix2.strengths(x, known.get("mix2.gate")) if self.mix2 else None
+        s1 = self.mix1.strengths(x) if self.mix1 else None
+        s2 = self.mix2.strengths(x) if self.mix2 else None
         contrast = None
         if self.contrast_gate:
-            contrast = _sigmoid(self.contrast_gate, x, known.get("contrast_gate")).transpose(1, 2)[..., None]
+            contrast = torch.sigmoid(call(self.contrast_gate, x)).transpose(1, 2)[..., None]
         return Projected(q, k, v, s1, s2, to_registers, contrast)
 
     def for_each_head(self, p: Projected) -> Projected:
@@ -367,25 +369,19 @@ class DynamicMLP(nn.Module):
         """
         return exclude(o, p.v) if self.variant.exclusive else o
 
-    def read_out(self, o: Tensor, x: Tensor, ahead: Ahead | None = None) -> Tensor:
+    def read_out(self, o: Tensor, x: Tensor) -> Tensor:
         """The output (B, T, D) from the readout of the heads o (B, H, T, V): their norm and gates, then W_o.
 
         The gates depend on the tokens x (B, T, D).
         """
-        known = ahead.outputs if ahead else {}
         if self.head_norm:
             o = _normalized(self.head_norm, o, 1 - self.lambda_init)
         if self.head_gate:
-            o = o * _sigmoid(self.head_gate, x, known.get("head_gate")).transpose(1, 2)[..., None]
+            o = o * torch.sigmoid(call(self.head_gate, x)).transpose(1, 2)[..., None]
         o = o.transpose(1, 2).flatten(-2)
         if self.vo_gate:
-            o = o * _sigmoid(self.vo_gate, x, known.get("vo_gate"))
+            o = o * torch.sigmoid(call(self.vo_gate, x))
         return call(self.o, o) + self.o_up(self.o_down(o)) if self.o_down else call(self.o, o)
-
-
-def _sigmoid(gate: nn.Module, x: Tensor, known: Tensor | None) -> Tensor:
-    """The value of the gate for x. It is ``known`` if a decoding step has already computed it."""
-    return torch.sigmoid(call(gate, x)) if known is None else known
 
 
 def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:

@@ -309,10 +309,9 @@ class SequenceMixing(nn.Module):
         tables = (self.A, self.B, self.p)
         return tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
 
-    def strengths(self, x: Tensor, gates: Tensor | None = None) -> Tensor:
-        """The strengths s (B, heads, T, R) of the tokens x (B, T, D). ``gates`` is sigmoid(gate(x)), if it is known."""
-        gates = torch.sigmoid(self.gate(x)) if gates is None else gates
-        return split_heads(gates, self.heads)
+    def strengths(self, x: Tensor) -> Tensor:
+        """The strengths s (B, heads, T, R) of the tokens x (B, T, D)."""
+        return split_heads(torch.sigmoid(self.gate(x)), self.heads)
 
     def right(self, y: Tensor, s: Tensor) -> Tensor:
         """Returns y R, (B, heads, M, W), for y (B, heads, M, W) and s (B, heads, M, R)."""

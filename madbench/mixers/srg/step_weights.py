@@ -1,22 +1,29 @@
-"""Weights of an S/R/G mixer in the form that decoding steps read, computed once for many steps.
+"""Decoding steps of the usual S/R/G labels in few calls, with weights that are prepared once for many steps.
 
 A step multiplies few numbers, and its time grows with the number of its calls. Here the query and all gates of a token
-are one matrix product, both convolutions are one sum, and the mixing tables are in the order of the cached tokens.
+are one matrix product, both convolutions are one sum, the mixing tables are in the order of the cached tokens, and
+weights are read without calls of modules. :func:`madbench.mixers.srg.decoding.step` computes the steps of the other
+labels with the functions of a whole sequence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.mixers.linear_maps import is_plain, weight_of
-from madbench.mixers.srg.parts import SequenceMixing
+from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.parts import SequenceMixing, activate, rotate
 
-GATES = ("qk_gate", "vo_gate", "head_gate", "contrast_gate", "mix1.gate", "mix2.gate")
+BASES = ("S", "R", "G", "L")
+FIELDS = ("base", "rope", "conv", "gates", "rank", "mix1", "mix2", "layout", "over")
+"""Bases and fields of a label (:class:`madbench.mixers.srg.grammar.Variant`) whose steps are computed here."""
+GATES = ("qk_gate", "vo_gate", "mix1.gate", "mix2.gate")
 
 
 @dataclass(frozen=True)
@@ -41,38 +48,39 @@ class StepMixing:
         return StepMixing(first, second.mT.contiguous(), gain.mT, mixing.is_from_end or is_reversed)
 
     def __call__(self, y: Tensor, s: Tensor) -> Tensor:
-        """Returns y (B, heads, 1, W) after mixing with the strengths s (B, heads, 1, R), in the same shape."""
-        slots = y.shape[-1]
-        first = self.into.shape[1] - slots if self.is_from_end else 0
+        """Returns y (heads, B, W) after mixing with the strengths s (B, heads R), in the same shape."""
+        heads, length, rank = self.into.shape
+        slots = y.shape[2]
+        first = length - slots if self.is_from_end else 0
         into, out_of = self.into.narrow(1, first, slots), self.out_of.narrow(2, first, slots)
-        gain = self.gain.narrow(2, first, slots)
-        if gain.dtype != y.dtype:
-            into, out_of, gain = (t.to(torch.promote_types(t.dtype, y.dtype)) for t in (into, out_of, gain))
-        y, s = y.squeeze(2).transpose(0, 1), s.squeeze(2).transpose(0, 1)
-        return torch.addcmul(torch.bmm(torch.bmm(y, into) * s, out_of), y, gain).transpose(0, 1).unsqueeze(2)
+        strengths = s.view(-1, heads, rank).transpose(0, 1)
+        mixed = torch.bmm(torch.bmm(y, into) * strengths, out_of)
+        return torch.addcmul(mixed, y, self.gain.narrow(2, first, slots))
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """Values of one token that a decoding step computes before :meth:`DynamicMLP.project`, which reads them."""
+class Token(NamedTuple):
+    """The projections of one token of each sequence."""
 
-    rows: Tensor  # (B, 1, D), the token, or (B, 4, D) with the inputs before it, if the mixer has convolutions
-    inputs: tuple[Tensor, Tensor] | None  # the inputs (B, 1, D) of keys and values, if the mixer has convolutions
-    outputs: Mapping[str, Tensor]  # (B, 1, C), by layer: the query, and sigmoids of gates
-    angles: tuple[Tensor, Tensor] | None  # cosines and sines of RoPE at the token's position
+    q: Tensor  # (B, H_q, 1, K), rotated and gated
+    k: Tensor  # (B, H_q, 1, K), rotated
+    v: Tensor  # (B, H, 1, V)
+    gates: Mapping[str, Tensor]  # (B, C), sigmoids by layer
+    inputs: Tensor  # (B, 1, D), the token, or (B, 4, D) with the inputs before it, if the mixer has convolutions
 
 
 @dataclass(frozen=True)
 class StepWeights:
-    """Copies of weights of a mixer, from :func:`step_weights`. Later changes of the mixer do not change them."""
+    """Weights of a mixer from :func:`step_weights`. Later changes of the mixer do not change the copies among them."""
 
-    sizes: Mapping[str, int]  # number of outputs per layer in ``weight``, the query first; empty without gates
-    weight: Tensor | None  # (sum of sizes, D)
-    bias: Tensor | None  # (sum of sizes)
+    sizes: Mapping[str, int]  # number of outputs per layer in ``weight``, the query first
+    weight: Tensor  # (sum of sizes, D)
+    bias: Tensor  # (sum of sizes)
+    k: Tensor  # (H_q K, D)
+    v: Tensor  # (H V, D)
+    o: Tensor  # (D, H V)
     taps: Tensor | None  # (2, 4, D), of the convolutions for keys and values
     mix1: StepMixing | None
     mix2: StepMixing | None
-    is_reversed: bool  # True if the mixings of the lag layout apply to tokens in order of position
     dtype: torch.dtype  # of the mixer when the copies were made
     device: torch.device
 
@@ -81,37 +89,79 @@ class StepWeights:
         weight = weight_of(mixer.q)
         return (weight.dtype, weight.device) == (self.dtype, self.device)
 
-    def of_token(self, x: Tensor, before: Tensor | None, angles: tuple[Tensor, Tensor] | None) -> Ahead:
-        """Computes the :class:`Ahead` of a token x (B, 1, D).
+    def project(
+        self, mixer: nn.Module, x: Tensor, before: Tensor | None, position: int, angles: tuple[Tensor, Tensor] | None
+    ) -> Token:
+        """Projects the tokens x (B, D) at a position. ``angles`` are those of RoPE.
 
-        ``before`` (B, 3, D) are the inputs before the token, for a mixer with convolutions. ``angles`` are those of
-        RoPE.
+        ``before`` (B, 3, D) are the inputs before the token, for a mixer with convolutions.
         """
-        rows, inputs, outputs = x, None, {}
+        inputs, k_in, v_in = x.unsqueeze(1), x, x
         if self.taps is not None:
-            rows = torch.cat((before, x), dim=1)
-            inputs = (rows.unsqueeze(1) * self.taps).sum(2).split(1, dim=1)
-        if self.sizes:
-            product = F.linear(x, self.weight, self.bias)
-            outputs = dict(zip(self.sizes, product.sigmoid().split([*self.sizes.values()], dim=-1)))
-            outputs["q"] = product.narrow(-1, 0, self.sizes["q"])
-        return Ahead(rows, inputs, outputs, angles)
+            inputs = torch.cat((before, inputs), dim=1)
+            k_in, v_in = (inputs.unsqueeze(1) * self.taps).sum(2).unbind(1)
+        product = F.linear(x, self.weight, self.bias)
+        gates = dict(zip(self.sizes, product.sigmoid().split_with_sizes([*self.sizes.values()], 1)))
+        of_keys, of_values = (x.shape[0], mixer.query_heads, 1, -1), (x.shape[0], mixer.n_head, 1, -1)
+        q, k = product.narrow(1, 0, self.sizes["q"]).view(of_keys), F.linear(k_in, self.k).view(of_keys)
+        v = F.linear(v_in, self.v).view(of_values)
+        gate = gates["qk_gate"].view(of_keys) if "qk_gate" in gates else None
+        is_before = mixer.variant.rope and mixer.rope_order == "before_gate"
+        if gate is not None and not is_before:
+            q = q * gate
+        if mixer.variant.rope:
+            q, k = (rotate(side, position, mixer.rope, angles) for side in (q, k))
+        if gate is not None and is_before:
+            q = q * gate
+        return Token(q, k, v, gates, inputs)
+
+    def attend(self, mixer: nn.Module, token: Token, k: Tensor, v: Tensor) -> Tensor:
+        """The outputs (B, D) of a token, with the keys k (B, H_q, S, K) and the values v (B, H, S, V) that it sees.
+
+        Scores and activations are (heads, B, S): the rows of a head's mixing are the sequences.
+        """
+        if mixer.uses_sdpa:
+            o = F.scaled_dot_product_attention(token.q, k, v)
+        else:
+            batch, heads, slots, _ = k.shape
+            q = token.q * mixer.scale if mixer.variant.has_softmax else token.q
+            scores = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT).view(batch, heads, slots).transpose(0, 1)
+            h = self.mix1(scores, token.gates["mix1.gate"]) if self.mix1 else scores
+            a, norm = activate(mixer.variant.base, h, None)
+            w = self.mix2(a, token.gates["mix2.gate"]) if self.mix2 else a
+            o = torch.bmm(w.transpose(0, 1).reshape(-1, 1, slots), v.flatten(0, 1))
+            if norm is not None:
+                o = (o / norm.transpose(0, 1).reshape(-1, 1, 1)).to(o.dtype)
+        o = o.view(len(k), -1)
+        return F.linear(o * token.gates["vo_gate"] if "vo_gate" in token.gates else o, self.o)
 
 
-def step_weights(mixer: nn.Module) -> StepWeights:
-    """Copies the present weights of the mixer into the form that decoding steps read."""
+def has_short_steps(variant: Variant) -> bool:
+    """True if the steps of a label are computed here.
+
+    These are the labels of L and of the paper's Table 1 that have convolutions, gates or mixing. Without these letters
+    there is nothing to prepare.
+    """
+    others = any(getattr(variant, field.name) for field in fields(variant) if field.name not in FIELDS)
+    return variant.base in BASES and not others and (variant.conv or variant.gates or variant.has_mixing)
+
+
+def step_weights(mixer: nn.Module) -> StepWeights | None:
+    """Prepares the present weights of the mixer for decoding steps.
+
+    None if a linear map is not plain (:func:`madbench.mixers.linear_maps.is_plain`), or if dtypes or devices differ.
+    """
     named = dict(mixer.named_modules())
     layers = {name: named[name] for name in ("q", *GATES) if name in named}
-    sizes, weight, bias = {}, None, None
-    if len(layers) > 1 and all(is_plain(layer, bias=True) for layer in layers.values()):
-        weights = [layer.weight for layer in layers.values()]
-        if len({(each.dtype, each.device) for each in weights}) == 1:
-            sizes, weight = dict(zip(layers, map(len, weights))), torch.cat(weights)
-            biases = (layer.bias for layer in layers.values())
-            bias = torch.cat([w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases)])
+    if not all(is_plain(layer, bias=True) for layer in (*layers.values(), mixer.k, mixer.v, mixer.o)):
+        return None
+    if len({(weight.dtype, weight.device) for weight in mixer.parameters()}) > 1:
+        return None
+    weights, biases = ([getattr(layer, kind) for layer in layers.values()] for kind in ("weight", "bias"))
+    sizes = dict(zip(layers, map(len, weights)))
+    bias = torch.cat([w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases)])
     taps = torch.stack((mixer.k_conv.weight.T, mixer.v_conv.weight.T)) if mixer.k_conv else None
-    is_reversed = mixer.by_lag and not mixer.register_slots
-    mix1 = StepMixing.of(mixer.mix1, "A", "B", is_reversed)
-    mix2 = StepMixing.of(mixer.mix2, "B", "A", is_reversed)
-    of_query = weight_of(mixer.q)
-    return StepWeights(sizes, weight, bias, taps, mix1, mix2, is_reversed, of_query.dtype, of_query.device)
+    mix1 = StepMixing.of(mixer.mix1, "A", "B", mixer.by_lag)
+    mix2 = StepMixing.of(mixer.mix2, "B", "A", mixer.by_lag)
+    projections = mixer.k.weight, mixer.v.weight, mixer.o.weight
+    return StepWeights(sizes, torch.cat(weights), bias, *projections, taps, mix1, mix2, bias.dtype, bias.device)

@@ -197,9 +197,8 @@ def freeze_strengths(monkeypatch):
 def decode_without_position(monkeypatch):
     sound = DynamicMLP.project
 
-    def project(self, x, position, ahead=None):
-        start = self.rotated and ahead and parts.rotary_angles(x[..., : self.rotated], 0)
-        return sound(self, x, 0, ahead and replace(ahead, angles=start))
+    def project(self, x, position, before=None, angles=None):
+        return sound(self, x, 0, before, angles and parts.rotary_angles(x[..., : self.rotated], 0))
 
     monkeypatch.setattr(DynamicMLP, "project", project)
 

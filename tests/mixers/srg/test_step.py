@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from madbench.errors import TrainingError
 from madbench.labels import parse
@@ -12,6 +13,18 @@ from madbench.mixers.srg.listing import all_labels
 from mixers.srg.equations import one_label_per_equation
 
 WITH_MIXING = ("S-q-1", "S-p-q-12o", "R-q-2", "R-12!", "R-p-v-12o", "G-p-q-1o", "G-g-q-12", "G-g-q-12o")
+
+
+class Calls(TorchDispatchMode):
+    """Counts the operators that are called inside a block."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.count += 1
+        return operator(*args, **(kwargs or {}))
 
 
 def decode(mixer, x, slide=False):
@@ -118,6 +131,15 @@ def test_the_cache_holds_one_key_and_value_a_token_and_three_inputs(make_mixer, 
             assert cache.inputs.shape == (2, 3, 16) if "c" in label else cache.inputs is None
             state = (cache.k[0].numel() + cache.v[0].numel()) * 2
             assert state == (t + 1) * allocation.state_bytes_per_token(bytes_per_element=2)
+
+
+def test_a_step_calls_few_operators(make_mixer, randn):
+    """The time of a step grows with its calls. The functions of a whole sequence call 94 operators for this step."""
+    mixer = make_mixer("G-cg-q-12o")
+    _, cache = mixer.step(randn(2, 16))
+    with Calls() as calls:
+        mixer.step(randn(2, 16), cache)
+    assert calls.count <= 80
 
 
 def test_a_cache_is_not_changed_by_the_step_that_takes_it(make_mixer, randn):
