@@ -225,7 +225,8 @@ def split_prompt(d: Dynamics, size: int) -> Blocks:
     (of_qk, of_qw), (of_rk, system) = (of_row.unbind(-3) for of_row in products.unbind(-4))
     whole = q.new_empty(*q.shape[:-2], size + q.shape[-1], size + q.shape[-1])
     whole[..., :size, :size], whole[..., :size, size:], whole[..., size:, :size] = of_qk, q, k.mT
-    whole[..., size:, size:] = torch.diag_embed(log_decay.exp().expand_as(q[..., 0, :]))
+    kept = whole[..., size:, size:].zero_()
+    kept.diagonal(dim1=-2, dim2=-1).copy_(log_decay.exp().expand_as(q[..., 0, :]))
     eye = torch.eye(size, dtype=q.dtype, device=q.device)
     inverse = torch.linalg.solve_triangular(system.contiguous(), eye, upper=False, unitriangular=True)
     written = inverse @ torch.cat((of_rk.tril(-1), *read), dim=-1)
@@ -289,6 +290,18 @@ def _keys_after_blocks(blocks: Blocks) -> Tensor:
         passed = transition if passed is None else passed @ transition
         keys.append(of_block @ passed.mT)
     return torch.cat(keys[::-1], dim=2)
+
+
+def keys_at_borders(blocks: Blocks) -> Iterator[Tensor]:
+    """Yields the keys of all rows before each block, after the decays and mirrors of these rows: (B, H, rows, n).
+
+    At last yields the keys of all blocks. The transitions must not be None.
+    """
+    keys = blocks.keys[:, :, 0, :0]
+    for new, transition in zip(blocks.keys.unbind(2), cast(Tensor, blocks.transition).unbind(2)):
+        yield keys
+        keys = torch.cat((keys @ transition.mT, new), dim=2)
+    yield keys
 
 
 def block_scores(blocks: Blocks, block: int) -> Tensor:

@@ -20,7 +20,7 @@ from madbench.mixers.cd.reference import reference
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.linear_maps import check_weights, weight_of
+from madbench.mixers.linear_maps import call, check_weights, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recompute
@@ -137,12 +137,12 @@ class CoefficientMixer(Projections):
             if self.variant.is_recurrent:
                 y, state = forms.chunked(d, size, self._with_ones(d), blocks=forms.split_prompt(d, size))
                 y = self._divide_by_eta(y, d)
+            elif d.w is not None:
+                y, state, values = *self._combine_with_mirrors(d, forms.split_prompt(d, size)), d.v
             else:
-                path, blocks = self.resolve_path(len(x), length), None
-                if d.w is not None or path not in ("sdpa", "dense"):
-                    path, blocks = "blocks", forms.split_prompt(d, size)
-                y = self._combine_rows(d, path, blocks)
-                state, values = forms.evolved_keys(d, blocks).mT, d.v
+                path = self.resolve_path(len(x), length)
+                y = self._combine_rows(d, path, None if path in ("sdpa", "dense") else forms.split_prompt(d, size))
+                state, values = forms.evolved_keys(d).mT, d.v
         rows = self._read_out(self._with_skip(y, d), whole)
         cache = Cache(state, values, maximum, inputs, length)
         return decode_rest(self.step, rows, cache, x[:, length:], slide)
@@ -277,15 +277,35 @@ class CoefficientMixer(Projections):
         return self._combine_in_blocks(d, forms.split(d, self.chunk) if blocks is None else blocks)
 
     def _combine_in_blocks(self, d: Dynamics, blocks: forms.Blocks) -> Tensor:
-        length, count = d.v.shape[2], blocks.scores.shape[2]
-        return torch.cat([recompute(self._combine_block, blocks, d, block, length) for block in range(count)], dim=2)
+        count = blocks.scores.shape[2]
+        return torch.cat([recompute(self._combine_block, blocks, d, block) for block in range(count)], dim=2)
 
-    def _combine_block(self, blocks: forms.Blocks, d: Dynamics, block: int, length: int) -> Tensor:
-        size = blocks.scores.shape[-1]
-        start, end = block * size, min((block + 1) * size, length)
-        s = forms.block_scores(blocks, block)[:, :, : end - start, :end]
+    def _combine_block(self, blocks: forms.Blocks, d: Dynamics, block: int) -> Tensor:
+        return self._combine_from(block * blocks.scores.shape[-1], forms.block_scores(blocks, block), d)
+
+    def _combine_with_mirrors(self, d: Dynamics, blocks: forms.Blocks) -> tuple[Tensor, Tensor]:
+        """The normalized outputs (B, H, T, V) of a prompt, and the transposed keys (B, H, n, T) after its last row.
+
+        The keys of all earlier rows pass a block in one product. This takes fewer calls than
+        :func:`madbench.mixers.cd.forms.block_scores`, which lets queries pass, but keeps the keys of every block for
+        the backward pass.
+        """
+        size, rows = blocks.scores.shape[-1], []
+        for block, keys in enumerate(forms.keys_at_borders(blocks)):
+            if block < blocks.scores.shape[2]:
+                scores = torch.cat((blocks.queries[:, :, block] @ keys.mT, blocks.scores[:, :, block]), dim=-1)
+                rows.append(self._combine_from(block * size, scores, d))
+        return torch.cat(rows, dim=2), keys[:, :, : d.v.shape[2]].mT
+
+    def _combine_from(self, start: int, s: Tensor, d: Dynamics) -> Tensor:
+        """The normalized outputs (B, H, R, V) of the rows from ``start`` on, from their scores (B, H, R, S).
+
+        Rows and keys behind the end of the sequence are left out.
+        """
+        end = min(start + s.shape[2], d.v.shape[2])
         row_log, log_norm = (None if x is None else x[..., start:end] for x in (d.row_log, d.log_norm))
-        return self._combine(s, replace(d, v=d.v[:, :, :end], row_log=row_log, log_norm=log_norm), start)
+        of_rows = replace(d, v=d.v[:, :, :end], row_log=row_log, log_norm=log_norm)
+        return self._combine(s[:, :, : end - start, :end], of_rows, start)
 
     def _with_skip(self, y: Tensor, d: Dynamics) -> Tensor:
         return y if self.skip is None else y + self.skip.to(y.dtype)[:, None, None] * d.v
@@ -299,4 +319,4 @@ class CoefficientMixer(Projections):
             y = y * F.silu(self.out_gate(x))
         if self.out_sigmoid:
             y = y * self.out_sigmoid(x).sigmoid()
-        return self.o(y)
+        return call(self.o, y)
