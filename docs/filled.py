@@ -190,7 +190,7 @@ def rewritten(text: str, made: Callable[[str, str], str]) -> str:
             blocks = (ROOT / file).read_text(encoding="utf-8").split("\n\n")
             (new,) = [block for block in blocks if block.startswith(start)]
         elif kind == "verdicts":
-            lines = re.findall(r"^(?:[a-z].*: .*|    \S.*)$", made(source, PLAIN), re.MULTILINE)
+            lines = re.findall(r"^(?:[a-z].{0,80}?: .*|    \S.*)$", made(source, PLAIN), re.MULTILINE)
             new = "\n".join(["```text", *(line.rstrip() for line in lines), "```"])
         else:
             command, options = split_mark(source)
