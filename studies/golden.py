@@ -162,9 +162,8 @@ def run_command(part: Part, store: Path) -> list[str]:
 def plan(side: Side, part: Part) -> dict[tuple[str, str], int]:
     """The number of jobs of each canonical label and task."""
     (options,) = (side.folder / "checkout/madbench/cli").rglob("print_options.py")  # its folder depends on the commit
-    as_json = (
-        ["--json"] if '"--json"' in options.read_text(encoding="utf-8") else ["-f", "json"]
-    )  # earlier commits have an option of its own
+    # earlier commits have an option of its own
+    as_json = ["--json"] if '"--json"' in options.read_text(encoding="utf-8") else ["-f", "json"]
     cells = json.loads(side.output(*run_command(part, side.store(part)), "--dry-run", *as_json))["cells"]
     return {(cell["label"], cell["task"]): cell["jobs"] for cell in cells}
 

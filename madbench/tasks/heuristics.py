@@ -94,9 +94,8 @@ class _Rules:
         if (seen < 0).all():  # inputs never show an answer
             return np.where(is_usual, right, (targets != IGNORE).sum(axis=0) / self.setting.num_answers)
         rows = np.arange(len(inputs))
-        counts: np.ndarray = np.zeros(
-            (len(inputs), len(self.answers) + 1), np.int32
-        )  # last column: ids that are no answer
+        # the last column counts ids that are no answer
+        counts: np.ndarray = np.zeros((len(inputs), len(self.answers) + 1), np.int32)
         if is_whole := self.setting.model == "autoencoder":
             np.add.at(counts, (rows[:, None], seen), 1)
         for t in range(inputs.shape[1]):
