@@ -13,7 +13,7 @@ REFERENCE = {
     "functions": ("Functions", {"madbench": ()}),
     "mixers": (
         "Families of mixers",
-        {"madbench.mixers": ("Family", "Allocation", "Size", "Check"), "madbench.mixers.traits": ("Traits",)},
+        {"madbench.mixers": ("Family", "Allocation", "Size", "Check"), "madbench.labels.traits": ("Traits",)},
     ),
     "tasks": ("Tasks", {"madbench.tasks.base": ("TaskSetting", "Examples", "CheckedExample")}),
     "suites": ("Suites", {"madbench.suites.base": ("Suite",)}),

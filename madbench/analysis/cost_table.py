@@ -158,7 +158,7 @@ def check_countable(job: Job) -> None:
     Code is named if the command contains its label. Counting builds the mixers of the label, and stored runs of other
     people may name any code. Also raises if the code was edited after the run.
     """
-    named = [part for part in part_texts(job.label) if getattr(family_of(part), "names_code", False)]
+    named = [part for part in part_texts(job.label) if family_of(part).names_code]
     if not all(map(trust.is_allowed, named)):
         raise ConfigError(f"{job.label}: {NOT_NAMED}")
     if named and not job.family.startswith(label_identity(job.label)):

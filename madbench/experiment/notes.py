@@ -123,7 +123,7 @@ def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
-        modules = [part for part in part_texts(job.label) if getattr(family_of(part), "names_code", False)]
+        modules = [part for part in part_texts(job.label) if family_of(part).names_code]
         for mixer, _ in solve_mixers(job, size_of(job).seq_len).kinds if modules else ():
             label = str(mixer.label)
             rule = mixer.size.rule

@@ -1,14 +1,13 @@
 """Labels. A label is the text that names a sequence mixer in every table, file name and plot.
 
 The text before a label's first colon names its family. The S/R/G family has no prefix, and its name is empty. A family
-is an object that implements :class:`madbench.mixers.Family`. A built-in family is ``FAMILY`` in a ``family.py`` below
-``madbench/mixers/``, and is named like its folder. A package, installed or in ``madbench/papers/``, declares a family
-as an entry point of the group ``madbench.families``. A set of labels is written with braces (``{S,R}-c``), as a file
-(``@table1``), or as a neighborhood (``~LABEL``).
+is an instance of a subclass of :class:`madbench.mixers.Family`. A built-in family is ``FAMILY`` in a ``family.py``
+below ``madbench/mixers/``, and is named like its folder. A package, installed or in ``madbench/papers/``, declares a
+family as an entry point of the group ``madbench.families``. A set of labels is written with braces (``{S,R}-c``), as a
+file (``@table1``), or as a neighborhood (``~LABEL``).
 """
 
-from madbench.labels.family import Label
-from madbench.labels.family_checks import Explanation
+from madbench.labels.family import Explanation, Label
 from madbench.labels.parsing import (
     as_label,
     check_code,

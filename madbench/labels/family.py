@@ -1,21 +1,25 @@
-"""The interface of a family of mixers, and the types that its methods exchange with madbench.
+"""The base class of families of mixers, and the types that its methods exchange with madbench.
 
 :mod:`madbench.mixers` exports them for packages. :mod:`madbench.labels.family_checks` checks a family as it is loaded.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from madbench.errors import BudgetError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels.budgets import BUDGETS, BudgetRule
-from madbench.labels.family_checks import Explanation
+from madbench.labels.traits import Traits
 
 if TYPE_CHECKING:
     from torch import nn
+
+_NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 
 class Label(Protocol):
@@ -24,6 +28,20 @@ class Label(Protocol):
     def __hash__(self) -> int: ...
 
     def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One row of the explanation of a label: the meaning of a letter.
+
+    If ``letter`` is empty, the row says what follows from a letter that the label does not have.
+    """
+
+    letter: str
+    name: str
+    what: str  # effect of the letter
+    equation: str  # equation that the letter affects; t is the current token and i a token of its prefix
+    source: str  # name and place in the paper
 
 
 @dataclass(frozen=True)
@@ -135,32 +153,28 @@ L = TypeVar("L", bound=Label)
 A = TypeVar("A", bound=Allocation)
 
 
-class Family(Protocol[L, A]):
-    """A family of mixers. ``L`` is the type of its labels, and ``A`` is the type of its allocations.
+class Family(Generic[L, A]):
+    """The base class of families of mixers. ``L`` is the type of its labels, and ``A`` is the type of its allocations.
 
-    Loading a family with missing or invalid members is an error (:mod:`madbench.labels.family_checks`). Optional
-    members, besides those described below:
-
-    - ``is_bidirectional``: True if its mixers can also see all tokens. Default: False.
-    - ``labels()``: all labels, parsed or as text, if they can be listed.
-    - ``levels(label)``: names of the label's factor levels in contrasts. Default: its ``factors``.
-    - ``factor_names``: display names of factors, by factor.
-    - ``factor_order`` and ``level_order``: the order in which contrasts are listed.
-    - ``matches``: the quantities besides parameters that ``solve`` matches (:mod:`madbench.labels.budgets`), such as
-      ``("flops",)``. A label is refused under other budgets. Default: none.
-    - ``names_code``: True if a label names code outside the family. The code is imported when the label is solved or
-      built (:mod:`madbench.labels.trust`). Default: False.
+    A family is an instance of a subclass. Its required members are abstract. The other members have defaults. Loading a
+    family with missing or invalid members is an error (:mod:`madbench.labels.family_checks`). A family can be imported
+    without torch.
     """
 
+    # The class has no metaclass ABCMeta. The error for a missing member then names the package and a similar member.
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """The text before the colon of its labels."""
 
     @property
+    @abstractmethod
     def version(self) -> str:
         """The family's version, a part of a job's identity. Increase it when a label would give other numbers."""
 
     @property
+    @abstractmethod
     def Settings(self) -> type[Any]:
         """The frozen dataclass of the family's own settings, each field followed by a sentence about it.
 
@@ -168,31 +182,64 @@ class Family(Protocol[L, A]):
         ids of these runs do not change.
         """
 
+    description: ClassVar[str] = ""
+    """A sentence on the mixers for ``madbench ls families``. If empty, the first paragraph of the docstring of the
+    family's module is shown."""
+    syntax: ClassVar[str] = ""
+    """The syntax of a label for ``madbench ls families``, without the family's name."""
+    example: ClassVar[str] = ""
+    """A label for ``madbench ls families`` and for completion."""
+    needs: ClassVar[str] = ""
+    """The required hardware, such as ``a CUDA GPU``, for messages that suggest labels of the family. Empty if the
+    mixers run anywhere."""
+    is_bidirectional: ClassVar[bool] = False
+    """True if its mixers can also see all tokens. Its ``build`` and the ``flops_per_token`` of its allocations then
+    accept ``causal=False``."""
+    names_code: ClassVar[bool] = False
+    """True if a label names code outside the family. The code is imported when the label is solved or built
+    (:mod:`madbench.labels.trust`)."""
+    matches: ClassVar[Sequence[str]] = ()
+    """The quantities besides parameters that ``solve`` matches (:mod:`madbench.labels.budgets`), such as
+    ``("flops",)``. A label is refused under other budgets."""
+    mixers: ClassVar[Mapping[str, str]] = _NO_TEXTS
+    """The labels of named mixers, by name."""
+    titles: ClassVar[Mapping[str, str]] = _NO_TEXTS
+    """The labels of published layers for ``madbench ls operators``, by the layer's title."""
+    factor_names: ClassVar[Mapping[str, str]] = _NO_TEXTS
+    """Display names of factors, by factor."""
+    factor_order: ClassVar[Sequence[str]] = ()
+    """The factors in the order in which contrasts are listed."""
+    level_order: ClassVar[Sequence[str]] = ()
+    """The levels of factors in the order in which contrasts are listed."""
+
+    @abstractmethod
     def parse(self, text: str) -> L:
         """Parses the text of a label, including the family's name and the colon.
 
         Raises ``LabelError``, whose message points at the wrong character.
         """
 
+    @abstractmethod
     def factors(self, label: L) -> Mapping[str, str]:
         """The levels of the label's factors, by name of the factor.
 
         The level of an absent property is ``""``. A factor without meaning for the label is left out. Two labels are
         compared by the factors that both have. The factor ``budget`` is ``matched`` or ``over``.
-
-        Optional method of a family: ``factors_of_other(label)`` returns the factors of another family's label as
-        factors of this family, or None if this is impossible.
         """
 
+    @abstractmethod
     def neighbours(self, label: L) -> Sequence[L]:
         """All labels that differ from this one in exactly one factor."""
 
+    @abstractmethod
     def explain(self, label: L) -> Sequence[Explanation]:
         """The explanation of a label: one row per letter, in the order of the letters."""
 
+    @abstractmethod
     def solve(self, label: L, size: Size, settings: Any) -> A:
         """Chooses the label's ranks for a size. Raises ``BudgetError`` if no ranks meet the budget."""
 
+    @abstractmethod
     def build(self, allocation: A, settings: Any, path: str = "auto") -> nn.Module:
         """Builds the causal mixer (B, T, D) -> (B, T, D), T <= ``max_len``, with ``allocation.total`` parameters.
 
@@ -216,43 +263,105 @@ class Family(Protocol[L, A]):
           device, or empty. A run warns of this problem and records it.
         """
 
-    # Optional members:
-    # - traits(label): the properties of the label's mixer for models, optimizers and suites. Default: Traits().
-    # - effective(allocation, settings): the part of the mapping ``settings`` that changes this mixer other than through
-    #   its ranks. It shows which settings train the same model. Default: all settings that the label reads.
-    # - preset_spelling(label): a spelling of the label that begins with the name of a preset.
-    # - mixers: the labels of named mixers, by name.
-    # - syntax, example, description: texts for madbench ls families. ``description`` is a sentence on the mixers,
-    #   by default the first paragraph of the docstring of the family's module.
-    # - needs: the required hardware, such as "a CUDA GPU", for messages that suggest labels of the family.
-    # - text_of(value): the label text for a value such as a class, or None.
-    # - identity(label): anything else that affects the label's numbers, such as a hash of one module's source.
-    # - begins(text): True if some label of the family begins with the text, which includes name and colon. If False,
-    #   the text may be a label of another family. Default: compares the text with labels().
-    # - blocks(label, count): the labels of the mixers of a model's ``count`` blocks, for a family whose labels combine
-    #   labels of others (:mod:`madbench.mixers.sequence`). Default: the label itself for every block.
-    # - block_period(label): the number of blocks after which the result of ``blocks`` repeats.
-    # - takes_layer(label): True if the mixer depends on its place in the model. ``solve`` and ``build`` then find the
-    #   place in ``size.layer``. Default: False, and ``size.layer`` is the only layer of a model with one layer.
-    # - own_modules(label): for a family of madbench, further modules that compute this label. The digest of the label's
-    #   code includes them besides the modules that the family's module imports (:mod:`madbench.suites.code`). Default:
-    #   none.
-    # - missing_package(): the name of a required package that cannot be imported here, or an empty text. If a package
-    #   is missing, the stored runs of the family's labels are shown without their code.
-
+    @abstractmethod
     def checks(self, label: L) -> Iterable[Check]:
         """The checks of the label's mixer. :func:`madbench.mixers.checks.general_checks` has checks for any mixer."""
+
+    def labels(self) -> Sequence[L | str]:
+        """All labels, parsed or as text. Empty if they cannot be listed."""
+        return ()
+
+    def begins(self, text: str) -> bool:
+        """True if some label of the family begins with the text, which includes name and colon.
+
+        If False, the text may be a label of another family. The default compares the text with :meth:`labels`.
+        """
+        return any(str(label).startswith(text) for label in self.labels())
+
+    def text_of(self, value: Any) -> str | None:
+        """The text of the label for a value such as a class. None if the value has no label in this family."""
+        return None
+
+    def preset_spelling(self, label: L) -> str:
+        """A spelling of the label that begins with the name of a preset. By default the label's canonical text."""
+        return str(label)
+
+    def levels(self, label: L) -> Mapping[str, str]:
+        """The levels of the label's factors as contrasts show them, by factor. By default those of :meth:`factors`."""
+        return self.factors(label)
+
+    def factors_of_other(self, label: Label) -> Mapping[str, str] | None:
+        """The factors of another family's label as factors of this family. None if this is impossible."""
+        return None
+
+    def traits(self, label: L) -> Traits:
+        """The properties of the label's mixer for models, optimizers and suites."""
+        return Traits()
+
+    def effective(self, allocation: A, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The part of ``settings`` that changes this mixer other than through its ranks.
+
+        It shows which settings train the same model. ``settings`` are those that the label uses, by name. By default
+        all of them.
+        """
+        return settings
+
+    def blocks(self, label: L, count: int) -> Sequence[Label]:
+        """The labels of the mixers of a model's ``count`` blocks. By default the label itself for every block.
+
+        Only a family whose labels combine labels of other families has other labels (:mod:`madbench.mixers.sequence`).
+        """
+        return (label,) * count
+
+    def block_period(self, label: L) -> int:
+        """The number of blocks after which the result of :meth:`blocks` repeats."""
+        return 1
+
+    def takes_layer(self, label: L) -> bool:
+        """True if the mixer depends on its place in the model.
+
+        ``solve`` and ``build`` then find the place in ``size.layer``. Otherwise ``size.layer`` is the only layer of a
+        model with one layer.
+        """
+        return False
+
+    def missing_package(self) -> str:
+        """The name of a required package that cannot be imported here. Empty if nothing is missing.
+
+        If a package is missing, the stored runs of the family's labels are shown without their code.
+        """
+        return ""
+
+    def identity(self, label: L) -> str | None:
+        """Anything else that affects the label's numbers, such as a hash of one module's source. It enters run ids.
+
+        None if ``version`` says everything.
+        """
+        return None
+
+    def code(self, label: L) -> dict[str, Any] | None:
+        """The code listing (:mod:`madbench.identity.listing`) of the code that a label names. None if it names none."""
+        return None
+
+    def own_modules(self, label: L) -> Sequence[str]:
+        """Further modules of madbench that compute this label, for a family of madbench.
+
+        The digest of the label's code includes them besides the modules that the family's module imports
+        (:mod:`madbench.suites.code`).
+        """
+        return ()
 
 
 LoadedFamily: TypeAlias = Family[Label, Allocation]
 """A family whose own types of labels and allocations are unknown, as the registry returns it."""
 
 
-class ListedFamily(Generic[L]):
-    """A mixin for families whose labels can be listed. It finds the neighbors of a label in this list."""
+class ListedFamily(Family[L, A]):
+    """The base class of families whose labels can be listed. It finds the neighbors of a label in this list."""
 
-    factors: Callable[[L], Mapping[str, str]]
-    labels: Callable[[], Iterable[L]]
+    @abstractmethod
+    def labels(self) -> Sequence[L]:
+        """All labels, parsed."""
 
     def neighbours(self, label: L) -> tuple[L, ...]:
         """All labels that differ from this one in exactly one factor, ordered by factor and then as listed."""

@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from madbench.errors import suggestion
+from madbench.labels.family import Explanation, Family
+from madbench.labels.traits import Traits
 
-TEXTS = ("name", "version")
-OPTIONAL_TEXTS = ("syntax", "example", "description", "needs")
-OPTIONAL_NAMES = {
-    "mixers": "labels by name",
-    "factor_names": "names by name",
-    "factor_order": "names",
-    "matches": "names",
-    "level_order": "names",
-}
-METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
-OPTIONAL_METHODS = (
-    "traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity", "preset_spelling", "begins",
-    "missing_package", "blocks", "block_period", "takes_layer", "own_modules",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """One row of the explanation of a label: the meaning of a letter.
-
-    If ``letter`` is empty, the row says what follows from a letter that the label does not have.
-    """
-
-    letter: str
-    name: str
-    what: str  # effect of the letter
-    equation: str  # equation that the letter affects; t is the current token and i a token of its prefix
-    source: str  # name and place in the paper
+MEMBERS = {name: member for name, member in vars(Family).items() if not name.startswith("_")}
+"""The members of :class:`Family` by name: an abstract member, or the default of an optional one."""
 
 
 def label_of(family: str, answer: Any) -> Any:
@@ -61,7 +37,7 @@ def _text(answer: Any) -> str:
 
 def _texts_by_name(answer: Any) -> dict[str, str]:
     texts = dict(answer)
-    if not _are_texts(texts, by_name=True):
+    if not _are_texts((*texts, *texts.values())):
         raise TypeError(f"expected a mapping of names to texts, got {texts!r:.60}")
     return texts
 
@@ -85,52 +61,56 @@ def _allocation(answer: Any) -> Any:
     return answer
 
 
-def _traits(answer: Any) -> Any:
-    if not hasattr(answer, "start_settings"):
+def _traits(answer: Any) -> Traits:
+    if not isinstance(answer, Traits):
         raise TypeError(f"expected madbench.mixers.Traits, got {answer!r:.60}")
     return answer
 
 
+def _unless_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda answer: None if answer is None else check(answer)
+
+
 ANSWERS: dict[str, Callable[[Any], Any]] = {
-    name: lambda answer: answer for name in (*METHODS, *OPTIONAL_METHODS)
+    name: lambda answer: answer for name, member in MEMBERS.items() if inspect.isfunction(member)
 } | {
     "factors": _texts_by_name, "neighbours": tuple, "explain": _explanations, "solve": _allocation, "checks": iter,
-    "effective": dict, "levels": _texts_by_name, "labels": tuple, "identity": _text, "preset_spelling": _text,
-    "traits": _traits, "begins": bool, "missing_package": _text, "blocks": tuple, "block_period": int,
-    "takes_layer": bool, "own_modules": tuple,
+    "effective": dict, "levels": _texts_by_name, "labels": tuple, "identity": _unless_none(_text),
+    "preset_spelling": _text, "traits": _traits, "begins": bool, "missing_package": _text, "blocks": tuple,
+    "block_period": int, "takes_layer": bool, "own_modules": tuple,
 }  # fmt: skip
 """For each method of a family, a function that validates the method's result, and converts it or raises."""
 
 
 def fault_of(family: Any) -> str:
     """The reason why a value is no :class:`madbench.mixers.Family`, as a sentence. Empty if it is a family."""
-    members = [name for name in dir(family) if not name.startswith("_")]
-    for name in (*TEXTS, "Settings", *METHODS):
-        if name not in members:
-            hint = suggestion(name, set(members) - {*TEXTS, "Settings", *METHODS, *OPTIONAL_METHODS})
+    if not isinstance(family, Family):
+        return "its class must derive from madbench.mixers.Family, which has the defaults of optional members"
+    for name in MEMBERS:
+        if getattr(inspect.getattr_static(family, name), "__isabstractmethod__", False):
+            hint = suggestion(name, {other for other in dir(family) if not other.startswith("_")} - MEMBERS.keys())
             return f"it has no {name!r}, which every family needs{hint}"
-    for name in TEXTS:
-        if not isinstance(getattr(family, name), str):
-            return f"its {name!r} must be a text, got {getattr(family, name)!r}"
-    for name in (*METHODS, *OPTIONAL_METHODS):
-        if name in members and not callable(getattr(family, name)):
-            return f"its {name!r} must be a method, got {getattr(family, name)!r}"
-    for name in OPTIONAL_TEXTS:
-        if name in members and not isinstance(text := getattr(family, name), str):
-            return f"its {name!r} must be a text, got {text!r}"
-    for name, what in OPTIONAL_NAMES.items():
-        if name in members and not _are_texts(value := getattr(family, name), by_name=what.endswith("by name")):
-            return f"its {name!r} must be {what}, got {value!r}"
-    if not isinstance(getattr(family, "is_bidirectional", False), bool):
-        return f"its 'is_bidirectional' must be true or false, got {family.is_bidirectional!r}"
+    for name in MEMBERS:
+        if name != "Settings" and (kind := _other_kind(MEMBERS[name], value := getattr(family, name))):
+            return f"its {name!r} must be {kind}, got {value!r}"
     return _fault_of_settings(family.Settings)
 
 
-def _are_texts(value: Any, by_name: bool) -> bool:
-    """True if a value is a sequence of texts, or if ``by_name`` is true, a mapping from text to text."""
-    if by_name:
-        return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(text, str) for text in value)
+def _other_kind(default: Any, value: Any) -> str:
+    """The kind of value that a member with this default must have. Empty if ``value`` is of this kind."""
+    if inspect.isfunction(default):
+        return "" if callable(value) else "a method"
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "true or false"
+    if isinstance(default, Mapping):
+        return "" if isinstance(value, Mapping) and _are_texts((*value, *value.values())) else "texts by name"
+    if isinstance(default, tuple):
+        return "" if isinstance(value, Sequence) and not isinstance(value, str) and _are_texts(value) else "names"
+    return "" if isinstance(value, str) else "a text"
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _fault_of_settings(settings: Any) -> str:

@@ -179,9 +179,7 @@ def _with_preset(label: str) -> str:
     if ":" not in label:
         return label
     try:
-        preset_spelling = getattr(family_of(label), "preset_spelling", None)
-        if preset_spelling is None or str(parse(label)) != label:
-            return label
-        return preset_spelling(parse(label))
+        parsed = parse(label)
+        return family_of(label).preset_spelling(parsed) if str(parsed) == label else label
     except MadbenchError:  # the family is not installed here, or the text is no label
         return label

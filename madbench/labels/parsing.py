@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from madbench.errors import FamilyError, LabelError
-from madbench.labels.family import Label, LoadedFamily
-from madbench.labels.family_checks import Explanation
+from madbench.labels.family import Explanation, Label, LoadedFamily
 from madbench.labels.patterns import is_pattern, part_texts
 from madbench.labels.registry import REGISTRY, family_identity, family_of, loaded_families
 from madbench.labels.suggestions import message_with_suggestion
@@ -25,7 +24,7 @@ def text_of(value: Any) -> str:
     failed = None
     for family in loaded_families().values():
         try:
-            if (text := getattr(family, "text_of", lambda value: None)(value)) is not None:
+            if (text := family.text_of(value)) is not None:
                 return text
         except FamilyError as error:
             failed = error
@@ -68,7 +67,7 @@ def reading_problem(label: str) -> str:
         factors(parsed), levels(parsed)
         # families of this package never fail, and traits can be slow to compute
         if isinstance(family := family_of(parsed), Guarded):
-            getattr(family, "traits", str)(parsed)
+            family.traits(parsed)
     except LabelError as error:
         return (str(error).splitlines() or [type(error).__name__])[-1].strip()  # a package's message may be empty
     return ""
@@ -82,7 +81,7 @@ def is_shown_as_stored(label: str) -> bool:
     """
     try:
         parts = part_texts(str(label))
-        return any(getattr(family_of(part), "names_code", False) or missing_package(part) for part in parts)
+        return any(family_of(part).names_code or missing_package(part) for part in parts)
     except LabelError:
         return True
 
@@ -94,15 +93,13 @@ def is_of_package(label: str) -> bool:
     except LabelError:
         return False
     return all(
-        family.name in REGISTRY.built_in
-        and not any(hasattr(family, name) for name in ("names_code", "missing_package"))
-        for family in families
+        family.name in REGISTRY.built_in and not (family.names_code or family.missing_package()) for family in families
     )
 
 
 def missing_package(label: str) -> str:
     """The name of a package that a label's mixers need and that cannot be imported. Empty if nothing is missing."""
-    missing = (getattr(family_of(part), "missing_package", str)() for part in part_texts(str(label)))
+    missing = (family_of(part).missing_package() for part in part_texts(str(label)))
     return next(filter(None, missing), "")
 
 
@@ -123,7 +120,7 @@ def factors_in(family: LoadedFamily, label: Label) -> Mapping[str, str] | None:
     """The factors of a label of any family as factors of ``family``. None if ``family`` cannot express them."""
     if family_of(label) is family:
         return family.factors(label)
-    return getattr(family, "factors_of_other", lambda other: None)(label)
+    return family.factors_of_other(label)
 
 
 def diff(a: Label, b: Label) -> tuple[str, ...]:
@@ -145,23 +142,19 @@ def explain(label: Label) -> Sequence[Explanation]:
 
 
 def levels(label: Label) -> Mapping[str, str]:
-    """The level of each factor of a label, as used in contrasts.
-
-    The family's ``levels`` are used if it defines them, otherwise its ``factors``.
-    """
-    family = family_of(label)
-    return getattr(family, "levels", family.factors)(label)
+    """The level of each factor of a label, as used in contrasts."""
+    return family_of(label).levels(label)
 
 
 def factor_names(label: str | Label) -> Mapping[str, str]:
     """The display names of factors in the label's family, by factor. Factors without a display name are left out."""
-    return getattr(family_of(label), "factor_names", {})
+    return family_of(label).factor_names
 
 
 @functools.cache
 def every_label() -> tuple[str, ...]:
     """The texts of all labels of the S/R/G family, in the order of its grammar."""
-    return tuple(map(str, getattr(family_of(""), "labels", tuple)()))
+    return tuple(map(str, family_of("").labels()))
 
 
 def label_identity(label: str | Label) -> str:
@@ -173,18 +166,18 @@ def label_identity(label: str | Label) -> str:
     family = family_of(label)
     if is_pattern(str(label)):
         return f"{family_identity(family)} of {' and '.join(map(label_identity, part_texts(str(label))))}"
-    own = getattr(family, "identity", None)
-    return f"{family_identity(family)}+{own(as_label(label))}" if own else family_identity(family)
+    own = family.identity(as_label(label))
+    return family_identity(family) if own is None else f"{family_identity(family)}+{own}"
 
 
+@functools.cache
 def own_modules(label: str) -> tuple[str, ...]:
     """The modules of madbench that compute this label, without modules that every label of its family uses.
 
     Empty if the text is no label.
     """
     try:
-        family = family_of(label)
-        return family.own_modules(parse(label)) if hasattr(family, "own_modules") else ()
+        return tuple(family_of(label).own_modules(parse(label)))
     except LabelError:
         return ()
 
@@ -200,5 +193,4 @@ def label_code(label: str | Label) -> dict[str, Any] | None:
     family = family_of(label)
     if code := REGISTRY.code(family.name):
         return code
-    own = getattr(family, "code", None)
-    return own(as_label(label)) if own else None
+    return family.code(as_label(label))

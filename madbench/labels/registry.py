@@ -80,14 +80,14 @@ def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
     ordered = loaded_families().values()
 
     def names(order: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for family in ordered for name in getattr(family, order, ())))
+        return tuple(dict.fromkeys(name for family in ordered for name in getattr(family, order)))
 
     return names("factor_order"), names("level_order")
 
 
 def mixer_names() -> tuple[str, ...]:
     """The names of mixers that are labels without a prefix, such as ``HyperGLU`` and ``KDA``. Case does not matter."""
-    return tuple(name for family in ("", OF_NAMES) for name in getattr(REGISTRY.load(family), "mixers", ()))
+    return tuple(name for family in ("", OF_NAMES) for name in REGISTRY.load(family).mixers)
 
 
 def _family_without_prefix(text: str) -> str:
@@ -101,8 +101,7 @@ def _family_without_prefix(text: str) -> str:
 
 @functools.cache
 def _operator_names() -> frozenset[str]:
-    named = None if REGISTRY.problem(OF_NAMES) else REGISTRY.load(OF_NAMES)
-    return frozenset(map(name_key, getattr(named, "mixers", ())))
+    return frozenset() if REGISTRY.problem(OF_NAMES) else frozenset(map(name_key, REGISTRY.load(OF_NAMES).mixers))
 
 
 def name_key(name: str) -> str:

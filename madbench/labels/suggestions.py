@@ -96,7 +96,7 @@ def _problem_of_hybrid(text: str) -> str | None:
 
 def _needs(label: str) -> str:
     """The device that the mixers of a label's family need, such as a CUDA GPU. Empty if they run anywhere."""
-    return getattr(family_of(label), "needs", "")
+    return family_of(label).needs
 
 
 def _ends(body: str) -> list[int]:
@@ -124,10 +124,7 @@ def _is_label(text: str) -> bool:
 def _begins_label(text: str) -> bool:
     """True if a label of the text's family starts with the text. False if the family cannot be loaded."""
     try:
-        family = family_of(text)
-        if begins := getattr(family, "begins", None):
-            return begins(text)
-        return any(str(label).startswith(text) for label in getattr(family, "labels", tuple)())
+        return family_of(text).begins(text)
     except MadbenchError:  # the package cannot be loaded, or fails
         return False
 
@@ -136,7 +133,7 @@ def _begins_label(text: str) -> bool:
 def _mixers() -> dict[str, list[str]]:
     """The labels of each named mixer in all families, by :func:`name_key` of the mixer's name."""
     labels: dict[str, list[str]] = {}
-    titles = getattr(family_of(f"{OF_NAMES}:"), "titles", {})
+    titles = family_of(f"{OF_NAMES}:").titles
     for mixers in [*_by_family().values(), titles]:
         for name, label in mixers.items():
             labels_of_name = labels.setdefault(name_key(name), [])
@@ -150,7 +147,7 @@ def _by_family() -> dict[str, dict[str, str]]:
     mixers = {}
     for name in families():
         try:
-            mixers[name] = dict(getattr(family_of(f"{name}:" if name else ""), "mixers", {}))
+            mixers[name] = dict(family_of(f"{name}:" if name else "").mixers)
         except MadbenchError:  # the package cannot be loaded
             continue
     return mixers

@@ -16,7 +16,8 @@ from madbench.errors import BudgetError, ConfigError, FamilyError, UnknownStateE
 from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, Label, as_label, family_of, loaded_families, trust
 from madbench.labels.family import Allocation, Check, Family, Layer, ListedFamily, LoadedFamily, Size, one_factor_apart
-from madbench.mixers.traits import Traits, attach
+from madbench.labels.traits import Traits
+from madbench.mixers.traits import attach
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,7 +63,7 @@ def build(
     if isinstance(label, str):  # typed by the caller; labels of stored jobs arrive parsed
         trust.allow_typed(label)
     label, family, own = _resolve(label, settings)
-    if not (causal or getattr(family, "is_bidirectional", False)):
+    if not (causal or family.is_bidirectional):
         raise ConfigError(
             f"{label} is causal: a row sees no later token; labels that can see all tokens: {families_that_see_all()}"
         )
@@ -74,7 +75,7 @@ def build(
 
 def families_that_see_all() -> str:
     """The label prefixes of the families whose mixers can see all tokens, as text separated by commas, for messages."""
-    able = (name for name, family in loaded_families().items() if getattr(family, "is_bidirectional", False))
+    able = (name for name, family in loaded_families().items() if family.is_bidirectional)
     return ", ".join(f"{name}:" if name else "no prefix" for name in able) or "no family"
 
 
@@ -98,13 +99,14 @@ def _solve(label: Label, family: LoadedFamily, size: Size, settings: Any) -> All
     rule = size.rule
     if rule.quantity == "parameters":
         return family.solve(label, size, settings)
-    if rule.quantity not in getattr(family, "matches", ()):
+    if rule.quantity not in family.matches:
         raise BudgetError(
             f"{label}: its family chooses ranks by parameters, and cannot match {rule.name}; use --match parameters"
         )
     allocation = family.solve(label, size, settings)
-    is_checked = not hasattr(family, "blocks") and family.factors(label).get("budget") != "over"
-    if is_checked and rule.room(allocation) < 0:  # the mixers of a hybrid are checked one by one
+    is_hybrid = label not in _parts(label, family)  # its mixers are checked one by one
+    is_checked = not is_hybrid and family.factors(label).get("budget") != "over"
+    if is_checked and rule.room(allocation) < 0:
         amount, target = rule.amount(allocation), rule.target(allocation)
         raise BudgetError(
             f"{label} has {amount:,.0f} {rule.name} at d_model {size.d_model}, max_len {size.max_len}, where softmax "
@@ -120,7 +122,7 @@ def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Trai
     returns another type, or names a setting that the family does not have.
     """
     family = family or family_of(label)
-    traits = getattr(family, "traits", lambda _: Traits())(label)
+    traits = family.traits(label)
     where = f"family {family.name!r}: traits of {str(label)!r}"
     if not isinstance(traits, Traits):
         raise FamilyError(f"{where}: expected madbench.mixers.Traits, got {type(traits).__name__}")
@@ -152,7 +154,7 @@ def used_settings(label: str | Label, family: LoadedFamily | None = None) -> lis
     if not names:  # a user's module has no settings, and its traits would need an import of its code
         return []
     parts = _parts(label, family)
-    if parts and label not in parts:  # its traits may need the code of users' modules as well
+    if label not in parts:  # its traits may need the code of users' modules as well
         read_by_parts = {name for part in parts for name in used_settings(part)}
         return [name for name in names if name in read_by_parts]
     read = label_traits(label, family).settings
@@ -160,9 +162,8 @@ def used_settings(label: str | Label, family: LoadedFamily | None = None) -> lis
 
 
 def _parts(label: Label, family: LoadedFamily) -> tuple[Label, ...]:
-    """The distinct labels that a label combines. Empty if its family does not combine labels."""
-    blocks, period = getattr(family, "blocks", None), getattr(family, "block_period", lambda _: 1)
-    return tuple(dict.fromkeys(blocks(label, period(label)))) if blocks else ()
+    """The distinct labels that a label combines. The label itself if its family does not combine labels."""
+    return tuple(dict.fromkeys(family.blocks(label, family.block_period(label))))
 
 
 def state_size(allocation: Allocation, seq_len: int) -> int:
@@ -188,8 +189,7 @@ def effective_settings(
     """
     family = family or family_of(allocation.label)
     read = {name: settings[name] for name in used_settings(allocation.label, family) if name in settings}
-    effective = getattr(family, "effective", lambda _, read: read)
-    return dict(effective(allocation, read))
+    return dict(family.effective(allocation, read))
 
 
 def _size(*sizes: Any) -> Size:

@@ -48,9 +48,9 @@ def flops_of(mixer: Allocation, seq_len: int, all_pairs: bool = False) -> float:
     are counted, and ``all_pairs`` has no effect.
     """
     family = family_of(mixer.label)
-    if not all_pairs or getattr(family, "names_code", False):
+    if not all_pairs or family.names_code:
         return mixer.flops_per_token(seq_len)
-    if getattr(family, "is_bidirectional", False):
+    if family.is_bidirectional:
         not_causal = {"causal": False}
         return mixer.flops_per_token(seq_len, **not_causal)
     return mixer.flops_per_token(2 * seq_len - 1)

@@ -67,7 +67,7 @@ def later_layer_checks(family: Family[Any, Any], label: Any, size: Size, paths: 
     Yields nothing if the layers of the label do not differ, or if its mixer has no method ``reference``.
     """
     shares = label_traits(label, family).shares_values
-    if not (shares or getattr(family, "takes_layer", lambda _: False)(label)):
+    if not (shares or family.takes_layer(label)):
         return
     make = _maker(family, label, size)
     mixer, _ = make("auto", 1)

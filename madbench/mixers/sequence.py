@@ -85,9 +85,7 @@ def block_labels(label: str | Label, count: int) -> tuple[Label, ...]:
     """
     label = as_label(label)
     family = family_of(label)
-    if not (blocks := getattr(family, "blocks", None)):
-        return (label,) * count
-    labels: tuple[Label, ...] = blocks(label, count)
+    labels = tuple(family.blocks(label, count))
     if len(labels) != count:
         raise FamilyError(f"family {family.name!r}: blocks of {str(label)!r}: {len(labels)} labels for {count} blocks")
     return labels
@@ -96,7 +94,7 @@ def block_labels(label: str | Label, count: int) -> tuple[Label, ...]:
 def block_period(label: str | Label) -> int:
     """The number of blocks after which the mixers of a label repeat. It is 1 unless the label is a hybrid."""
     label = as_label(label)
-    return getattr(family_of(label), "block_period", lambda _: 1)(label)
+    return family_of(label).block_period(label)
 
 
 def solve_blocks(
@@ -136,7 +134,7 @@ def _parts(
     label = as_label(label)
     labels: Sequence[Label] = block_labels(label, count)
     for index, part in enumerate(labels):
-        takes_layer = getattr(family_of(part), "takes_layer", lambda _: False)(part)
+        takes_layer = family_of(part).takes_layer(part)
         read = settings if part == label else used_settings(part)
         own = {name: settings[name] for name in read if name in settings}
         yield part, Layer(index, count, labels[:index].count(part)) if takes_layer else Layer(), own

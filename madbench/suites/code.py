@@ -5,9 +5,9 @@ Code of plugins and of users' modules is stored as lists of files, code of this 
 Digests of the package's own code are of whole files, without comments, docstrings and annotations
 (:mod:`madbench.identity.package`). The code of a package in ``madbench/papers`` belongs to the part that uses it:
 
-- ``family``: the families of the label's mixers, and the module that builds the mixers of a model, with their imports
-  from ``madbench.mixers``, without modules that only check or explain. For a family that lists published operators:
-  the operators of the label only;
+- ``family``: the families of the label's mixers, and the module that builds the mixers of a model, with the class
+  ``Traits`` and their imports from ``madbench.mixers``, without modules that only check or explain. For a family that
+  lists published operators: the operators of the label only;
 - ``task``: the task's generator, and the modules of ``madbench.tasks`` that the generator or the suite's trial imports.
   For a suite that reads text: the modules of ``madbench.text`` that the trial imports;
 - ``suite``: the suite's trial, and the modules of ``madbench.suites`` or of a paper's package that the trial or the
@@ -183,7 +183,7 @@ def package_modules(
     return {
         "family": (
             [*of_families, *own, *building],
-            ["madbench.mixers", *_own_packages(of_families)],
+            ["madbench.mixers", "madbench.labels.traits", *_own_packages(of_families)],
             affects_no_number,
         ),
         "task": (generators, [found.data_package, *_own_packages(generators)], affects_no_number),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from madbench.jobs import Fidelity, Job
-from madbench.labels import label_identity, parse
+from madbench.labels import Label, as_label, label_identity
 from madbench.mixers import label_traits
 from madbench.tasks import settings_class
 
 
-def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
+def mixer_identity(label: str | Label, task: str, fidelity: Fidelity = "corrected") -> str:
     """The field ``family`` of a job: the identity of the label's family.
 
     For tasks with a language model in the published fidelity, it also names the parameters whose initial values come
@@ -18,7 +18,7 @@ def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> s
     """
     identity = label_identity(label)
     if fidelity == "published" and settings_class(task).model == "language_model":
-        if kept := label_traits(parse(label)).keeps_init:
+        if kept := label_traits(as_label(label)).keeps_init:
             return f"{identity}, {' and '.join(kept)} as the mixer draws them"
     return identity
 

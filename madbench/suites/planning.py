@@ -103,7 +103,7 @@ def plan_jobs(
         code = stored_code(name)
         if code is None:
             mixer = profile.identifying_settings(label)
-            identities = {task: mixer_identity(name, task, fidelity) for task in tasks}
+            identities = {task: mixer_identity(label, task, fidelity) for task in tasks}
             for length, task in task_of_length.items():
                 try:
                     solve_blocks(label, blocks, model.d_model, model.n_head, length, budget, **mixer)

@@ -140,7 +140,7 @@ def why_untimed(job: Job, device: str) -> str:
             f"{job.label} {job.task}: {parameters:,} parameters and their gradients take "
             f"{8 * parameters / 1e9:,.0f} GB; this machine has {memory / 1e9:,.0f} GB"
         )
-    if not any(getattr(family_of(part), "needs", "") for part in part_texts(job.label)):
+    if not any(family_of(part).needs for part in part_texts(job.label)):
         return ""
     one = job
     if hasattr(job.model, "n_layer"):

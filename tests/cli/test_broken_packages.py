@@ -106,9 +106,11 @@ def test_a_broken_family_is_listed_with_the_reason(main, broken_family):
 WHOLE_FAMILY = """
 import dataclasses
 
+from madbench import mixers
+
 {settings}
 
-class Family:
+class Family(mixers.Family):
     name, version, Settings = "bad", "1", Settings
 
     def labels(self):

@@ -13,6 +13,7 @@ from madbench.labels import (
     diff,
     expand,
     explain,
+    factors,
     families,
     family_identity,
     family_of,
@@ -25,6 +26,7 @@ from madbench.labels import (
 SOURCE = '''
 from dataclasses import dataclass
 
+from madbench import mixers
 from madbench.errors import LabelError
 
 
@@ -41,7 +43,7 @@ class Settings:
     """None."""
 
 
-class Family:
+class Family(mixers.Family):
     """Numbers: canonical without leading zeros; nothing is built of them."""
 
     name, version, Settings = "num", "3", Settings
@@ -147,16 +149,17 @@ def test_a_family_that_cannot_be_loaded_says_why(installed):
         ),
         (", Settings = ", ", Options = ", "it has no 'Settings', which every family needs"),
         ("= checks =", "=", "it has no 'checks', which every family needs"),
+        ("(mixers.Family)", "", "its class must derive from madbench.mixers.Family"),
         ('"3", Settings', "3, Settings", "its 'version' must be a text, got 3"),
         ("def neighbours", "traits = 4\n    def neighbours", "its 'traits' must be a method, got 4"),
         ("def neighbours", "example = 4\n    def neighbours", "its 'example' must be a text, got 4"),
-        ("def neighbours", "mixers = ['x']\n    def neighbours", "its 'mixers' must be labels by name, got"),
+        ("def neighbours", "mixers = ['x']\n    def neighbours", "its 'mixers' must be texts by name, got"),
         ("def neighbours", "factor_order = None\n    def neighbours", "its 'factor_order' must be names, got None"),
         ("def neighbours", "level_order = 'abc'\n    def neighbours", "its 'level_order' must be names, got 'abc'"),
         (
             "def neighbours",
             "factor_names = {1: 'x'}\n    def neighbours",
-            "its 'factor_names' must be names by name, got",
+            "its 'factor_names' must be texts by name, got",
         ),
         ("def neighbours", "factor_order = property(lambda _: 1 / 0)\n    def neighbours", "ZeroDivisionError"),
         ("def neighbours", "mixers = property(lambda _: 1 / 0)\n    def neighbours", "ZeroDivisionError"),
@@ -203,7 +206,7 @@ def test_factors_that_are_no_texts_are_refused(installed, answer):
     with pytest.raises(
         FamilyError, match=r"family 'num' .*: factors\('num:1'\): TypeError: expected a mapping of names to texts"
     ):
-        levels(parse("num:1"))
+        factors(parse("num:1"))
 
 
 def test_a_label_whose_family_says_nothing_is_unreadable_all_the_same(installed):

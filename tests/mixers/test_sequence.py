@@ -18,6 +18,7 @@ FAMILY = '''
 """Labels of other families in turn over the blocks of a model: ``turn:S-p|R-c-q``."""
 from dataclasses import dataclass
 
+from madbench import mixers
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import Explanation, Traits
 from madbench.mixers.sequence import MixerSequence, solve_blocks
@@ -41,7 +42,7 @@ class Period(MixerSequence):
     terms = property(lambda self: {f"{b.label} {name}": n for b in self.blocks for name, n in b.terms.items()})
 
 
-class Family:
+class Family(mixers.Family):
     name, version, Settings = "turn", "1", Settings
 
     def parse(self, text):

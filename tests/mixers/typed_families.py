@@ -1,4 +1,4 @@
-"""mypy checks here that families implement the protocol with their own labels and allocations.
+"""mypy checks here that families derive from the base class with their own labels and allocations.
 
 A hybrid of one mixer is the label of another family, and the families of the interactions paper share the types of
 their labels, so these are not among them.

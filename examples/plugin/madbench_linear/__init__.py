@@ -70,7 +70,7 @@ class Allocation:
 
 
 class LinearAttention(ListedFamily):
-    """See :class:`madbench.mixers.Family`."""
+    """Linear attention. The members that it does not define have the defaults of :class:`madbench.mixers.Family`."""
 
     name, version, Settings = "lin", "1", Settings
     syntax, example = "elu|relu|id[-g]", "lin:elu-g"

@@ -98,13 +98,13 @@ def _families() -> Rows:
         module = sys.modules.get(family.__module__)  # None for a class that is made by code
         of_module = ((module and inspect.getdoc(module)) or "").partition("\n\n")[0]
         try:
-            count = len(family.labels()) if hasattr(family, "labels") else None
+            count = len(family.labels()) or None
         except FamilyError as error:
             broken[name] = str(error)
             continue
         row = {"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_names(family.Settings))}
-        row |= {name: getattr(family, name, None) for name in ("example", "syntax")}
-        rows.append(row | {"description": getattr(family, "description", None) or _line(of_module)})
+        row |= {"example": family.example or None, "syntax": family.syntax or None}
+        rows.append(row | {"description": family.description or _line(of_module)})
     return _with_broken(rows, broken)
 
 
@@ -188,7 +188,7 @@ def _operators() -> Rows:
     """The published layers that are labels by name, of all families whose mixers have titles."""
     rows = []
     for family in loaded_families().values():
-        for title, label in getattr(family, "titles", {}).items():
+        for title, label in family.titles.items():
             layer = next(part for part in explain(parse(label)) if part.letter == label)
             rows.append({"label": label, "layer": title, "source": layer.source})
     return rows

@@ -85,7 +85,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     parts = text.count("-") + 1
     labels = [*_labels_of_sets(), *every_label()]
     for family in loaded_families().values() if ":" in text else ():
-        labels += [*getattr(family, "mixers", {}).values(), *filter(None, [getattr(family, "example", None)])]
+        labels += [*family.mixers.values(), *filter(None, [family.example])]
     matching = _starting_with(text, (*mixer_names(), *labels))
     beginnings = ("-".join(label.split("-")[:parts]) for label in matching)
     prefixes = () if ":" in text else (f"{name}:" for name in families() if name)

@@ -11,7 +11,7 @@ from madbench.config import check_at_least, check_numbers
 from madbench.errors import LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
-from madbench.mixers import Check, Size, Traits, one_factor_apart
+from madbench.mixers import Check, Family, Size, Traits, one_factor_apart
 from madbench.mixers.cd.budget import CdAllocation, solve
 from madbench.mixers.cd.diagnosis import message
 from madbench.mixers.cd.explanations import explain
@@ -43,8 +43,8 @@ class Settings:
         check_numbers(self, "init_std")
 
 
-class CoefficientFamily:
-    """The family of coefficient dynamics. It implements :class:`madbench.mixers.Family`."""
+class CoefficientFamily(Family[Label, CdAllocation]):
+    """The family of coefficient dynamics."""
 
     description = "Softmax attention, linear attention and state-space models in one recurrence of coefficients."
     name = "cd"

@@ -15,7 +15,7 @@ from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation, Label, families, family_of, parse
 from madbench.labels.diagnosis import point_at
 from madbench.labels.patterns import PREFIX, is_pattern, period, split_pattern
-from madbench.mixers import Check, Size, Traits, effective_settings, label_traits, used_settings
+from madbench.mixers import Check, Family, Size, Traits, effective_settings, label_traits, used_settings
 from madbench.mixers.hybrid.allocation import HybridAllocation, HybridLabel
 from madbench.mixers.sequence import solve_blocks
 
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 MEASURED = Size(d_model=64, n_head=2, max_len=64, budget="paper")  # size at which the growth of a cache is measured
 
 
-class HybridFamily:
-    """The family of hybrids. Properties of a label are computed from the labels of its layers.
-
-    Its interface is :class:`madbench.mixers.Family`.
-    """
+class HybridFamily(Family[Any, HybridAllocation]):
+    """The family of hybrids. Properties of a label are computed from the labels of its layers."""
 
     name = "hybrid"
     version = "1"
@@ -199,7 +196,7 @@ def _letter(index: int) -> str:
 
 
 def _names_code(label: Label) -> bool:
-    return getattr(family_of(label), "names_code", False)
+    return family_of(label).names_code
 
 
 def _ordered(kinds: Iterable[Label]) -> list[Label]:

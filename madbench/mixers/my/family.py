@@ -39,8 +39,8 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class ModuleFamily(ListedFamily):
-    """The family of users' own modules. Its interface is :class:`madbench.mixers.Family`.
+class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
+    """The family of users' own modules.
 
     If ``is_refused`` is true, ``solve`` rejects modules that are not causal.
     """

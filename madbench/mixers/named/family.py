@@ -33,8 +33,8 @@ class Settings:
     """The settings of a named layer besides its label and size. There are none."""
 
 
-class NamedFamily(ListedFamily):
-    """The family of named layers. It implements :class:`madbench.mixers.Family`."""
+class NamedFamily(ListedFamily[Label, NamedAllocation]):
+    """The family of named layers."""
 
     name = "named"
     version = "1"

@@ -11,7 +11,7 @@ from madbench.config import check_at_least
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
-from madbench.mixers import Check, Size, Traits, one_factor_apart
+from madbench.mixers import Check, Family, Size, Traits, one_factor_apart
 from madbench.mixers.srg.budget import GROUPS, MlpAllocation, solve
 from madbench.mixers.srg.diagnosis import InvalidLabel
 from madbench.mixers.srg.grammar import (
@@ -79,8 +79,8 @@ LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.ge
 """All levels of all factors, in order. A contrast shows the gain of the later of two levels over the earlier."""
 
 
-class SRGFamily:
-    """The family of S/R/G labels, which have no prefix. Its interface is :class:`madbench.mixers.Family`."""
+class SRGFamily(Family[Variant, MlpAllocation]):
+    """The family of S/R/G labels, which have no prefix."""
 
     name = ""
     version = "1"

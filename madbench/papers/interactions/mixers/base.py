@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from madbench.errors import LabelError
 from madbench.labels import Explanation
-from madbench.mixers import Check, Size, Traits, one_factor_apart
+from madbench.mixers import Check, Family, Size, Traits, one_factor_apart
 from madbench.mixers.srg.grammar import Variant
 from madbench.papers.interactions.mixers.budget import InteractionAllocation, Settings
 from madbench.papers.interactions.mixers.grammar import COMMON, InteractionLabel
@@ -34,8 +34,8 @@ UNBOUND = Explanation("", "caution: no budget",
 )  # fmt: skip
 
 
-class InteractionFamily:
-    """The base class of the families ``hfa:`` and ``ha:``. Its methods are those of :class:`madbench.mixers.Family`."""
+class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
+    """The base class of the families ``hfa:`` and ``ha:``."""
 
     name: ClassVar[str]
     version = "1"

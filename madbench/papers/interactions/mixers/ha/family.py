@@ -43,7 +43,7 @@ LETTERS = {
 
 
 class TupleFamily(InteractionFamily):
-    """The family ``ha:`` of HyperAttention. Its methods are those of :class:`madbench.mixers.Family`."""
+    """The family ``ha:`` of HyperAttention."""
 
     name = "ha"
     description = "Attention to tuples of several tokens at once (HyperAttention), in some heads or in all."

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FeatureFamily(InteractionFamily):
-    """The family ``hfa:`` of HyperFeatureAttention. Its methods are those of :class:`madbench.mixers.Family`."""
+    """The family ``hfa:`` of HyperFeatureAttention."""
 
     name = "hfa"
     description = "Attention whose scores are products of several scores, one per feature (HyperFeatureAttention)."
