@@ -19,7 +19,7 @@ from madbench.labels import family_of, label_identity, trust
 from madbench.labels.names import display_name
 from madbench.labels.patterns import part_texts
 from madbench.mixers.costs import CountedCosts, count_costs
-from madbench.suites import Suite, size_of
+from madbench.suites import Suite, block_count, size_of
 from madbench.suites.scoring import JobOutcome
 
 MOST_REASONS = 3
@@ -140,7 +140,7 @@ def _counted(outcomes: Sequence[JobOutcome], all_pairs: bool) -> RowCosts:
         costs.unknown, costs.by_length = str(error), {}
         recorded = [outcome for outcome in outcomes if "mixer_parameters" in outcome.details]
         for outcome in recorded[:1]:
-            layers = getattr(outcome.job.model, "n_layer", 1)
+            layers = block_count(outcome.job)
             costs.values["parameters"] = layers * outcome.details["mixer_parameters"]
         return costs
     longest = costs.by_length[max(costs.by_length)]

@@ -14,7 +14,7 @@ from madbench.labels.patterns import part_texts
 from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels
 from madbench.rows import SuiteRow
-from madbench.suites import Suite, size_of
+from madbench.suites import Suite, block_count, size_of
 from madbench.suites.addressing import without_prefix
 from madbench.suites.compute import compute_details
 from madbench.suites.overrides import Plan
@@ -95,7 +95,7 @@ def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
     for row in rows:
         job = row.jobs[0]
         if "d_model" in field_names(type(job.model)):
-            for label in dict.fromkeys(block_labels(job.label, getattr(job.model, "n_layer", 1))):
+            for label in dict.fromkeys(block_labels(job.label, block_count(job))):
                 notes |= dict.fromkeys(_notes_on_heads_of(label, job))
     return list(notes)
 

@@ -40,6 +40,12 @@ def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: boo
     return CountedCosts(sum(count * block.total for block, count in blocks), flops, state, unknown)
 
 
+def paper_total(mixer: Allocation) -> int:
+    """The number of parameters of a mixer that the paper of its family counts. By default all parameters."""
+    total: int = getattr(mixer, "paper_total", mixer.total)  # an optional member of allocations
+    return total
+
+
 def flops_of(mixer: Allocation, seq_len: int, all_pairs: bool = False) -> float:
     """Forward FLOPs per token of a mixer on ``seq_len`` tokens; for ``all_pairs`` see :func:`count_costs`.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, StoreError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from madbench.analysis.rendering import TextTable
     from madbench.analysis.scores import Results
+    from madbench.papers.quantities import Quantity
 
 REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not decided"
 FAILS = "fails here"
@@ -105,21 +107,34 @@ class Made:
         return int(self.failed or FAILS in self.verdicts.values())
 
 
-class Measure(Protocol):
-    """The protocol of a measure, which plans and decides an item: a module or a class with these functions."""
+class Measure(abc.ABC):
+    """The base class of measures, which plan and decide items. Its instances are made without arguments.
 
-    # Optional: ``operators`` has the labels whose operators the measure calls, if the item trains nothing and names no
-    # labels. ``quantity(request)`` is the Quantity that is measured on every run and stored: weights are needed once.
+    The defaults are those of a measure that needs no weights.
+    """
+
+    @property
+    def operators(self) -> Sequence[str]:
+        """The labels whose operators the measure calls, if the item trains nothing and names no labels."""
+        return ()
 
     def keeps_weights(self, request: Request) -> bool:
         """True if the item measures trained models, which need weights."""
+        return False
 
     def introduction(self, request: Request) -> Sequence[str]:
-        """Sentences that are printed above the result."""
+        """Sentences that are printed above the result. By default the item's rule."""
+        return [request.item.rule] if request.item.rule else []
 
+    def quantity(self, request: Request) -> Quantity | None:
+        """The quantity that is measured on every run and stored, so that weights are needed once. None if none is."""
+        return None
+
+    @abc.abstractmethod
     def plan(self, request: Request) -> Grid | Experiment | None:
         """The grid or experiment to train. None if nothing is trained."""
 
+    @abc.abstractmethod
     def decide(self, request: Request, results: Results | None) -> Made:
         """The result of the item from the runs."""
 
@@ -130,18 +145,12 @@ def of_training(results: Results | None) -> Results:
     return results
 
 
-class PlainMeasure:
-    """A base class of measures that need no weights. By default it introduces the item's rule and trains nothing."""
+class PlainMeasure(Measure):
+    """A base class of measures that train nothing by default."""
 
-    def plan(self, request: Request) -> Grid | None:
+    def plan(self, request: Request) -> Grid | Experiment | None:
         refuse_choices(request, request.item.id)
         return None
-
-    def keeps_weights(self, request: Request) -> bool:
-        return False
-
-    def introduction(self, request: Request) -> Sequence[str]:
-        return [request.item.rule] if request.item.rule else []
 
 
 def row_of(text: str) -> Row:
@@ -191,8 +200,8 @@ def measure_of(item: Item) -> Measure:
     name = item.measure or (of_theorems if item.checks else of_tables)
     with wrap_load_errors(f"{item.id}: measure {name}", ConfigError):
         measure = resolve(name)()
-        if missing := [name for name in ("plan", "decide") if not hasattr(measure, name)]:
-            raise ConfigError(f"expected a class as madbench.papers.making.Measure, got one without {missing[0]}")
+        if not isinstance(measure, Measure):
+            raise ConfigError(f"expected a subclass of madbench.papers.making.Measure, got {type(measure).__name__}")
     return measure
 
 

@@ -27,8 +27,7 @@ def operators_of(request: Request, measure: Measure, planned: Grid | Experiment 
         return planned.labels
     if planned is not None:
         return list(dict.fromkeys(row.label for row in planned.rows))
-    named: Any = getattr(measure, "operators", ())
-    return expand(request.labels or request.item.labels or named)
+    return expand(request.labels or request.item.labels or measure.operators)
 
 
 def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:

@@ -24,8 +24,9 @@ from madbench.labels import is_shown_as_stored
 from madbench.labels.budgets import BUDGETS
 from madbench.labels.names import display_name
 from madbench.mixers import Allocation
+from madbench.mixers.costs import paper_total
 from madbench.mixers.sequence import solve_blocks
-from madbench.suites import Suite
+from madbench.suites import Suite, block_count
 from madbench.suites.code_marks import SIGN
 
 
@@ -197,20 +198,20 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
         mixers = _mixers(job)
         for mixer in mixers:
             ranks = ", ".join(f"{name} {rank:,}" for name, rank in mixer.ranks.items())
-            counts = (mixer.total, mixer.target, getattr(mixer, "paper_total", mixer.total))
+            counts = (mixer.total, mixer.target, paper_total(mixer))
             lengths.setdefault((str(mixer.label), d_model, ranks, *counts), []).append(length)
         details = record.details if record else {}
         total, ratio = details.get("mixer_parameters"), details.get("budget_ratio")
         if total and ratio and not mixers and BUDGETS[job.budget].quantity == "parameters":
             lengths.setdefault((label, d_model, "", total, round(total / ratio), total), []).append(length)
     groups: list[Group] = []
-    for (label, d_model, ranks, total, target, paper_total), seq_lens in lengths.items():
+    for (label, d_model, ranks, total, target, of_paper), seq_lens in lengths.items():
         size = f"d_model {d_model}" if d_model else ""
         if any(seq_lens):
             size += f", length {', '.join(f'{length:,}' for length in sorted(filter(None, seq_lens)))}"
         cells = [Cell(label, len(groups), page_link("runs", label)), Cell(size, min(seq_lens)), Cell(ranks)]
         cells += [Cell(f"{number:,}", number) for number in (total, target)]
-        cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (total / target, paper_total / target)]
+        cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (total / target, of_paper / target)]
         groups.append(Group([cells], label))
     note = (
         "Parameters of one mixer; the budget is softmax attention's, 4 d² with the convolution taps of the label. Ranks"
@@ -226,7 +227,7 @@ def _mixers(job: Job) -> list[Allocation]:
     """The budgets of the mixers of a job. Empty if the label's code fails or must not be run, or without a size."""
     label, d_model, n_head, length = _size(job)
     if not is_shown_as_stored(label) and d_model and length:
-        blocks = getattr(job.model, "n_layer", 1)
+        blocks = block_count(job)
         with suppress(FamilyError):
             solved = solve_blocks(label, blocks, d_model, n_head, length, job.budget, **job.mixer)
             return [mixer for mixer, _ in solved.kinds]

@@ -38,6 +38,7 @@ __all__ = [
     "Profile",
     "Size",
     "Suite",
+    "block_count",
     "broken_suites",
     "job_from_dict",
     "main_suite",
@@ -125,6 +126,12 @@ def suite_of_task(task: str, where: str = "") -> Suite:
     if (suite := task.rpartition("/")[0]) in broken_suites():
         raise ConfigError(f"{where}{broken_suites()[suite]}")
     raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_suites(), TASKS_LISTED)}")
+
+
+def block_count(job: Job) -> int:
+    """The number of blocks of a job's model. It is 1 if the suite's ``Model`` has no field ``n_layer``."""
+    count: int = getattr(job.model, "n_layer", 1)
+    return count
 
 
 def size_of(job: Job) -> Size:

@@ -35,7 +35,8 @@ class Profile:
     noun: ClassVar[str]
     """The word for a profile of the suite in messages."""
     Model: ClassVar[type]
-    """The configuration class of the model around the mixer."""
+    """The configuration class of the model around the mixer. If it has the fields ``d_model``, ``n_head``, ``n_layer``
+    (the number of blocks) and ``seq_len``, notes, reports and estimates use them."""
     Training: ClassVar[type]
     """The configuration class of an optimizer run."""
     Task: ClassVar[type]

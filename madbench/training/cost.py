@@ -28,7 +28,7 @@ from madbench.labels import family_of
 from madbench.labels.patterns import part_texts
 from madbench.mixers.sequence import block_period
 from madbench.models.blocks import autocast
-from madbench.suites import size_of, suite_of
+from madbench.suites import block_count, size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.training.devices import memory_bytes
 from madbench.training.optimizer import muon_parameters
@@ -71,7 +71,7 @@ def peak_memory_bytes(job: Job, micro_batch: int) -> int:
     added for each further block. For a hybrid, a repetition of its pattern takes the place of a block. Results are
     cached for jobs that differ only in seed, learning rate and weight decay.
     """
-    period, depth = block_period(job.label), getattr(job.model, "n_layer", 1)
+    period, depth = block_period(job.label), block_count(job)
     job = replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0)
     if depth <= 5 * period:  # running two smaller models would take as long
         return whole_peak_memory_bytes(job, micro_batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -65,6 +66,19 @@ def test_a_paper_brings_sets_and_profiles_that_every_verb_finds_by_name(outside)
         planned = measure_of(paper.item("a")).plan(Request(paper, paper.item("a"), size))
         assert [row.label for row in planned.rows] == ["S", "R-c", "G-c"]
         assert MAD.Profile.load(planned.profile).difficulty == "baseline"
+
+
+@pytest.mark.parametrize(
+    ("base", "reason"),
+    [("", "a subclass of madbench.papers.making.Measure, got Half"), ("(Measure)", "abstract method '?decide")],
+)
+def test_a_measure_without_the_base_class_or_a_required_method_is_refused(outside, base, reason):
+    (outside / "half.py").write_text(
+        f"from madbench.papers.making import Measure\nclass Half{base}:\n    def plan(self, request):\n        pass\n"
+    )
+    item = dataclasses.replace(load_paper("sets").item("a"), measure="madbench_sets.half:Half")
+    with pytest.raises(ConfigError, match=f"a: measure madbench_sets.half:Half: .*{reason}"):
+        measure_of(item)
 
 
 def test_files_of_a_paper_are_looked_up_beside_it_before_the_working_folder(outside):

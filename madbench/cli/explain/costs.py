@@ -20,7 +20,7 @@ from madbench.labels import expand, family_of
 from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
 from madbench.labels.names import typed_label
 from madbench.mixers import Allocation, solve, used_settings
-from madbench.mixers.costs import count_costs
+from madbench.mixers.costs import count_costs, paper_total
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
@@ -131,11 +131,11 @@ def _refuse_other_settings(labels: Sequence[str], settings: Mapping[str, Any]) -
 
 def _counts(allocation: Allocation) -> dict[str, Any]:
     target, total = allocation.target, allocation.total
-    paper_total = getattr(allocation, "paper_total", total)
+    of_paper = paper_total(allocation)
     parts = {name: dict(getattr(allocation, name, {})) for name in ("ranks", "widths", "terms")}
     size = {name: getattr(allocation.size, name) for name in ("d_model", "n_head", "max_len", "budget")}
     content = size | parts | {"target": target, "total": total, "ratio": allocation.ratio}
-    content |= {"slack": target - total, "paper_total": paper_total, "paper_ratio": paper_total / target}
+    content |= {"slack": target - total, "paper_total": of_paper, "paper_ratio": of_paper / target}
     rule = allocation.size.rule
     if rule.quantity != "parameters":
         amounts = {

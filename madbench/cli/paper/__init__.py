@@ -264,7 +264,7 @@ class _Making:
 
 def _note_on_weights(measure: Measure, request: Request, experiment: Experiment) -> str:
     """Advice on stored runs that the item cannot measure, such as runs without weights. Empty if there are none."""
-    quantity = measure.quantity(request) if hasattr(measure, "quantity") else None
+    quantity = measure.quantity(request)
     if quantity is None or not (experiment.results / "runs").is_dir():
         return experiment.note_on_weights()
     return quantity.note_on_runs(Store(experiment.results), [job.id for job in experiment.jobs])

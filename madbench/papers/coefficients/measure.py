@@ -11,7 +11,17 @@ from madbench.config import key_of
 from madbench.errors import ConfigError
 from madbench.papers.coefficients import FULL, QUICK, Principle, Study
 from madbench.papers.coefficients.studies import COPY, FIGURES, principle
-from madbench.papers.making import Drawn, Made, PlainMeasure, Request, grid_of, of_training, refuse_choices, seeds_of
+from madbench.papers.making import (
+    Drawn,
+    Made,
+    Measure,
+    PlainMeasure,
+    Request,
+    grid_of,
+    of_training,
+    refuse_choices,
+    seeds_of,
+)
 from madbench.rows import Grid, Row
 from madbench.training.devices import resolve_device
 
@@ -24,7 +34,7 @@ LENGTHS = {QUICK: (32, 128), FULL: (128, 512)}
 """The two sequence lengths, in tokens, of the item figure9_lengths, by profile. Their ratio is 4, as in Figure 9."""
 
 
-class PrincipleMeasure:
+class PrincipleMeasure(Measure):
     """Plans and decides the principle of an item such as ``principle3``, or of a figure of it, such as ``figure1``."""
 
     @property

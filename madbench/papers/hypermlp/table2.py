@@ -19,7 +19,7 @@ from madbench.errors import MissingExtraError
 from madbench.labels import expand
 from madbench.mixers import solve
 from madbench.papers import Item
-from madbench.papers.making import Made, Request, grid_of_one_task
+from madbench.papers.making import Made, Measure, Request, grid_of_one_task
 from madbench.rows import Grid
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LANGUAGE, TASK, LanguageProfile
@@ -125,11 +125,11 @@ def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
     ]
 
 
-class Table2:
-    """Trains small models, measures their answers to questions, and compares printed with stored benchmarks."""
+class Table2(Measure):
+    """Trains small models, measures their answers to questions, and compares printed with stored benchmarks.
 
-    def keeps_weights(self, request: Request) -> bool:
-        return False  # language models always keep their weights
+    Language models always keep their weights.
+    """
 
     def introduction(self, request: Request) -> Sequence[str]:
         lacking = _lacking(_labels(request), request)

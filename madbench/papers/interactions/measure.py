@@ -20,7 +20,7 @@ from madbench.labels import expand
 from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
 from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
 from madbench.papers.interactions.worlds import Colliding
-from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
+from madbench.papers.making import REPRODUCED, Drawn, Made, Measure, PlainMeasure, Request, of_training
 from madbench.papers.quantities import Quantity, Values
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store
@@ -49,14 +49,11 @@ LEARNED_C = Quantity("learned_c", {"against": "devised C"})
 """The distance of the learned C of Figure 2 from the devised C, for the first seed's run."""
 
 
-class WorldMeasure:
+class WorldMeasure(Measure):
     """Plans and decides an item that trains worlds of agents, which are the tasks of the item."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
-
-    def introduction(self, request: Request) -> Sequence[str]:
-        return [request.item.rule] if request.item.rule else []
 
     def plan(self, request: Request) -> Experiment:
         asked = list(request.tasks or request.item.tasks)
@@ -83,7 +80,8 @@ class WorldMeasure:
             rows.append(SuiteRow(GridRow(own[0].label, named_changes=(name,)), protocol, own))
         return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, request.results)
 
-    def decide(self, request: Request, results: Results) -> Made:
+    def decide(self, request: Request, results: Results | None) -> Made:
+        results = of_training(results)
         store = results.store
         rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
         made = claims(rows)
@@ -108,7 +106,8 @@ class FigureMeasure(WorldMeasure):
         own = tuple(word for word in chosen if key_of(word) not in changed)
         return super().plan(replace(request, overrides=(*own, *request.overrides)))
 
-    def decide(self, request: Request, results: Results) -> Made:
+    def decide(self, request: Request, results: Results | None) -> Made:
+        results = of_training(results)
         made, (embedding, end) = super().decide(request, results), FIGURES[request.item.id]
         stem = f"interactions_colliding_hfa_C1_{embedding}{end}"
         own = (
