@@ -193,7 +193,7 @@ def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     code = "".join(f"{''.join(cell['source'])}\n" for cell in cells if cell["cell_type"] == "code")
     magic, _, code = code.partition("\n")
     assert magic == "%matplotlib inline"
-    profiles = shutil.copytree(ROOT / "tasks" / "profiles", tmp_path / "profiles")
+    profiles = shutil.copytree(ROOT / "tasks" / "mad", tmp_path / "profiles")
     quick = read_yaml(profiles / "quick.yaml")
     quick["training"]["epochs"] = 2
     quick["tasks"]["selective_copying"]["setting"]["num_train_examples"] = 64  # of 8 steps in all

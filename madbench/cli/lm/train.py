@@ -18,7 +18,7 @@ def train(
     profile: Annotated[
         str,
         option(
-            "tiny, mini, gpt2, fineweb-340m, fineweb-1.3b, or a YAML file like those in tasks/profiles.",
+            "tiny, mini, gpt2, fineweb-340m, fineweb-1.3b, or a YAML file like those in tasks/language.",
             "--profile",
             "-p",
             completes="PROFILE",

@@ -56,7 +56,7 @@ ProfileOption = Annotated[
     str | None,
     option(
         "evening, evening-4 (four layers, for hybrids), quick (a first look), full (the paper's size), or a YAML "
-        "file like those in tasks/profiles. Other suites have other profiles: madbench ls profiles.",
+        "file like those in tasks/mad. Other suites have other profiles: madbench ls profiles.",
         "--profile",
         "-p",
         completes="PROFILE",
