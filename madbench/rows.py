@@ -77,8 +77,8 @@ class SuiteRow:
     @property
     def shared_protocol(self) -> Protocol:
         """The protocol without the row's own changes."""
-        own = set(map(without_prefix, self.row.changes))
-        return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in own))
+        changes = set(map(without_prefix, self.row.changes))
+        return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in changes))
 
 
 @dataclass(frozen=True, repr=False)

@@ -63,7 +63,7 @@ class Effect:
     @property
     def pairs(self) -> dict[Pair, Difference]:
         """The pairs of an effect with their differences. Empty for an interaction."""
-        return {case: own for case, own in self.cases.items() if len(case) == 2 and own is not None}
+        return {case: gap for case, gap in self.cases.items() if len(case) == 2 and gap is not None}
 
     @property
     def is_interaction(self) -> bool:
@@ -173,8 +173,8 @@ def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool
         if shows_pairs and len(contrasts) == 1:
             for pair in dict.fromkeys(pair for effect in effects.values() for pair in effect.pairs):
                 of_pair = {quantity: effect.pairs[pair] for quantity, effect in effects.items() if pair in effect.pairs}
-                cells = {quantity: _text(own, quantity) for quantity, own in of_pair.items()}
-                add(f"  {pair[0]} {MINUS} {pair[1]}", cells, "", (own.n for own in of_pair.values()))
+                cells = {quantity: _text(gap, quantity) for quantity, gap in of_pair.items()}
+                add(f"  {pair[0]} {MINUS} {pair[1]}", cells, "", (gap.n for gap in of_pair.values()))
     return lines
 
 

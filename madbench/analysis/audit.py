@@ -160,7 +160,7 @@ def audit_table(results: Results) -> Listing:
         for row in rows
         if published.get(name := outcome_column(row.column)) and row.column in published
     }
-    own = [
+    correlations = [
         f"{heading(name)} {agreement_text(correlation)} with {heading(other)}"
         for (name, other), correlation in theirs.items()
     ]
@@ -184,7 +184,7 @@ def audit_table(results: Results) -> Listing:
         f" or solve it, or if its correlation with a column of cheaper bits is at least {REDUNDANT}. Intervals:"
         f" {DRAWS:,} bootstrap draws of the labels."
     )
-    notes += f" Correlations of published columns with each other: {'; '.join(own)}." if own else ""
+    notes += f" Correlations of published columns with each other: {'; '.join(correlations)}." if correlations else ""
     origin = results.origin()
     parts |= {origin.caption: bool(origin.caption), origin.notes: bool(origin.notes)}
     if chosen := frozenset().union(*_chosen_labels(results).values()).intersection(results.labels):
@@ -234,8 +234,8 @@ def outcome_column(name: str) -> str:
 
     It is a main column of another suite that is trained by default. Empty if there is none.
     """
-    own = suite_of_column(name)
-    return next((other for other in default_headline() if suite_of_column(other) is not own), "")
+    suite_here = suite_of_column(name)
+    return next((other for other in default_headline() if suite_of_column(other) is not suite_here), "")
 
 
 def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:

@@ -64,8 +64,8 @@ def test_claim(
     elif scales:
         line = claim_threshold(claim, quantity, cases, means, samples[claim.labels(cases)[0]].way)
     gains = {name: _gain(claim, quantity, terms, samples, line) for name, terms in claim.gains(cases).items()}
-    own = math.nan if line == published_line else published_line
-    test = ClaimTest(tuple(cases), line, own, tuple(gains.items()))
+    other_line = math.nan if line == published_line else published_line
+    test = ClaimTest(tuple(cases), line, other_line, tuple(gains.items()))
     if reason := next((gain.reason for gain in gains.values() if gain.reason), ""):
         return replace(test, detail=reason)
     sign = claim.sign(quantity)

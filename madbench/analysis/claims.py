@@ -127,13 +127,14 @@ class Claim:
         """
         if self.judges == "every pair":
             return self._both_ways({" - ".join(self.pairs[case]): _mean([self.pairs[case]]) for case in cases})
-        own = _mean([self.pairs[case] for case in cases])
+        mean_gain = _mean([self.pairs[case] for case in cases])
         rivals = {name: _mean([pairs[case] for case in cases]) for name, pairs in self.rivals.items()}
         over = {
-            f"{name}{'' if sign > 0 else ' (reversed)'}": own + [(-sign * weight, label) for weight, label in terms]
+            f"{name}{'' if sign > 0 else ' (reversed)'}": mean_gain
+            + [(-sign * weight, label) for weight, label in terms]
             for (name, terms), sign in itertools.product(rivals.items(), (1.0, -1.0))
         }
-        return self._both_ways({name: _sum_by_label(terms) for name, terms in (over or {"": own}).items()})
+        return self._both_ways({name: _sum_by_label(terms) for name, terms in (over or {"": mean_gain}).items()})
 
     def _both_ways(self, gains: dict[str, Terms]) -> dict[str, Terms]:
         """``gains``, and also their negatives if ``expects`` is "equal"."""
@@ -171,9 +172,9 @@ class ClaimsFile:
 
     def with_quantities(self, paper: str = "") -> tuple[Claim, ...]:
         """The claims. Missing ``quantities`` are those of the file, and a missing ``published_by`` is ``paper``."""
-        own = self.quantities or default_headline()
+        quantities = self.quantities or default_headline()
         return tuple(
-            replace(claim, quantities=claim.quantities or own, published_by=claim.published_by or paper)
+            replace(claim, quantities=claim.quantities or quantities, published_by=claim.published_by or paper)
             for claim in self.claims
         )
 
@@ -239,13 +240,13 @@ def claims_on(labels: Collection[str]) -> dict[str, tuple[Claim, ...]]:
 
     If there is no such paper, the claims of all papers.
     """
-    papers, own = claims_by_paper(), set(labels)
-    found = {
+    papers, available = claims_by_paper(), set(labels)
+    applicable = {
         name: claims
         for name, claims in papers.items()
-        if any(own.issuperset(pair) for claim in claims for pair in claim.pairs)
+        if any(available.issuperset(pair) for claim in claims for pair in claim.pairs)
     }
-    return found or papers
+    return applicable or papers
 
 
 def _paper_of(path: Path) -> str:

@@ -192,18 +192,22 @@ def _budget_ratios(scores: pd.DataFrame) -> Ratios:
 
 def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:
     """The budget ratio of ``label`` by suite, only for suites in which it differs from the ratio of ``baseline``."""
-    return {suite: own[label] for suite, own in ratios.items() if _budgets_differ(own.get(label), own.get(baseline))}
+    return {
+        suite: by_label[label]
+        for suite, by_label in ratios.items()
+        if _budgets_differ(by_label.get(label), by_label.get(baseline))
+    }
 
 
 def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[str, float]], matched: str) -> str:
     """One sentence per suite with the budget ratios that differ from that of the baseline. Empty if there are none."""
     text = ""
-    for suite, own in ratios.items():
+    for suite, by_label in ratios.items():
         if unequal := [
             f"{display_name(label)} {each[suite]:.3f}" for label, each in differing.items() if suite in each
         ]:
             where = f" ({suites()[suite].title})" if len(ratios) > 1 else ""
-            text += f" Budgets differ{where}: {', '.join(unequal)}, {display_name(baseline)} {own[baseline]:.3f}"
+            text += f" Budgets differ{where}: {', '.join(unequal)}, {display_name(baseline)} {by_label[baseline]:.3f}"
             text += f" times the {matched} of softmax attention."
     return text
 
@@ -232,8 +236,10 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
     """
     if within is None:
         return {}
-    asked = {f"{name}=": margin for name, margin in within.items()} if isinstance(within, Mapping) else {"": within}
-    for name, margin in asked.items():
+    margin_by_name = (
+        {f"{name}=": margin for name, margin in within.items()} if isinstance(within, Mapping) else {"": within}
+    )
+    for name, margin in margin_by_name.items():
         if not 0 < margin < math.inf:
             raise ConfigError(f"within {name}{margin:g}: expected a number above 0")
     if not isinstance(within, Mapping):
@@ -253,11 +259,11 @@ def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
     """The rows with adjusted p-values. One Holm correction is over all tests of differences and of margins."""
     p_values, groups = [], []
     for i, row in enumerate(rows):
-        own = [row.difference.p]
+        of_row = [row.difference.p]
         if row.equivalence:
-            own += [row.equivalence.p_above, row.equivalence.p_below]
-        p_values += own
-        groups += [i] * len(own)
+            of_row += [row.equivalence.p_above, row.equivalence.p_below]
+        p_values += of_row
+        groups += [i] * len(of_row)
     adjusted = iter(holm(p_values, groups=groups))
     of_rows = []
     for row in rows:

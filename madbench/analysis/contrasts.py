@@ -64,11 +64,13 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
         prefix = f"{family.name}:" if family.name else ""
         in_family = [(variant, factors_in(family, variant)) for variant in every]
         variants, factors = zip(*(pair for pair in in_family if pair[1] is not None))
-        own = [family_of(variant) is family for variant in variants]
-        by_variant = [levels(variant) if is_own else others for variant, is_own, others in zip(variants, own, factors)]
+        of_family = [family_of(variant) is family for variant in variants]
+        by_variant = [
+            levels(variant) if is_own else others for variant, is_own, others in zip(variants, of_family, factors)
+        ]
         order = list(dict.fromkeys([*factor_order, *(factor for by_factor in by_variant for factor in by_factor)]))
         for i, j, factor in _one_difference(factors):
-            if not (own[i] or own[j]):
+            if not (of_family[i] or of_family[j]):
                 continue
             without, with_level = sorted((i, j), key=lambda k: sort_order(by_variant[k][factor]))
             lacks, gives = by_variant[without][factor], by_variant[with_level][factor]

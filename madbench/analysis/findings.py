@@ -49,7 +49,7 @@ Lines = Mapping[str, Mapping[str, float]]
 """The thresholds of claims, by the name of the claim and then by quantity."""
 PROVISIONAL = "provisional"
 """The mark of a registered verdict that can still change: runs are missing, or registered values have changed."""
-ASKED_SEEDS = 5
+ADVISED_SEEDS = 5
 """The number of seeds in commands that train missing runs."""
 
 
@@ -120,10 +120,10 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The command that trains the labels with :data:`ASKED_SEEDS` seeds. Empty if so many seeds are stored."""
-        if self.n >= ASKED_SEEDS:
+        """The command that trains the labels with :data:`ADVISED_SEEDS` seeds. Empty if so many seeds are stored."""
+        if self.n >= ADVISED_SEEDS:
             return ""
-        words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ASKED_SEEDS)), *self.task_words]
+        words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ADVISED_SEEDS)), *self.task_words]
         return " ".join(filter(None, [*words, self.options]))
 
     @property
@@ -181,12 +181,12 @@ def findings(
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and scores is not None and samples:
-        own = (suite.columns(scores.column[scores.suite == suite.name].unique()) for suite in suites().values())
-        stored = {*scores.column, *(column.name for columns in own for column in columns)}
+        by_suite = (suite.columns(scores.column[scores.suite == suite.name].unique()) for suite in suites().values())
+        stored = {*scores.column, *(column.name for columns in by_suite for column in columns)}
         quantities = stored.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
-    asked = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
-    fixed = [lines.get(claim.name, {}).get(quantity) for claim, quantity in asked]
-    tests = [test_claim(claim, x, samples.get(x, {}), scales, line) for (claim, x), line in zip(asked, fixed)]
+    to_test = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
+    fixed = [lines.get(claim.name, {}).get(quantity) for claim, quantity in to_test]
+    tests = [test_claim(claim, x, samples.get(x, {}), scales, line) for (claim, x), line in zip(to_test, fixed)]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
     rows = [
@@ -200,7 +200,7 @@ def findings(
             tested,
             line,
         )
-        for (claim, quantity), test, p_holm, line in zip(asked, tests, adjusted, fixed)
+        for (claim, quantity), test, p_holm, line in zip(to_test, tests, adjusted, fixed)
     ]
     return [replace(row, chosen_on=chosen_on.get(row.suite, "")) if row.pairs else row for row in rows]
 
@@ -219,8 +219,8 @@ def findings_by_paper(
     """
     return [
         replace(row, paper=paper)
-        for paper, own in claims.items()
-        for row in findings(scores, quantities, options, claims=own, scales=scales, chosen_on=chosen_on)
+        for paper, claims_of_paper in claims.items()
+        for row in findings(scores, quantities, options, claims=claims_of_paper, scales=scales, chosen_on=chosen_on)
     ]
 
 

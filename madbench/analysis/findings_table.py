@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claim_thresholds import published_gain
-from madbench.analysis.findings import ASKED_SEEDS, Finding, choice_note
+from madbench.analysis.findings import ADVISED_SEEDS, Finding, choice_note
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import (
@@ -267,7 +267,7 @@ def open_commands(rows: Sequence[Finding]) -> list[str]:
         if small := [row for row in rows if row.n < LEAST_SEEDS and row.suite == suite]:
             labels = dict.fromkeys(label for row in small for label in row.labels)
             tasks = min((row.task_words for row in small), key=len)
-            words = [*labels, "--seeds", seed_list(range(ASKED_SEEDS)), *tasks, small[0].options]
+            words = [*labels, "--seeds", seed_list(range(ADVISED_SEEDS)), *tasks, small[0].options]
             command = " ".join(filter(None, ["madbench", "run", *words]))
             commands.setdefault(command, command)
     return list(commands.values())

@@ -125,9 +125,9 @@ def latex_table(
     form = _form(headings, lines, name_format, width)
     if width != "double" and (form.width == "double" or form.is_broken):
         narrow = [[first._replace(text=_broken_name(first.text)), *rest] for first, *rest in lines]
-        own = _form(headings, narrow, name_format, width)
-        if (own.width, own.is_broken) == ("single", False):
-            form, lines = own, narrow
+        narrow_form = _form(headings, narrow, name_format, width)
+        if (narrow_form.width, narrow_form.is_broken) == ("single", False):
+            form, lines = narrow_form, narrow
         elif upright := _upright(headings, narrow):
             return latex_table(*upright, caption, label, "%s", "single")
     columns = _columns(headings, lines)
@@ -162,7 +162,7 @@ def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width 
     width, or None.
     """
     widths = [width] if width else [*_WIDTHS]
-    forms = [_Form(own, size, False) for own in widths for size in _SIZES if size >= _LEAST_ON_ONE_LINE]
+    forms = [_Form(each_width, size, False) for each_width in widths for size in _SIZES if size >= _LEAST_ON_ONE_LINE]
     forms += [_Form(widths[-1], size, True) for size in _SIZES]
     fits = (form for form in forms if form.points(headings, lines, "texttt" in name_format) <= _WIDTHS[form.width])
     return next(fits, forms[-1])

@@ -58,8 +58,8 @@ def power_table(
     samples = samples_of(scores)
     tests = [
         (paper, claim, quantity, test)
-        for paper, own in claims.items()
-        for claim in own
+        for paper, claims_of_paper in claims.items()
+        for claim in claims_of_paper
         for quantity in claim.quantities
         if (test := test_claim(claim, quantity, samples.get(quantity, {}))).gains
     ]

@@ -66,13 +66,13 @@ def orientation(quantity: str) -> float:
 @functools.cache
 def references() -> Mapping[str, Reference]:
     """The published numbers of each paper, by the name of the paper. Papers without published numbers are left out."""
-    found = {}
+    by_paper = {}
     for paper, (_, published) in published_by_paper().items():
         if scores := paper_scores(paper):
             title = ", ".join(table.title for table in published.tables)
             margins = published.margin_share, published.margin_labels, published.heuristics
-            found[paper] = Reference(paper, title, scores, *margins)
-    return found
+            by_paper[paper] = Reference(paper, title, scores, *margins)
+    return by_paper
 
 
 def find_reference(paper: str, labels: Collection[str]) -> Reference:

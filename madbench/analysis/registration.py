@@ -263,7 +263,9 @@ def _moment(text: Any) -> datetime | None:
 def registered_lines(registration: Registration) -> findings.Lines:
     """The registered thresholds, by the name of the claim and then by quantity. Unknown thresholds are left out."""
     lines = registration.thresholds["lines"]
-    return {claim: {name: line for name, line in own.items() if line is not None} for claim, own in lines.items()}
+    return {
+        claim: {name: line for name, line in of_claim.items() if line is not None} for claim, of_claim in lines.items()
+    }
 
 
 def _confirmed(registration: Registration, results: Results, lines: findings.Lines) -> list[Finding]:
@@ -307,10 +309,10 @@ def changed_claims(registration: Registration) -> list[str]:
 
     A text has the name of the claim and its changed keys. Changes of wording do not count.
     """
-    own = {claim.name: asdict(claim) for claim in _present_claims(registration)}
+    present_claims = {claim.name: asdict(claim) for claim in _present_claims(registration)}
     changed = []
     for claim in registration.claims:
-        now = own.get(claim.name, {})
+        now = present_claims.get(claim.name, {})
         keys = [key for key, value in asdict(claim).items() if key not in _WORDING and now.get(key) != value]
         if keys:
             changed.append(f"{claim.name} ({', '.join(keys) if now else 'no longer there'})")
@@ -323,7 +325,9 @@ def _present_claims(registration: Registration) -> tuple[Claim, ...]:
         if registration.claims_from:
             return load_claims(registration.claims_from)
         names = {claim.name for claim in registration.claims}
-        shared = {paper: len(names & {claim.name for claim in own}) for paper, own in claims_by_paper().items()}
+        shared = {
+            paper: len(names & {claim.name for claim in of_paper}) for paper, of_paper in claims_by_paper().items()
+        }
         return load_claims(max(shared, key=shared.__getitem__))
     except ConfigError:
         return ()
@@ -395,21 +399,25 @@ def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
     papers = claims_by_paper()
     if names:
         known = {claim.name for claims in papers.values() for claim in claims}
-        found = [paper for paper, claims in papers.items() if {claim.name for claim in claims}.issuperset(names)]
-        found = [paper for paper in found if not _problems(papers[paper], made).keys() & set(names)] or found
+        candidates = [paper for paper, claims in papers.items() if {claim.name for claim in claims}.issuperset(names)]
+        candidates = [
+            paper for paper in candidates if not _problems(papers[paper], made).keys() & set(names)
+        ] or candidates
         if unknown := [name for name in names if name not in known]:
             raise ConfigError(
                 f"{where}: claims: no claim {unknown[0]!r}{did_you_mean(unknown[0], known, CLAIMS_LISTED)}; for claims"
                 " in a file of yours write claims_from: FILE.yaml"
             )
     else:
-        found = [paper for paper, claims in papers.items() if len(_problems(claims, made)) < len(claims)]
-    if len(found) > 1 or (names and not found):
-        which = "several papers have these claims" if found else "no paper has all of these claims"
-        raise ConfigError(f"{where}: claims: {which}; write claims_from: PAPER, one of {', '.join(found or papers)}")
-    if not found:
+        candidates = [paper for paper, claims in papers.items() if len(_problems(claims, made)) < len(claims)]
+    if len(candidates) > 1 or (names and not candidates):
+        which = "several papers have these claims" if candidates else "no paper has all of these claims"
+        raise ConfigError(
+            f"{where}: claims: {which}; write claims_from: PAPER, one of {', '.join(candidates or papers)}"
+        )
+    if not candidates:
         raise ConfigError(f"{where}: {_NONE}")
-    return found[0]
+    return candidates[0]
 
 
 def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:

@@ -34,8 +34,8 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     for (label, name), of_key in rows.items():
         sample = sample_of(name, of_key)
         if is_average(name):
-            own = {name: of_name for (other, name), of_name in rows.items() if other == label}
-            of_label = {name: of_name for name, of_name in own.items() if not is_average(name)}
+            rows_of_label = {name: of_name for (other, name), of_name in rows.items() if other == label}
+            of_label = {name: of_name for name, of_name in rows_of_label.items() if not is_average(name)}
             tasks = parts_of(name) or tuple(of_label)
             scale = replace(sample.scale, solved=float("nan"))
             sample = replace(sample, scale=scale, parts=_parts(tasks, of_label, of_key["seed"]))
@@ -91,12 +91,12 @@ def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     ``rows`` has arrays with one value per seed, by the name of the column in a frame of scores, such as ``value``.
     """
     values = np.asarray(rows["value"], dtype=float)
-    own = column(name)
-    resolution = own.resolution
-    if is_counted := own.is_steps:  # values are multiples of the number of steps between evaluations
+    shown_column = column(name)
+    resolution = shown_column.resolution
+    if is_counted := shown_column.is_steps:  # values are multiples of the number of steps between evaluations
         resolution = float(np.gcd.reduce(values.astype(int))) or resolution
     of_scale = (np.asarray(rows.get(name, ()), dtype=float) for name in _SCALE)
     numbers = (array[~np.isnan(array)] for array in of_scale)
     chance, solved, ceiling, heuristic = (float(array.mean()) if len(array) else float("nan") for array in numbers)
-    scale = Scale(chance, solved, ceiling, own.limits, resolution, is_counted, heuristic)
+    scale = Scale(chance, solved, ceiling, shown_column.limits, resolution, is_counted, heuristic)
     return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool))

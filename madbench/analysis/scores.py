@@ -262,9 +262,9 @@ def _repeated(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.Da
     labels: list[str] = []
     numbered = enumerate(scores.label)
     for name, group in itertools.groupby(numbered, lambda pair: pair[1]):
-        own = [place for place, _ in group]
+        places_of_group = [place for place, _ in group]
         for label in alike[name]:
-            places += own
-            labels += [label] * len(own)
+            places += places_of_group
+            labels += [label] * len(places_of_group)
     repeated = scores.take(places).reset_index(drop=True)
     return repeated.assign(label=pd.Series(labels, dtype=scores.label.dtype))

@@ -113,12 +113,12 @@ def _names_profile(query: Query, suite: Suite) -> bool:
 
 def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
     """The shipped profiles that, with the requested changes, train at least one stored job of the requested labels."""
-    own, profiles = query.own_overrides(suite), []
+    suite_overrides, profiles = query.own_overrides(suite), []
     wanted = (job for job in query.jobs_of(suite) if not query.labels or job.label in query.labels)
     kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted}
     for name in suite.Profile.names():
         try:
-            profile = suite.Profile.load(name, own)
+            profile = suite.Profile.load(name, suite_overrides)
         except ConfigError:  # the profile has no such setting
             continue
         if any(_trains(query, profile, job) for job in kinds.values()):
@@ -139,15 +139,15 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
 
 def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[list[SuiteRow]]:
     """The rows of ``suite`` under ``profile``, as one list for each precision that stored runs have."""
-    own, stored = query.own_overrides(suite), query.jobs_of(suite)
-    tasks = tasks_in_order(suite, own, query.tasks_of(suite))
+    suite_overrides, stored = query.own_overrides(suite), query.jobs_of(suite)
+    tasks = tasks_in_order(suite, suite_overrides, query.tasks_of(suite))
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     alike = [job for job in stored if (job.fidelity, job.budget) == (fidelity, budget)]
     precisions = {job.training.precision for job in alike} if profile.precision == "auto" else {profile.precision}
     labels = query.labels or in_grammar_order({job.label for job in alike})
     by_precision = []
     for precision in sorted(precisions):
-        protocol = Protocol(suite, profile, profile.source, own, tasks, fidelity, budget, precision)
+        protocol = Protocol(suite, profile, profile.source, suite_overrides, tasks, fidelity, budget, precision)
         jobs = [job for job in alike if job.training.precision == precision and job.task in tasks]
         by_precision.append(_rows_with_runs(query, _rows(query, protocol, labels, jobs)))
     return list(filter(None, by_precision))
@@ -215,11 +215,11 @@ def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dic
 
 def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> SuiteRow:
     """The row of ``label``: all jobs that the profile of ``protocol`` trains, for each seed of the stored ``jobs``."""
-    own = query.versions.shown_first(jobs)
-    by_task = {job.task: job for job in own}
+    shown_jobs = query.versions.shown_first(jobs)
+    by_task = {job.task: job for job in shown_jobs}
     expected: dict[str, Job] = {}
     for task in protocol.tasks:
-        like = by_task.get(task) or replace(own[0], task=task, task_source="")
+        like = by_task.get(task) or replace(shown_jobs[0], task=task, task_source="")
         cells = protocol.profile.jobs_like(like)
         same_seed = [replace(cell, seed=seed) for cell in cells for seed in sorted({job.seed for job in jobs})]
         expected |= {job.id: job for job in same_seed or jobs if job.task == task}

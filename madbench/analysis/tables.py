@@ -40,13 +40,13 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
     columns, cells = list(first.columns), {name: dict(first.cells.get(name, {})) for name in names}
     for part in others:
         (suite,) = part.suites
-        own = {column.name: column for column in part.columns}
+        columns_by_name = {column.name: column for column in part.columns}
         for extra in (BUDGET_RATIO, NUM_SEEDS):
             heading = f"{suite.short.upper()} {extra.heading.lower()}"
-            own[extra.name] = replace(extra, name=f"{suite.short}_{extra.name}", heading=heading)
-        columns += own.values()
+            columns_by_name[extra.name] = replace(extra, name=f"{suite.short}_{extra.name}", heading=heading)
+        columns += columns_by_name.values()
         for name in names:
-            cells[name] |= {own[key].name: cell for key, cell in part.cells.get(name, {}).items()}
+            cells[name] |= {columns_by_name[key].name: cell for key, cell in part.cells.get(name, {}).items()}
 
     def describe() -> str:
         sentences = [f"{part.title}: {part.describe()}" for part in parts]
@@ -102,8 +102,8 @@ def result_table(
     """
     chosen = results.suites_with_result
     is_brief = len(chosen) > 1 if is_brief is None else is_brief
-    asked = {"shows_published": shows_published, "shows": shows, "shows_baselines": shows_baselines}
-    tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, **asked) for suite in chosen]
+    shown = {"shows_published": shows_published, "shows": shows, "shows_baselines": shows_baselines}
+    tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, **shown) for suite in chosen]
     if thresholds is not None and not any(column.is_steps for table in tables for column in table.columns):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: no table here counts steps to a loss")
     if has_baseline:
@@ -123,7 +123,7 @@ def _suite_results(
     thresholds: Sequence[float] | None,
     is_brief: bool,
     has_baseline: bool,
-    **asked: Any,
+    **shown: Any,
 ) -> ResultTable:
     """The table of one suite, without differences from a baseline. Rows of different protocols are scored separately.
 
@@ -163,7 +163,7 @@ def _suite_results(
     def describe() -> str:
         return scoring_of(suite).about(protocol, groups[first], columns, name)
 
-    table = suite_table(results, suite, columns, list(frames.values()), describe, **asked)
+    table = suite_table(results, suite, columns, list(frames.values()), describe, **shown)
     return replace(table, cells=_with_unequal_shares(table.cells, suite, results.runs(suite)))
 
 
@@ -214,8 +214,8 @@ def suite_table(
     competing = planned.keys() - over if len(frames) == 1 else ()
     cells: dict[str, dict[str, Cell]] = {}
     for frame in frames:
-        own = with_marks(columns, cells_of(frame, columns), competing)
-        cells |= with_ranks(columns, own, competing) if shows == "rank" else own
+        marked = with_marks(columns, cells_of(frame, columns), competing)
+        cells |= with_ranks(columns, marked, competing) if shows == "rank" else marked
     for name, row in cells.items():
         seeds = max((cell.n for cell in row.values()), default=0)
         if name in ratios:

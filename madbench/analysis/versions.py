@@ -63,10 +63,10 @@ class Versions:
         if not any(map(self.has_versions, jobs)):
             return list(jobs)
         versions = list(self.ordered(jobs).values())
-        own = next(filter(self._is_installed, versions), versions[0]) if len(versions) > 1 else versions[0]
-        now = {job.task: task_source(job.task) if job.task_source else "" for job in own}
-        sources = self._sources(now, own)
-        return [job for job in own if job.task_source == sources[job.task]]
+        chosen = next(filter(self._is_installed, versions), versions[0]) if len(versions) > 1 else versions[0]
+        now = {job.task: task_source(job.task) if job.task_source else "" for job in chosen}
+        sources = self._sources(now, chosen)
+        return [job for job in chosen if job.task_source == sources[job.task]]
 
     def _is_installed(self, jobs: Sequence[Job]) -> bool:
         """True if ``jobs``, which have one label and version, have the version of the code that is installed.
@@ -85,7 +85,7 @@ class Versions:
         if not any(map(self.has_versions, row.jobs)):
             return row
         alike = {job.id: self._alike_to(job) for job in row.jobs}
-        stored = [each for found in alike.values() for each in found]
+        stored = [each for jobs_alike in alike.values() for each in jobs_alike]
         planned = {mixer_version(job) for job in row.jobs}
         versions = self.ordered(stored)
         version = next((name for name in versions if name in planned), next(iter(versions), ""))
@@ -93,8 +93,8 @@ class Versions:
         jobs = []
         for job in row.jobs:
             wanted = (version, sources.get(job.task, job.task_source))
-            found = (each for each in alike[job.id] if (mixer_version(each), each.task_source) == wanted)
-            jobs.append(next(found, job))
+            matching = (each for each in alike[job.id] if (mixer_version(each), each.task_source) == wanted)
+            jobs.append(next(matching, job))
         self.leave_out((each for each in stored if each not in jobs), jobs)
         return replace(row, jobs=jobs)
 
@@ -107,12 +107,14 @@ class Versions:
 
     def _sources(self, now: Mapping[str, str], stored: Sequence[Job]) -> dict[str, str]:
         """The version of each task's code to show, by task: that in ``now`` if it is stored, else the newest."""
-        found: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
+        jobs_by_source: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
         for job in stored:
-            found[job.task][job.task_source].append(job)
+            jobs_by_source[job.task][job.task_source].append(job)
         return {
-            task: now[task] if now[task] in own else max(own, key=lambda source: max(self._ended(own[source]).values()))
-            for task, own in found.items()
+            task: now[task]
+            if now[task] in groups
+            else max(groups, key=lambda source: max(self._ended(groups[source]).values()))
+            for task, groups in jobs_by_source.items()
         }
 
     def _rank(self, jobs: Sequence[Job]) -> tuple[bool, bool, str]:

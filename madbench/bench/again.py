@@ -193,12 +193,12 @@ def rows_by_task(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
     for each in repeats:
         by_task[each.run.job.task].append(each)
     rows = []
-    for task, own in sorted(by_task.items()):
-        differences = [each.difference for each in own]
+    for task, of_task in sorted(by_task.items()):
+        differences = [each.difference for each in of_task]
         largest = max(differences)
-        row = {"task": task, "runs": len(own), "equal": differences.count(0)}
+        row = {"task": task, "runs": len(of_task), "equal": differences.count(0)}
         row |= {"largest_difference": largest if math.isfinite(largest) else None}
-        rows.append(row | {"seconds": sum(each.record.details.get("seconds", 0.0) for each in own)})
+        rows.append(row | {"seconds": sum(each.record.details.get("seconds", 0.0) for each in of_task)})
     return rows
 
 
@@ -222,7 +222,7 @@ def pairs_in(path: Path) -> Pairs:
     """The pairs in a file; empty if there is no file. Raises ``StoreError`` if it has other content."""
     try:
         pairs = known_pairs(path)
-        if all(len(pair) == 2 and all(map(str.isalnum, pair)) for own in pairs.values() for pair in own):
+        if all(len(pair) == 2 and all(map(str.isalnum, pair)) for of_part in pairs.values() for pair in of_part):
             return pairs
         problem = "not pairs of digests by part"
     except FileNotFoundError:
@@ -234,10 +234,10 @@ def pairs_in(path: Path) -> Pairs:
 
 def add_pairs(pairs: Pairs, path: Path) -> int:
     """Add pairs to a file, and return the number of new pairs."""
-    known = {part: list(own) for part, own in pairs_in(path).items()}
+    known = {part: list(of_part) for part, of_part in pairs_in(path).items()}
     count = 0
-    for part, own in pairs.items():
-        new = [pair for pair in own if pair not in known.get(part, [])]
+    for part, of_part in pairs.items():
+        new = [pair for pair in of_part if pair not in known.get(part, [])]
         known[part] = sorted([*known.get(part, []), *new])
         count += len(new)
     if count:

@@ -41,13 +41,13 @@ def measure_costs(setup: Setup) -> Iterator[Row]:
     for label in dict.fromkeys(setup.labels):
         try:
             layers = Layers(label, shape.d_model, shape.length, n_head=n_head).to(setup.device)
-            own = {"step": pass_of(layers, x, setup, backward=True)}
-            own |= _decoding(layers.eval(), x.detach(), setup) if layers.decodes else {}
+            passes = {"step": pass_of(layers, x, setup, backward=True)}
+            passes |= _decoding(layers.eval(), x.detach(), setup) if layers.decodes else {}
         except Exception as error:  # many kinds of errors: no ranks fit, or a kernel fails
             problems[label] = reason(error)
             continue
         built[label] = layers
-        cases |= {(label, what): run for what, run in own.items()}
+        cases |= {(label, what): run for what, run in passes.items()}
     times = in_turns(cases, setup.limits, setup.device)
     rows = []
     for label in dict.fromkeys(setup.labels):

@@ -151,8 +151,8 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
                 flash, measured["flash train"] = {f"flash {way}": run for way, run in passes.items()}, measured["train"]
             times = all_timed(measured)
             weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-            own = {"forward": weights, "train": 3 * weights}  # AdamW has two moments
-            peaks = {way: own[way] + peak_bytes(run, setup.device) for way, run in passes.items()}
+            kept_bytes = {"forward": weights, "train": 3 * weights}  # AdamW has two moments
+            peaks = {way: kept_bytes[way] + peak_bytes(run, setup.device) for way, run in passes.items()}
             flops = flops_per_token(label, shape, heads)
         except Exception as error:  # many kinds of errors of a kernel or a compiler
             yield row | {"error": reason(error)}

@@ -43,8 +43,8 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                     paths = _paths_by_label(label, member.trial.mixers, shape, setup)
                 path_of[label] = ", ".join(dict.fromkeys(paths.values()))
                 try:
-                    for own, path in paths.items():
-                        check_path(own, shape, setup, path, member.job.model.n_head)
+                    for part, path in paths.items():
+                        check_path(part, shape, setup, path, member.job.model.n_head)
                     step = step_of([member], compiles)
                     for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
                         step([member.rate])
@@ -100,7 +100,10 @@ def _tasks(setup: Setup) -> list[str]:
 def _paths_by_label(label: str, mixers: Sequence[nn.Module], shape: Shape, setup: Setup) -> dict[str, str]:
     """The path of each kind of mixer in a model of ``label``, by the label of the mixer."""
     labels = (getattr(getattr(mixer, "allocation", None), "label", label) for mixer in mixers)
-    return {str(own): resolved(mixer, shape, setup, "auto") for own, mixer in zip(labels, mixers, strict=True)}
+    return {
+        str(mixer_label): resolved(mixer, shape, setup, "auto")
+        for mixer_label, mixer in zip(labels, mixers, strict=True)
+    }
 
 
 def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:

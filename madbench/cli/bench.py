@@ -165,10 +165,12 @@ def bench(
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
     if len(seq_lens) > 1 and {*names} <= {"table5", "decode", "costs"}:
         raise ConfigError(f"--lengths {lengths}: the part {' or '.join(names)} has one length")
-    asked = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
+    requested_paths = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
-    setup = Setup(labels, device, chosen, Limits(repeats), profile, seq_lens, batch, d_model, peer, asked, compiles)
-    if asked:
+    setup = Setup(
+        labels, device, chosen, Limits(repeats), profile, seq_lens, batch, d_model, peer, requested_paths, compiles
+    )
+    if requested_paths:
         _check_paths(setup)
     if device == "cpu":
         timing.keep_freed_memory()

@@ -116,7 +116,7 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
     if count is not None and count > setting.count(split):
         raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
     generated = mad_tasks.generate(task, setting, split, seed)
-    asked = (generated.targets != IGNORE).sum(axis=1)
+    num_targets = (generated.targets != IGNORE).sum(axis=1)
     examples = []
     first = slice(count or DEFAULT_EXAMPLES)
     for index, (tokens, targets) in enumerate(zip(generated.inputs[first].tolist(), generated.targets[first].tolist())):
@@ -131,7 +131,11 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
         "description": load_task(task).description,
         "split": split,
         "setting": asdict(setting),
-        "targets_per_sequence": {"mean": float(asked.mean()), "fewest": int(asked.min()), "most": int(asked.max())},
+        "targets_per_sequence": {
+            "mean": float(num_targets.mean()),
+            "fewest": int(num_targets.min()),
+            "most": int(num_targets.max()),
+        },
         **_floors(task, setting),
         "ceiling": mad_tasks.ceiling(task, setting, seed),
         "examples": examples,
@@ -145,10 +149,10 @@ def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:
     """Print the result of :func:`_preview`. It is readable without colors."""
-    asked = content["targets_per_sequence"]
-    targets = str(asked["fewest"])
-    if asked["fewest"] < asked["most"]:
-        targets += f" to {asked['most']} ({asked['mean']:.1f} on average)"
+    counts = content["targets_per_sequence"]
+    targets = str(counts["fewest"])
+    if counts["fewest"] < counts["most"]:
+        targets += f" to {counts['most']} ({counts['mean']:.1f} on average)"
     seen = {position["role"] for example in content["examples"] for position in example["positions"]}
     roles = mad_tasks.settings_class(content["task"]).roles
     looks = {role: (roles[role], style) for role, style in zip(roles, itertools.cycle(STYLES)) if role in seen}

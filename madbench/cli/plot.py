@@ -125,34 +125,36 @@ def plot(
     from madbench.analysis.figures.registry import drawing_of, figure_frame
 
     every_figure = figure_names()
-    asked, others = names_and_labels(words or [], every_figure, "figure")
-    asked_of: dict[str, dict[str, Any]]
-    asked_of = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
-    own = {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in asked_of.items()}
+    requested, others = names_and_labels(words or [], every_figure, "figure")
+    choices_by_figure: dict[str, dict[str, Any]]
+    choices_by_figure = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
+    choices = {
+        name: {key: value for key, value in of_figure.items() if value} for name, of_figure in choices_by_figure.items()
+    }
     flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}
-    drawn = ", ".join(asked or every_figure)
+    drawn = ", ".join(requested or every_figure)
     for flag, (value, name) in flags.items():
-        if value and name not in (asked or every_figure):
+        if value and name not in (requested or every_figure):
             setting = flag if value is True else f"{flag} {value}"
             raise ConfigError(f"{setting}: has no effect on {drawn}; it is for {name}")
     folder = output or stored.results / "plots"
     if source is not None:
-        if len(asked) != 1:
+        if len(requested) != 1:
             raise ConfigError(f"--from {source}: name the one figure whose CSV it is, such as loss")
         _check_no_choice(stored)
-        (name,) = asked
+        (name,) = requested
         drawing, frame = drawing_of(name), _read_frame(source, name, others)
-        figure = drawing.draw(frame, layout=shape.layout, **own.get(name, {}))
+        figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
         print(*write_figure(figure, folder / drawing.file), sep="\n")
         return
-    _check_suites(asked, split_list(stored.tasks))
-    selection = _with_usual_tasks(stored, asked).selection(others)
+    _check_suites(requested, split_list(stored.tasks))
+    selection = _with_usual_tasks(stored, requested).selection(others)
     rows, missing = selection.available()
     lacking = selection.lacking(missing)
     if lacking or not rows:
         raise (lacking or list(missing.values()))[0]
     results = selection.results_of(rows)
-    names = asked or figure_names(results.suites)
+    names = requested or figure_names(results.suites)
     why = {name: str(error).removeprefix(f"{stored.results}: ") for name, error in missing.items()}
     reasons = {}
     for name in names:
@@ -162,10 +164,10 @@ def plot(
                 if name == "loss" and x == "seconds":
                     _check_times(results)
                 frame = figure_frame(name, results, why)
-                figure = drawing.draw(frame, layout=shape.layout, **own.get(name, {}))
+                figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
                 written = write_figure(figure, folder / drawing.file, frame)
         except NothingToDrawError as error:
-            if asked:
+            if requested:
                 raise StoreError(f"{stored.results}: {name}: {error}") from error
             reasons[name] = str(error)
         else:

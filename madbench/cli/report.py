@@ -73,11 +73,11 @@ def report(
     from madbench.analysis.claims import load_claims
     from madbench.report.page import report_page
 
-    asked = None if claims is None else {"": load_claims(claims)}
+    by_paper = None if claims is None else {"": load_claims(claims)}
     selection = stored.selection(words)
     selected = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
-        page = report_page(selected, selection.labels, asked, shows=spread, shows_baselines=baselines)
+        page = report_page(selected, selection.labels, by_paper, shows=spread, shows_baselines=baselines)
         content = page.render(command_line(), written)
     path = output or stored.results / "report.html"
     _write(path, content, f"{page.count:,} jobs")

@@ -153,5 +153,5 @@ def quotes_missing_in(line: str) -> str:
 
     Empty if there is no such text.
     """
-    found = re.search(r"(?<![^\s\[,])(\{[^{}]*\}[^\s,\]]+|[@`%!*&][^\s,\]]*)", line)
-    return f"; text that begins with {found[0][0]} needs quotes: '{found[0]}'" if found else ""
+    match = re.search(r"(?<![^\s\[,])(\{[^{}]*\}[^\s,\]]+|[@`%!*&][^\s,\]]*)", line)
+    return f"; text that begins with {match[0][0]} needs quotes: '{match[0]}'" if match else ""

@@ -58,16 +58,16 @@ class Threads:
         return bool(self.reason)
 
 
-def choose_threads(jobs: Iterable[Job], asked: int | None = None) -> Threads:
-    """Choose the number of threads of a job: ``asked``, else a number from the environment, else the free cores.
+def choose_threads(jobs: Iterable[Job], requested: int | None = None) -> Threads:
+    """Choose the number of threads of a job: ``requested``, else a number from the environment, else the free cores.
 
     The environment variables are ``OMP_NUM_THREADS`` and ``MKL_NUM_THREADS``. Free cores are measured only if a job can
     use more than one core. A core counts as busy if it is busy now and was busy over the last minute: other programs
     come and go, but a job keeps its number of threads for its whole run.
     """
-    check_counts(threads=asked)
-    if asked is not None:
-        return Threads(asked, reason=f"--threads {asked}")
+    check_counts(threads=requested)
+    if requested is not None:
+        return Threads(requested, reason=f"--threads {requested}")
     if said := machine.environment_threads():
         return Threads(said[0], reason=said[1])
     cores = machine.available_cores()

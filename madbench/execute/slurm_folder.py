@@ -150,12 +150,12 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def encode_call(assignment: Assignment, needs_gpu: bool, asked: Mapping[str, Any], name: str) -> bytes:
+def encode_call(assignment: Assignment, needs_gpu: bool, sbatch_options: Mapping[str, Any], name: str) -> bytes:
     """The content of ``call.json``: the assignment, and the options and the name with which Slurm queues the job.
 
-    ``asked`` has the options of sbatch. A driver that takes over the Slurm job compares them with its own.
+    ``sbatch_options`` are the options of sbatch. A driver that takes over the Slurm job compares them with its own.
     """
-    call = {**training_of(assignment), "needs_gpu": needs_gpu, "asked": asked, "name": name}
+    call = {**training_of(assignment), "needs_gpu": needs_gpu, "asked": sbatch_options, "name": name}
     return json.dumps(call, allow_nan=False).encode()
 
 

@@ -137,15 +137,15 @@ class LeftJob:
         return outcome if is_whole or len(task.jobs) == len(self.ids) > 1 else None
 
 
-def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own: Collection[str]) -> list[LeftJob]:
+def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own_ids: Collection[str]) -> list[LeftJob]:
     """The Slurm jobs of other drivers that train any of the jobs ``job_ids``. Slurm jobs with an outcome are first.
 
-    ``own`` has the ids of this driver's Slurm jobs, which are left out. The other drivers have ended, because this
+    ``own_ids`` has the ids of this driver's Slurm jobs, which are left out. The other drivers have ended, because this
     driver holds the locks of the jobs.
     """
     left = []
     for folder in slurm_folders(parent):
-        if folder.slurm_id not in own and (call := read_object(folder.call)) is not None:
+        if folder.slurm_id not in own_ids and (call := read_object(folder.call)) is not None:
             is_whole = isinstance(call.get("jobs"), dict) and isinstance(call.get("works"), dict)
             if is_whole and not call["jobs"].keys().isdisjoint(job_ids):
                 left.append(LeftJob(SlurmJob(parent, folder.slurm_id, name), call))

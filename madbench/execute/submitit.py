@@ -85,10 +85,10 @@ def slurm_executor(
     setup = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     if checkout := source_checkout():
         setup.append(f"export PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}")
-    asked = {"name": NAME, "timeout_min": minutes, "cpus_per_task": cpus_per_job, "mem_gb": memory_gb}
-    asked |= {"gpus_per_node": int(gpus_per_job) or None, "slurm_partition": partition, "slurm_setup": setup}
-    asked |= {"slurm_array_parallelism": slots, "slurm_additional_parameters": dict(extra)}
-    parameters = {name: value for name, value in asked.items() if value is not None}
+    options = {"name": NAME, "timeout_min": minutes, "cpus_per_task": cpus_per_job, "mem_gb": memory_gb}
+    options |= {"gpus_per_node": int(gpus_per_job) or None, "slurm_partition": partition, "slurm_setup": setup}
+    options |= {"slurm_array_parallelism": slots, "slurm_additional_parameters": dict(extra)}
+    parameters = {name: value for name, value in options.items() if value is not None}
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
         _check_folder(store.root.absolute())
@@ -129,7 +129,9 @@ class SlurmBackend(Backend):
         extra = parameters.get("slurm_additional_parameters", {})
         self.name = str(extra.get("job-name", extra.get("job_name", NAME)))
         self.needs_gpu = "gpus_per_node" in parameters
-        self.asked = as_json({name: value for name, value in parameters.items() if name != "slurm_array_parallelism"})
+        self.sbatch_options = as_json(
+            {name: value for name, value in parameters.items() if name != "slurm_array_parallelism"}
+        )
         self.waiting: list[Task] = []  # tasks that wait for submission
         self.notes: list[str] = []  # sentences for the user
         self.told: set[str] = set()  # problems already reported to the user
@@ -182,7 +184,7 @@ class SlurmBackend(Backend):
 
     def _queue(self, tasks: Sequence[Task]) -> None:
         """Submit the tasks as new Slurm jobs. Raises ``TrainingError`` if Slurm does not accept them."""
-        calls = [encode_call(task.assignment, self.needs_gpu, self.asked, self.name) for task in tasks]
+        calls = [encode_call(task.assignment, self.needs_gpu, self.sbatch_options, self.name) for task in tasks]
         with explain_os_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
         script = self.script([digest(call) for call in calls])
@@ -221,8 +223,8 @@ class SlurmBackend(Backend):
         Slurm jobs that train jobs of these tasks but cannot be taken over are cancelled, so that no job is trained
         twice.
         """
-        own = {job.slurm_id for job in (*self.jobs.values(), *self.ended.values())}
-        left = find_left_jobs(self.folder, self.name, {job.id for task in tasks for job in task.jobs}, own)
+        own_ids = {job.slurm_id for job in (*self.jobs.values(), *self.ended.values())}
+        left = find_left_jobs(self.folder, self.name, {job.id for task in tasks for job in task.jobs}, own_ids)
         states = {}
         for index, old in enumerate(left):
             states[old.job.slurm_id] = old.job.state(ask=index == 0)
@@ -269,7 +271,7 @@ class SlurmBackend(Backend):
 
         ``state`` is Slurm's state of the job. A job that still waits must also have been queued with the same options.
         """
-        is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.asked)
+        is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.sbatch_options)
         others = set(old.ids) - {job.id for job in task.jobs}
         return is_alive and old.is_training(task) and all(map(self.store.status, others))
 

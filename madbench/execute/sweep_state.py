@@ -64,17 +64,17 @@ def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyTyp
         for name in dict.fromkeys(name for each in settings for name in each):
             values = [str(each.get(name)) for each in settings]
             counts = Counter(values)
-            for value, own in zip(values, words):
+            for value, words_of_job in zip(values, words):
                 if len(counts) > 1 and (name in _RATES or 2 * counts[value] <= len(alike)):
-                    own.append(f"{_RATES.get(name, name)} {value}")
-        texts |= {job.id: " ".join(own) for job, own in zip(alike, words)}
+                    words_of_job.append(f"{_RATES.get(name, name)} {value}")
+        texts |= {job.id: " ".join(words_of_job) for job, words_of_job in zip(alike, words)}
     return texts
 
 
 def _settings(job: Job) -> dict[str, Any]:
     """All settings of a job by name: of its task, mixer, model and training, and its fidelity and budget."""
-    own = {"fidelity": job.fidelity, "budget": job.budget}
-    return {**job.setting, **job.mixer, **vars(job.model), **vars(job.training), **own}
+    changes = {"fidelity": job.fidelity, "budget": job.budget}
+    return {**job.setting, **job.mixer, **vars(job.model), **vars(job.training), **changes}
 
 
 _RATES = {"learning_rate": "lr", "weight_decay": "wd"}

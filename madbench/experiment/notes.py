@@ -38,15 +38,15 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
     canonical_ids = {row.row: _canonical_ids(row) for row in rows}
     for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
         groups: dict[tuple[str, ...], list[Hashable]] = {}
-        for own, what in canonical_ids.items():
-            rest = (own.label, *(change for change in own.changes if key_of(change) != key))
+        for grid_row, what in canonical_ids.items():
+            rest = (grid_row.label, *(change for change in grid_row.changes if key_of(change) != key))
             groups.setdefault(rest, []).append(what)
         compared = [group for group in groups.values() if len(group) > 1]
         if compared and all(len(set(group)) == 1 for group in compared):
             raise ConfigError(f"{key} has no effect on any row: each label trains the same model for all its values")
     same: dict[Any, list[str]] = {}
-    for own, what in canonical_ids.items():
-        same.setdefault(what, []).append(own.name)
+    for grid_row, what in canonical_ids.items():
+        same.setdefault(what, []).append(grid_row.name)
     doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
     more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
     listed = f"{'; '.join(doubled[:3])}{more}"
@@ -144,8 +144,8 @@ def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
     notes: dict[str, None] = {}
     for row in rows:
         jobs = {run_key(job): job for job in row.jobs}.values()
-        found = [compute_details(job, size_of).get("compute") for job in jobs]
-        matched = [each for each in found if each and each["of_softmax"] != 1]
+        details = [compute_details(job, size_of).get("compute") for job in jobs]
+        matched = [each for each in details if each and each["of_softmax"] != 1]
         if matched:
             shares = sorted(f"{each['steps'] / each['steps_of_softmax']:.3f}" for each in matched)
             remainder = max((each["of_softmax"] - 1 for each in matched), key=abs)

@@ -144,10 +144,10 @@ class _Planner:
         self.tasks = tasks_by_suite(grid.tasks)
         """The requested tasks by suite name. If the grid names no tasks: the usual tasks of the main suite."""
         self.leading = grid.leading
-        asked = [suites()[name] for name in self.tasks]
-        if all(grid.fidelity not in suite.fidelities for suite in asked):
-            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on the {_titles(asked)}")
-        for suite in asked:
+        requested = [suites()[name] for name in self.tasks]
+        if all(grid.fidelity not in suite.fidelities for suite in requested):
+            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on the {_titles(requested)}")
+        for suite in requested:
             if grid.budget not in suite.budgets:
                 raise ConfigError(f"budget {grid.budget}: has no effect on {_titles([suite])}")
         self.notes: list[str] = []
@@ -191,12 +191,12 @@ class _Planner:
         return planned
 
     def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
-        own = own_overrides(overrides, suite, self.leading)
-        profile = suite.Profile.load(name, own)
-        tasks = tasks_in_order(suite, own, self.tasks.get(suite.name))
+        suite_overrides = own_overrides(overrides, suite, self.leading)
+        profile = suite.Profile.load(name, suite_overrides)
+        tasks = tasks_in_order(suite, suite_overrides, self.tasks.get(suite.name))
         fidelity = suite.fidelity_of(self.grid.fidelity)
         shared = (fidelity, self.grid.budget, self._precision(profile), self.device, suite.corpus_for(profile, self))
-        return Protocol(suite, profile, name, own, tasks, *shared)
+        return Protocol(suite, profile, name, suite_overrides, tasks, *shared)
 
     def _precision(self, profile: Profile) -> Precision:
         from madbench.training.devices import resolve_precision

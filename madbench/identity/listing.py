@@ -68,9 +68,9 @@ def code_state(code: Any) -> CodeState:
         if source.digest(names) != digest:
             return CodeState("changed", place)
     for place, digest in code["data"].items():
-        found = data_digest(root / place)
-        if found != digest:
-            return CodeState("changed" if found else "absent", place)
+        present = data_digest(root / place)
+        if present != digest:
+            return CodeState("changed" if present else "absent", place)
     return CodeState("same")
 
 

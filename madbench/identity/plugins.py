@@ -53,8 +53,10 @@ def _package(point: EntryPoint) -> tuple[Path, Path | None]:
     """The file of the outermost package, or module, of an entry point. Also the package's folder; None for a module."""
     parts = point.module.split(".")
     modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
-    found = ((spec.origin, spec.submodule_search_locations) for spec in modules if spec)
-    file, is_package = next((file, is_package) for file, is_package in found if file)  # a namespace package has no file
+    places = ((spec.origin, spec.submodule_search_locations) for spec in modules if spec)
+    file, is_package = next(
+        (file, is_package) for file, is_package in places if file
+    )  # a namespace package has no file
     origin = Path(file).resolve()
     return origin, origin.parent if is_package else None
 

@@ -176,7 +176,7 @@ class Reach:
         if name in sys.modules or not is_lazy:
             file = _file_of_module(name)
         else:
-            file = _found(name)
+            file = _importable_file(name)
         return file if file and watch.is_outside(file, self.own) else ""
 
     def _file(self, file: str, name: str) -> Reached | None:
@@ -204,13 +204,13 @@ class Reach:
                 self._module(alias.name)
             return
         module = _absolute(reached, node)
-        found = self._module(module)
+        target = self._module(module)
         for alias in node.names:
             if alias.name == "*":
-                if found:
+                if target:
                     self._whole(reached)
-                    self._whole(found)
-            elif found is None or alias.name not in found.text.names:
+                    self._whole(target)
+            elif target is None or alias.name not in target.text.names:
                 self._module(f"{module}.{alias.name}")
 
     def _whole(self, reached: Reached) -> None:
@@ -314,7 +314,7 @@ def _file_of_module(name: str) -> str:
     return os.path.realpath(file) if isinstance(file, str) and file.endswith(".py") else ""
 
 
-def _found(name: str) -> str:
+def _importable_file(name: str) -> str:
     """The file that an import of this full name would load, found without importing. Empty if there is none."""
     parts, path, spec = name.split("."), None, None
     for end in range(1, len(parts) + 1):

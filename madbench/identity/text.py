@@ -318,7 +318,7 @@ def _read(path: Path, root: Path, modified: int, size: int) -> SourceText | None
 def _statements(body: Iterable[ast.stmt], folders: tuple[Path, ...]) -> Iterator[Statement]:
     nodes = [node for node in body if not _is_text(node) and not _is_main_guard(node)]
     bound_here = {name for node in nodes if not isinstance(node, (ast.Import, ast.ImportFrom)) for name in _bound(node)}
-    own = bound_here | {name for node in nodes for name in _local_imports(node, folders)}
+    local_names = bound_here | {name for node in nodes for name in _local_imports(node, folders)}
     for node in nodes:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
@@ -327,17 +327,17 @@ def _statements(body: Iterable[ast.stmt], folders: tuple[Path, ...]) -> Iterator
                     single = ast.ImportFrom(node.module, [alias], node.level)
                 yield Statement(ast.copy_location(single, node), frozenset(_bound(single)), False)
         else:
-            yield Statement(node, frozenset(_bound(node)), _has_effect(node, own))
+            yield Statement(node, frozenset(_bound(node)), _has_effect(node, local_names))
 
 
-def _has_effect(node: ast.stmt, own: set[str]) -> bool:
+def _has_effect(node: ast.stmt, local_names: set[str]) -> bool:
     """True for a statement that does more than bind names, such as a call or an assignment to an attribute.
 
-    ``own`` has the names that users' code defines. A definition with a decorator among them also counts, because the
-    decorator may register the definition in a table, where it is found without its name.
+    ``local_names`` has the names that users' code defines. A definition with a decorator among them also counts,
+    because the decorator may register the definition in a table, where it is found without its name.
     """
     if isinstance(node, _DEFINITION):
-        return any(chain[0] in own for decorator in node.decorator_list for chain in _chains(decorator))
+        return any(chain[0] in local_names for decorator in node.decorator_list for chain in _chains(decorator))
     if isinstance(node, ast.Expr):
         return not isinstance(node.value, ast.Constant)
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
@@ -346,7 +346,7 @@ def _has_effect(node: ast.stmt, own: set[str]) -> bool:
         return any(isinstance(each, (ast.Attribute, ast.Subscript)) for each in stores)
     if _is_for_types(node):
         return False
-    return any(_has_effect(child, own) for child in _blocks(node) if not _is_text(child))
+    return any(_has_effect(child, local_names) for child in _blocks(node) if not _is_text(child))
 
 
 def _is_main_guard(node: ast.stmt) -> bool:

@@ -81,12 +81,12 @@ def own(*paths: Path) -> Own:
 
 def events_for(own: Own) -> list[Event]:
     """The events in all notes so far, if only the files ``own`` among the libraries count as users' code."""
-    found = []
+    events = []
     for note in notes:
         owner = _owner(note.frames, own, note.opens)
         if owner and is_outside(note.path, own):
-            found.append(Event(note.path, note.opens, *owner, note.during))
-    return found
+            events.append(Event(note.path, note.opens, *owner, note.during))
+    return events
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -107,10 +107,10 @@ def is_outside(file: str, own: Own = NO_LIBRARY) -> bool:
 @functools.lru_cache(maxsize=100)
 def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
     """The folders in ``folders`` with installed packages, and the folders of packages that are never users' code."""
-    found = [folder for folder in folders if folder and next(Path(folder).glob("*.dist-info/RECORD"), None)]
+    libraries = [folder for folder in folders if folder and next(Path(folder).glob("*.dist-info/RECORD"), None)]
     for name in _NEVER_OF_USERS:
-        found += getattr(sys.modules.get(name), "__path__", ())
-    return tuple(f"{os.path.realpath(folder)}{os.sep}" for folder in found)
+        libraries += getattr(sys.modules.get(name), "__path__", ())
+    return tuple(f"{os.path.realpath(folder)}{os.sep}" for folder in libraries)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ def read_words(text: str, start: int, end: int, read: Callable[[str], tuple[str,
     ``read`` maps the text of one argument to its name and value. It raises ``ValueError``, with a message for the user,
     if the argument is invalid. Raises ``LabelError`` that points at an invalid or repeated argument.
     """
-    found: dict[str, V] = {}
+    values: dict[str, V] = {}
     position = start
     for word in text[start:end].split(",") if text[start:end].strip() else ():
         at = position + len(word) - len(word.lstrip())
@@ -25,8 +25,8 @@ def read_words(text: str, start: int, end: int, read: Callable[[str], tuple[str,
             name, value = read(word.strip())
         except ValueError as error:
             raise LabelError(point_at(text, at, str(error))) from None
-        if name in found:
+        if name in values:
             raise LabelError(point_at(text, at, f"the argument {name!r} stands twice"))
-        found[name] = value
+        values[name] = value
         position += len(word) + 1
-    return found
+    return values

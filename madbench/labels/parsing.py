@@ -166,8 +166,8 @@ def label_identity(label: str | Label) -> str:
     family = family_of(label)
     if is_pattern(str(label)):
         return f"{family_identity(family)} of {' and '.join(map(label_identity, part_texts(str(label))))}"
-    own = family.identity(as_label(label))
-    return family_identity(family) if own is None else f"{family_identity(family)}+{own}"
+    of_label = family.identity(as_label(label))
+    return family_identity(family) if of_label is None else f"{family_identity(family)}+{of_label}"
 
 
 @functools.cache

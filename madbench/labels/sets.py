@@ -53,9 +53,9 @@ def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
     that is no ``LabelSet``.
     """
     labels: dict[str, None] = {}
-    found = _Found()
+    collector = _NameCollector()
     for spec in texts_of(specs):
-        labels |= dict.fromkeys(_labels_of(spec, folder, found))
+        labels |= dict.fromkeys(_labels_of(spec, folder, collector))
         if len(labels) > MOST_LABELS:
             raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
     return list(labels)
@@ -68,16 +68,16 @@ def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
     :func:`expand`; words that are no labels are ignored. Raises ``ConfigError`` for a set whose names are invalid, or
     contradict other names.
     """
-    found = _Found(names or DisplayNames())
+    collector = _NameCollector(names or DisplayNames())
     with suppress(LabelError):  # the value is not a label
         for spec in texts_of(specs):
             if ":" in spec or "@" in spec:  # a label without a prefix has one spelling
                 with suppress(LabelError):
-                    _labels_of(spec, Path(), found)
-    return found.names
+                    _labels_of(spec, Path(), collector)
+    return collector.names
 
 
-class _Found:
+class _NameCollector:
     """Collects the display names that are found while specs are expanded."""
 
     def __init__(self, names: DisplayNames | None = None):
@@ -100,23 +100,23 @@ def available_sets() -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def _labels_of(spec: str, folder: Path, found: _Found, above: tuple[Path, ...] = ()) -> list[str]:
-    """The canonical labels of one spec (:func:`expand`). Adds their display names to ``found``.
+def _labels_of(spec: str, folder: Path, collector: _NameCollector, above: tuple[Path, ...] = ()) -> list[str]:
+    """The canonical labels of one spec (:func:`expand`). Adds their display names to ``collector``.
 
     Paths are relative to ``folder``. ``above`` has the files of the enclosing sets, outermost first.
     """
     labels: list[str] = []
-    for text in dict.fromkeys(_with_sets_in_patterns(expand_braces(spec), folder, found, above)):
+    for text in dict.fromkeys(_with_sets_in_patterns(expand_braces(spec), folder, collector, above)):
         try:
             if text.startswith("@"):
-                labels += _labels_in(find_set(text[1:], folder), found, above)
+                labels += _labels_in(find_set(text[1:], folder), collector, above)
             elif text.startswith("~"):
                 centre = parse(text[1:])
-                found.add_spelling(str(centre), text[1:])
+                collector.add_spelling(str(centre), text[1:])
                 labels += map(str, (centre, *family_of(centre).neighbours(centre)))
             else:
                 labels.append(str(parse(text)))
-                found.add_spelling(labels[-1], text)
+                collector.add_spelling(labels[-1], text)
         except LabelError as error:
             if text == spec:
                 raise
@@ -124,7 +124,9 @@ def _labels_of(spec: str, folder: Path, found: _Found, above: tuple[Path, ...] =
     return labels
 
 
-def _with_sets_in_patterns(texts: Iterable[str], folder: Path, found: _Found, above: tuple[Path, ...]) -> Iterator[str]:
+def _with_sets_in_patterns(
+    texts: Iterable[str], folder: Path, collector: _NameCollector, above: tuple[Path, ...]
+) -> Iterator[str]:
     """Yields the texts, with sets inside of patterns expanded.
 
     A pattern that contains a set, such as ``3x@few/S-p``, is replaced by one pattern per label of the set.
@@ -135,7 +137,7 @@ def _with_sets_in_patterns(texts: Iterable[str], folder: Path, found: _Found, ab
             continue
         parts, is_cut = split_pattern(text)
         choices = [
-            _labels_of(part.text, folder, found, above) if part.text[0] == "@" else [part.text] for part in parts
+            _labels_of(part.text, folder, collector, above) if part.text[0] == "@" else [part.text] for part in parts
         ]
         for part, of_part in zip(parts, choices):
             if hybrid := next(filter(is_pattern, of_part), None):
@@ -162,7 +164,7 @@ def find_set(name: str, folder: Path) -> Path:
     return sets[name]
 
 
-def _labels_in(path: Path, found: _Found, above: tuple[Path, ...]) -> list[str]:
+def _labels_in(path: Path, collector: _NameCollector, above: tuple[Path, ...]) -> list[str]:
     resolved = path.resolve()
     if resolved in above:
         circle = " -> ".join(file.name for file in (*above[above.index(resolved) :], resolved))
@@ -172,7 +174,7 @@ def _labels_in(path: Path, found: _Found, above: tuple[Path, ...]) -> list[str]:
     if not specs:
         raise LabelError(f"{path}: labels is empty")
     try:
-        found.names = found.names.with_names(content.names, of_set=True)
+        collector.names = collector.names.with_names(content.names, of_set=True)
     except LabelError as error:
         raise LabelError(f"{error}\nin {path}: names") from None
     except ConfigError as error:
@@ -180,7 +182,7 @@ def _labels_in(path: Path, found: _Found, above: tuple[Path, ...]) -> list[str]:
     labels = []
     for i, spec in enumerate(specs):
         try:
-            labels += _labels_of(spec, path.parent, found, (*above, resolved))
+            labels += _labels_of(spec, path.parent, collector, (*above, resolved))
         except LabelError as error:
             raise LabelError(f"{error}\nin {path}: labels[{i}]") from None
     return labels

@@ -31,9 +31,9 @@ def message_with_suggestion(text: str) -> str | None:
     if not body or len(text) > SHOWN or family_name(text) in (OF_NAMES, OF_PATTERNS):
         return None
     named, is_family = _mixers(), colon and prefix in families()
-    own = {name_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
+    names_of_family = {name_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
     name, rest = next(((body[:end], body[end:]) for end in _ends(body) if name_key(body[:end]) in named), ("", ""))
-    if name_key(name) in own:
+    if name_key(name) in names_of_family:
         return None
     suggested = [_with_rest(label, rest) for label in named.get(name_key(name), ())]
     suggested = [label for label in suggested if not is_family or not label.startswith(f"{prefix}:")]
@@ -45,8 +45,8 @@ def message_with_suggestion(text: str) -> str | None:
         name = name_alone
         near = difflib.get_close_matches(name_key(name), named, n=1 if is_family else 2, cutoff=0.8)
         if not is_family:
-            own = set(map(name_key, _by_family().get("", ())))  # suggested by the parser of S/R/G
-        suggested = [label for key in near if key not in own for label in named[key]]
+            names_of_family = set(map(name_key, _by_family().get("", ())))  # suggested by the parser of S/R/G
+        suggested = [label for key in near if key not in names_of_family for label in named[key]]
     if not suggested:
         return None
     suggested.sort(key=lambda label: (bool(_needs(label)), ":" in label))  # first those that train on any device

@@ -33,7 +33,7 @@ LOCAL = {"arrow", "csv", "json", "pandas", "parquet", "text"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationOptions:
     """The options of an evaluation."""
 
     shots: int | None = None
@@ -93,25 +93,27 @@ class Tasks:
         )
 
 
-def measure(model: HarnessModel, tasks: Tasks, asked: Asked = Asked()) -> Iterator[Measurement]:
+def measure(
+    model: HarnessModel, tasks: Tasks, options: EvaluationOptions = EvaluationOptions()
+) -> Iterator[Measurement]:
     """Yield the measurements of each task as soon as it is done. Nothing is stored.
 
     A group with its own score is one measurement, with the scores of its tasks as details. A group or tag without a
     score has one measurement per task. Raises ``ConfigError`` for a task that cannot be loaded or evaluated.
     """
-    answering = CachingLM(model, f"{asked.cache}.db") if asked.cache else model
+    answering = CachingLM(model, f"{options.cache}.db") if options.cache else model
     for name in tasks.names:
         loaded = tasks.load(name)
         for task_name, task in loaded["tasks"].items():
-            _show_examples(task_name, task, asked.shots)
+            _show_examples(task_name, task, options.shots)
         try:
             with _quiet():
-                results = evaluate(lm=answering, task_dict=loaded, limit=asked.limit, log_samples=False)
+                results = evaluate(lm=answering, task_dict=loaded, limit=options.limit, log_samples=False)
         except MadbenchError:
             raise
         except (ImportError, LookupError, ValueError) as error:
             raise ConfigError(f"task {name}: {type(error).__name__}: {first_line(error)}") from error
-        yield from measurements_of(results, model, asked)
+        yield from measurements_of(results, model, options)
 
 
 def _show_examples(name: str, task: Any, shots: int | None) -> None:
@@ -127,7 +129,9 @@ def _show_examples(name: str, task: Any, shots: int | None) -> None:
     task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
 
 
-def measurements_of(results: Mapping[str, Any], model: HarnessModel, asked: Asked) -> Iterator[Measurement]:
+def measurements_of(
+    results: Mapping[str, Any], model: HarnessModel, options: EvaluationOptions
+) -> Iterator[Measurement]:
     """The measurements in the result of the harness's ``evaluate``."""
     groups = results.get("group_subtasks", {})
     numbers_of = {name: metrics_of(values) for name, values in results["results"].items()}
@@ -137,8 +141,8 @@ def measurements_of(results: Mapping[str, Any], model: HarnessModel, asked: Aske
             continue
         members = [task for task in _members(name, groups) if task not in groups] or [name]
         settings: dict[str, Any] = {"task": name, "shots": _shots(name, members, results)}
-        if asked.limit is not None:
-            settings["limit"] = asked.limit
+        if options.limit is not None:
+            settings["limit"] = options.limit
         if model.max_length != model.job.model.seq_len:
             settings["seq_len"] = model.max_length
         counts = [results["n-samples"][task] for task in members]

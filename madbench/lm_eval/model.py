@@ -183,8 +183,8 @@ class HarnessModel(TemplateLM):
                     bar.update(len(batch))
         return texts
 
-    def _settings(self, asked: dict[str, Any]) -> dict[str, Any]:
-        settings = dict(normalize_gen_kwargs(asked))
+    def _settings(self, gen_kwargs: dict[str, Any]) -> dict[str, Any]:
+        settings = dict(normalize_gen_kwargs(gen_kwargs))
         settings["until"] = handle_stop_sequences(settings["until"], None)
         if settings["do_sample"] and (unknown := settings.keys() - DRAWING):
             allowed = ", ".join(sorted(DRAWING))

@@ -121,8 +121,8 @@ class Item:
             return "runs here"
         quick = "runs here at a small size" if QUICK in self.profiles else ""
         why_not = self.needs[:1].lower() + self.needs[1:].rstrip(".")
-        own = "runs at its own size with --profile full" if "full" in self.profiles else why_not
-        return "; ".join(filter(None, [quick, own]))
+        at_full_size = "runs at its own size with --profile full" if "full" in self.profiles else why_not
+        return "; ".join(filter(None, [quick, at_full_size]))
 
 
 _EFFECTS: tuple[tuple[str, Callable[[Item], object], str], ...] = (
@@ -194,8 +194,8 @@ def _beside(item: Item, folder: Path) -> Item:
         return str(folder / name) if name.endswith((".yaml", ".yml")) and (folder / name).is_file() else name
 
     def set_of(name: str) -> str:
-        own = folder / "variants" / f"{name}.yaml"
-        return str(own) if own.is_file() else path_of(name)
+        own_file = folder / "variants" / f"{name}.yaml"
+        return str(own_file) if own_file.is_file() else path_of(name)
 
     labels = tuple(f"@{set_of(spec[1:])}" if spec.startswith("@") else spec for spec in item.labels)
     profiles = {size: path_of(name) for size, name in item.profiles.items()}
@@ -238,7 +238,7 @@ def _check_names(item: Item, claims: Collection[str], at: str) -> None:
     for size in item.profiles:
         if size not in SIZES:
             raise ConfigError(f"{at}: profiles: unknown size {size!r}{did_you_mean(size, SIZES)}")
-    profiles = [*item.profiles.values(), *(own for suite in suites().values() for own in suite.Profile.names())]
+    profiles = [*item.profiles.values(), *(profile for suite in suites().values() for profile in suite.Profile.names())]
     named = {
         "budgets": ("profile", item.budgets, profiles),
         "figures": ("figure", item.figures, figure_names()),
@@ -288,12 +288,12 @@ def _refuse_taken_names(paper: Paper) -> None:
         return
     files = {path: available_sets().get(path.stem) for path in paper.folder.glob("variants/*.yaml")}
     for suite in suites().values():
-        own = paper.folder.glob(f"profiles/{suite.name}/*.yaml")
-        files |= {path: suite.Profile.files().get(path.stem) for path in own}
-    for path, found in files.items():
-        is_here = found is not None and not found.is_absolute()  # a set in ./variants, which may replace any other
-        if found is not None and not is_here and found.resolve() != path.resolve():
-            raise ConfigError(f"{path}: {found} has this name already; rename it")
+        shipped_files = paper.folder.glob(f"profiles/{suite.name}/*.yaml")
+        files |= {path: suite.Profile.files().get(path.stem) for path in shipped_files}
+    for path, used in files.items():
+        is_here = used is not None and not used.is_absolute()  # a set in ./variants, which may replace any other
+        if used is not None and not is_here and used.resolve() != path.resolve():
+            raise ConfigError(f"{path}: {used} has this name already; rename it")
 
 
 def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:

@@ -41,12 +41,12 @@ def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict
     if not item.claims:
         return {}, {}, ""
     assert request.paper.claims_file is not None  # checked when the paper is loaded
-    claims, own, quantities = load_claims(request.paper.claims_file), _job_ids(results), _quantities(results)
+    claims, trained_ids, quantities = load_claims(request.paper.claims_file), _job_ids(results), _quantities(results)
     for words, selection in _selections(request, results):
         with suppress(MadbenchError):  # the suite is not stored, or the protocol is ambiguous
             rows, _ = selection.available()
             shown = selection.results_of(rows)
-            if own and own <= _job_ids(shown):
+            if trained_ids and trained_ids <= _job_ids(shown):
                 family = findings(shown.scores, claims=claims)
                 lines = [row for row in family if row.claim.name in item.claims and row.quantity in quantities]
                 if lines:

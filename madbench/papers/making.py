@@ -62,8 +62,8 @@ class Request:
     @property
     def is_small(self) -> bool:
         """True if models are trained with overrides, or with a profile that does not have the paper's size."""
-        own = {self.item.profiles.get("full"), *self.item.published_rows.values(), *self.item.budgets}
-        return bool(self.item.profiles) and (bool(self.overrides) or self.profile_name not in own)
+        of_item = {self.item.profiles.get("full"), *self.item.published_rows.values(), *self.item.budgets}
+        return bool(self.item.profiles) and (bool(self.overrides) or self.profile_name not in of_item)
 
     @property
     def effective_budget(self) -> Budget:

@@ -80,9 +80,9 @@ def compared(request: Request) -> Iterator[dict[str, Any]]:
         elif row["field"]:
             if source not in jobs:
                 jobs[source] = _jobs_of_source(request, source)
-            own = [job for job in jobs[source] if row["task"] in ("", job.task)]
-            own = [job for job in own if fnmatch.fnmatchcase(job.label, row["labels"] or "*")]
-            values = [_value(job, row["field"], observed) for job in own]
+            selected = [job for job in jobs[source] if row["task"] in ("", job.task)]
+            selected = [job for job in selected if fnmatch.fnmatchcase(job.label, row["labels"] or "*")]
+            values = [_value(job, row["field"], observed) for job in selected]
         here = sorted({*map(_text, _flat(values))}, key=_order)
         state = INCOMPARABLE if row["reason"] else EQUAL if _is_equal(row["published"], here) else DIFFERENT
         named = {name: row[name] for name in ("table", "task", "setting", "published")}

@@ -61,8 +61,8 @@ class Registry(Generic[T]):
     @functools.cached_property
     def built_in(self) -> Mapping[str, str]:
         """The entry point values of the built-in extensions, by name: first of madbench, then of shipped packages."""
-        own = self._find_built_in()
-        return {**own, **{name: value for name, value in _shipped(self.group).items() if name not in own}}
+        core = self._find_built_in()
+        return {**core, **{name: value for name, value in _shipped(self.group).items() if name not in core}}
 
     @property
     def points(self) -> dict[str, EntryPoint]:
@@ -145,11 +145,11 @@ class Registry(Generic[T]):
         refused: dict[str, str] = {}
         for point in sorted(_entry_points(self.group), key=lambda point: (point.name, point.value)):
             where, other = entry_point_name(self.noun, point.name, point.value), points.get(point.name)
-            own = self.built_in.get(point.name, point.value)
+            built_in_value = self.built_in.get(point.name, point.value)
             if problem := self._fault_of_name(point.name):
                 refused[point.name] = f"{where}: {problem}"
-            elif own != point.value:
-                refused[point.name] = f"{where}: {own} has this name already; the package has to be mended"
+            elif built_in_value != point.value:
+                refused[point.name] = f"{where}: {built_in_value} has this name already; the package has to be mended"
             elif other and other.value != point.value:
                 refused[point.name] = f"{where}: {other.value} has this name already; uninstall one of the packages"
             else:

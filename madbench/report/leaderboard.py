@@ -108,15 +108,15 @@ def _results(
     """The results of the jobs of a protocol. Their profile is a shipped one, or else ``profile``."""
     named = {job.task for job in jobs}
     tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in named]
-    asked: dict[str, Any] = {"tasks": tasks, "results": store.root, "given_store": store, "warn": warn}
+    shared_choices: dict[str, Any] = {"tasks": tasks, "results": store.root, "given_store": store, "warn": warn}
     try:
-        return Selection(protocol=protocol, budget=None, **asked).select()
+        return Selection(protocol=protocol, budget=None, **shared_choices).select()
     except MadbenchError:  # the runs follow no shipped profile
         if profile is None:
             raise
     changes = rate_changes(jobs, suite.Profile.load(profile))
     results = Selection(
-        profile=profile, overrides=changes, fidelity=jobs[0].fidelity, budget=jobs[0].budget, **asked
+        profile=profile, overrides=changes, fidelity=jobs[0].fidelity, budget=jobs[0].budget, **shared_choices
     ).select()
     planned = {job.id for row in results.rows for job in row.jobs}
     if not planned & {job.id for job in jobs}:

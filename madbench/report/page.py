@@ -103,8 +103,8 @@ def report_page(
     effects = attribution_table(results.scores).of_origin(results.origin())
     options = {suite: shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
     claims = claims_on(results.scores.label.unique()) if claims is None else claims
-    found = findings_by_paper(results.scores, claims, options=options, chosen_on=results.chosen_on)
-    judged = findings_table(found).of_origin(results.origin())
+    judged_claims = findings_by_paper(results.scores, claims, options=options, chosen_on=results.chosen_on)
+    judged = findings_table(judged_claims).of_origin(results.origin())
     table = result_table(results, shows=shows, shows_baselines=shows_baselines)
     figures, no_figures = _figures(results)
     verdicts = Counter(row.verdict for row in judged.rows)
@@ -200,9 +200,9 @@ def _best(table: ResultTable) -> str:
     return f"{text}, and {rivals} not significantly worse" if others else text
 
 
-def _baseline_first(stored: Sequence[str], asked: Sequence[str]) -> list[str]:
+def _baseline_first(stored: Sequence[str], requested: Sequence[str]) -> list[str]:
     """The labels with the baseline first: the first requested label, otherwise S."""
-    first = next((label for label in (*asked, "S") if label in stored), stored[0])
+    first = next((label for label in (*requested, "S") if label in stored), stored[0])
     return [first, *(label for label in stored if label != first)]
 
 
@@ -232,7 +232,7 @@ def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], stor
     properties.append(("Seeds", seed_list({run.job.seed for run in runs})))
     for heading, name in {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}.items():
         details = [run.record.details for run in runs if run.record]
-        recorded = [own[name] for own in details if own.get(name) is not None]  # no commit outside a checkout
+        recorded = [values[name] for values in details if values.get(name) is not None]  # no commit outside a checkout
         times = Counter(_commit(value) if name == "git" else _text(value) for value in recorded)
         texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
         properties.append((heading, "; ".join(texts) or "not recorded"))
@@ -268,9 +268,9 @@ def _missing(
     missing: list[Missing] = []
     stored = {job.suite for job in results.store.jobs().values()} if results.grid.tasks is None else set()
     for suite in suites().values():
-        own = [row for row in rows if row.protocol.suite is suite]
-        if own:
-            missing += missing_runs(own, labels or results.labels, records, results.store.root)
+        rows_of_suite = [row for row in rows if row.protocol.suite is suite]
+        if rows_of_suite:
+            missing += missing_runs(rows_of_suite, labels or results.labels, records, results.store.root)
         elif suite.address in rows[0].protocol.profile.beside and suite.name in stored:
             missing.append(Missing(f"No runs of these labels and this protocol: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
@@ -372,7 +372,8 @@ def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
             "text": f"{difference_text(row.estimate, row.quantity)}: {text}.",
             "headings": headings,
             "rows": [
-                [list(case), difference_text(own, row.quantity) if own else ""] for case, own in row.cases.items()
+                [list(case), difference_text(difference, row.quantity) if difference else ""]
+                for case, difference in row.cases.items()
             ],
         }
     return effects

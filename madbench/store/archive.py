@@ -135,9 +135,9 @@ def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
 
     A measurement is left out if the stored run has one of equal name and settings.
     """
-    own = [(stored.name, stored.settings) for stored in store.measurements(job_id)]
+    stored_keys = [(stored.name, stored.settings) for stored in store.measurements(job_id)]
     for new in unpacked.measurements(job_id):
-        if (new.name, new.settings) not in own:
+        if (new.name, new.settings) not in stored_keys:
             store.measure(job_id, new.name, new.values, new.details, new.settings)
 
 
@@ -208,8 +208,8 @@ home folder, which may have spaces.
 def _without_folders(value: Any) -> Any:
     """A copy of a JSON ``value`` in which absolute paths, in texts and in keys, are cut to their last part."""
     if isinstance(value, str):
-        own = os.path.expanduser("~").rstrip("/")
-        text = re.sub(_HOME.format(own=re.escape(own) if own else "(?!)"), "~", value)
+        home = os.path.expanduser("~").rstrip("/")
+        text = re.sub(_HOME.format(own=re.escape(home) if home else "(?!)"), "~", value)
         return _FOLDERS.sub("", _without_spaced_folders(text))
     if isinstance(value, Mapping):
         public: dict[str, Any] = {}

@@ -31,9 +31,9 @@ def answer(
     ``QUESTIONS`` questions.
     """
     length, count = seq_len or job.model.seq_len, count or QUESTIONS
-    asked = questions(task, corpus, length, count)
+    examples = questions(task, corpus, length, count)
     cast = autocast(device, job.training.precision)
-    values = score(model.to(device), asked, corpus.token_bytes(), device, cast)
+    values = score(model.to(device), examples, corpus.token_bytes(), device, cast)
     settings = own_settings(task, length, count)
     details: dict[str, Any] = {"device": device_name(device), "versions": versions(), "git": git_state()}
     details |= {"corpus": corpus.digest, "choices": CHOICES, "precision": job.training.precision}

@@ -436,14 +436,14 @@ class Snapshot(Store):
     """
 
     @functools.cached_property
-    def _found(self) -> Mapping[str, Found]:
+    def _runs_by_name(self) -> Mapping[str, Found]:
         return super()._look_up(super().job_ids())
 
     def job_ids(self) -> list[str]:
-        return list(self._found)
+        return list(self._runs_by_name)
 
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
-        return {name: self._found[name] for name in names}
+        return {name: self._runs_by_name[name] for name in names}
 
 
 def _strays(folder: Path, kept: Iterable[str], above: str = "") -> Iterator[str]:

@@ -159,9 +159,12 @@ def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
     parts = [part for text in texts for part in rule.parts(text)]
     encoded = {}
     for split in SPLITS:
-        own = [text for name, text in parts if name == split]
-        ids = np.concatenate([end[:0], *(array for text in own for array in (tokenizer.encode(text), end))])
-        encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own))
+        texts_of_split = [text for name, text in parts if name == split]
+        ids = np.concatenate([end[:0], *(array for text in texts_of_split for array in (tokenizer.encode(text), end))])
+        encoded[split] = (
+            ids,
+            SplitInfo(len(ids), sum(len(text.encode()) for text in texts_of_split), len(texts_of_split)),
+        )
     return encoded
 
 

@@ -56,7 +56,7 @@ def given(main, executor):
 
 def test_every_parameter_has_a_test():
     options = {field.name for field in dataclasses.fields(PaperOptions)}
-    assert {*inspect.signature(paper).parameters} - {"asked"} | options == {*GRID, *ELSEWHERE}
+    assert {*inspect.signature(paper).parameters} - {"choices"} | options == {*GRID, *ELSEWHERE}
 
 
 @pytest.mark.slow

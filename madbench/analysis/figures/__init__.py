@@ -12,8 +12,8 @@ SHARED = ("effects", "budget")
 
 def figure_names(chosen: Iterable[Suite] | None = None) -> list[str]:
     """The names of the figures of the ``chosen`` suites, by default of all suites, in the order of drawing."""
-    own = [name for suite in (suites().values() if chosen is None else chosen) for name in suite.figures]
-    return list(dict.fromkeys(("scores", *own, *SHARED)))
+    of_suites = [name for suite in (suites().values() if chosen is None else chosen) for name in suite.figures]
+    return list(dict.fromkeys(("scores", *of_suites, *SHARED)))
 
 
 def suites_of_figure(name: str) -> list[Suite]:

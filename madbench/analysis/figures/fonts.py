@@ -84,14 +84,14 @@ def every_character_drawn() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
         codes = {ord(character) for name in shown_names().requested for character in name}
         if codes and not _IS_OF_READER.get():
-            own = "|".join(map(str, sorted(codes)))
-            warnings.filterwarnings("error", message=rf"Glyph ({own}) .* missing from", category=UserWarning)
+            alternatives = "|".join(map(str, sorted(codes)))
+            warnings.filterwarnings("error", message=rf"Glyph ({alternatives}) .* missing from", category=UserWarning)
         try:
             yield
         except UserWarning as warning:
-            if not (found := re.match(r"Glyph (\d+) ", str(warning))):
+            if not (match := re.match(r"Glyph (\d+) ", str(warning))):
                 raise
-            raise ConfigError(_problem(chr(int(found[1])))) from None
+            raise ConfigError(_problem(chr(int(match[1])))) from None
 
 
 def _problem(character: str) -> str:

@@ -50,8 +50,8 @@ class Drawing:
 
 def drawing_of(name: str) -> Drawing:
     """The kind of figure with the name ``name``, of any suite."""
-    own = {figure: path for suite in suites().values() for figure, path in suite.figures.items()}
-    return OF_ANY_SUITE[name] if name in OF_ANY_SUITE else pkgutil.resolve_name(own[name])
+    of_suites = {figure: path for suite in suites().values() for figure, path in suite.figures.items()}
+    return OF_ANY_SUITE[name] if name in OF_ANY_SUITE else pkgutil.resolve_name(of_suites[name])
 
 
 def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
@@ -62,13 +62,13 @@ def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -
     Raises ``NothingToDrawError`` if there is nothing to draw.
     """
     owners, stored_suites = suites_of_figure(name), results.suites
-    own = [suite for suite in stored_suites if suite in owners]
-    if owners and not own:
+    usable = [suite for suite in stored_suites if suite in owners]
+    if owners and not usable:
         why = (missing[suite.name] for suite in owners if suite.name in missing)
         raise NothingToDrawError(next(why, f"there are no runs: {owners[0].title}"))
     if not stored_suites:
         raise NothingToDrawError(next(iter(missing.values()), "there are no runs"))
-    return drawing_of(name).frame(results, next(iter(own), next(iter(results.suites_with_result), stored_suites[0])))
+    return drawing_of(name).frame(results, next(iter(usable), next(iter(results.suites_with_result), stored_suites[0])))
 
 
 def _scores(results: Results, suite: Suite) -> pd.DataFrame:

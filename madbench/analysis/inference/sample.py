@@ -153,8 +153,8 @@ class Sample:
         if not self.parts:
             return terms_of_mean(self.values, self.scale.width, self.scale.resolution)
         terms = Terms.joined([part.terms.scaled(1 / len(self.parts)) for part in self.parts])
-        own = self.values.var(ddof=1) / self.n
-        return terms if terms.variance >= own else Terms(np.array([own]), np.array([self.n - 1.0]))
+        own_variance = self.values.var(ddof=1) / self.n
+        return terms if terms.variance >= own_variance else Terms(np.array([own_variance]), np.array([self.n - 1.0]))
 
     @functools.cached_property
     def half_width(self) -> float:

@@ -95,10 +95,10 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
         resolution: the step between possible values. The variance is at least that of the rounding error.
     """
     n = values.shape[-1]
-    own = np.maximum(values.var(axis=-1, ddof=1), resolution**2 / 12)
+    own_variance = np.maximum(values.var(axis=-1, ddof=1), resolution**2 / 12)
     has_width = not np.isnan(width)
     prior = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * np.abs(values.mean(axis=-1))
-    return _terms(own, np.square(prior), n, np.ptp(values, axis=-1), width if has_width else 0.0)
+    return _terms(own_variance, np.square(prior), n, np.ptp(values, axis=-1), width if has_width else 0.0)
 
 
 def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> Terms:
@@ -113,10 +113,13 @@ def planned_terms(variance: float, mean: float, n: int, width: float, splits: bo
     return _terms(np.full(1, variance), np.square(prior), n, span, width if has_width else 0.0)
 
 
-def _terms(own: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: float) -> Terms:
-    own = np.maximum(own, 1e-300)
-    moderated = (PRIOR_FREEDOM * prior + (n - 1) * own) / (PRIOR_FREEDOM + n - 1)
-    variances, freedoms = [np.maximum(own, moderated) / n], [n - 1 + PRIOR_FREEDOM * np.minimum(1, prior / own)]
+def _terms(own_variance: np.ndarray, prior: np.ndarray, n: int, span: np.ndarray, width: float) -> Terms:
+    own_variance = np.maximum(own_variance, 1e-300)
+    moderated = (PRIOR_FREEDOM * prior + (n - 1) * own_variance) / (PRIOR_FREEDOM + n - 1)
+    variances, freedoms = (
+        [np.maximum(own_variance, moderated) / n],
+        [n - 1 + PRIOR_FREEDOM * np.minimum(1, prior / own_variance)],
+    )
     if width:
         one_side = SPLIT_SHARE * 2 / (n + 1)
         added = one_side / (one_side + 1 - SPLIT_SHARE) * 2 * (GAP_SHARE * width) ** 2 / ((n + 2) * (n + 3))

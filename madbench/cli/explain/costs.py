@@ -54,15 +54,15 @@ class CostOptions:
                 yield option if value is True else f"{option} {value}"
 
 
-def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOptions, as_json: bool) -> None:
+def print_costs(labels: Sequence[str], overrides: Sequence[str], options: CostOptions, as_json: bool) -> None:
     """Print one row per label, and every term of a single label. Raises ``BudgetError`` for labels that do not fit."""
-    if asked.terms and as_json:
+    if options.terms and as_json:
         raise ConfigError("--terms has no effect with -f json, which has every term")
-    short = {"mix_rank": asked.mix_rank, "rank_multiple": asked.rank_multiple}
+    short = {"mix_rank": options.mix_rank, "rank_multiple": options.rank_multiple}
     short_settings = [f"{name}={value}" for name, value in short.items() if value is not None]
     settings = settings_of([*(word.removeprefix("model.") for word in overrides), *short_settings])
-    asked = _resized(asked, settings)
-    budget = canonical_budget(asked.budget)
+    options = _resized(options, settings)
+    budget = canonical_budget(options.budget)
     solved: dict[str, Allocation] = {}
     rows: dict[str, dict[str, Any]] = {}
     labels = expand(labels)
@@ -76,8 +76,8 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
             raise ConfigError(f"{name} has no effect on {', '.join(labels[:4])}; settings of their mixers: {has}")
     for label in labels:
         try:
-            own = {name: value for name, value in settings.items() if name in reads[label]}
-            solved[label] = solve(label, asked.d_model, asked.n_head, asked.max_len, budget, **own)
+            used = {name: value for name, value in settings.items() if name in reads[label]}
+            solved[label] = solve(label, options.d_model, options.n_head, options.max_len, budget, **used)
             rows[label] = _counts(solved[label])
         except BudgetError as error:
             rows[label] = {"error": str(error)}
@@ -89,7 +89,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
         _print_summary(console, rows)
         _print_match(console, rows, BUDGETS[budget].name)
         console.print(
-            f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {budget} "
+            f"d_model {options.d_model}, n_head {options.n_head}, max_len {options.max_len}, ranks by the {budget} "
             "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
             "state: numbers that decoding carries after max_len tokens; bytes: its size in a bfloat16 model; cache: "
             "bytes that a token adds to it there, 0 if its size is fixed; FLOP: forward pass, per token at max_len, "
@@ -100,21 +100,21 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
         ratios = {label: row.get("match", row)["ratio"] for label, row in rows.items() if "ratio" in row}
         if below := [f"{label} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED]:
             console.print(f"Smaller than softmax attention, not matched: {', '.join(below)}.", style="dim")
-        for label, allocation in solved.items() if asked.terms or len(rows) == 1 else ():
+        for label, allocation in solved.items() if options.terms or len(rows) == 1 else ():
             console.print(f"\n{typed_label(label)}", style="bold", markup=False)
             print_lines(console, table_lines(_breakdown(allocation, rows[label]), right=("parameters", "of B")))
     if problems:
         raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))
 
 
-def _resized(asked: CostOptions, settings: dict[str, Any]) -> CostOptions:
+def _resized(options: CostOptions, settings: dict[str, Any]) -> CostOptions:
     """The options with the sizes among the settings, such as ``d_model``. These are removed from ``settings``."""
     for name in SIZES:
         if name in settings:
-            if f"--{name.replace('_', '-')} {getattr(asked, name)}" in asked.changed_options:
+            if f"--{name.replace('_', '-')} {getattr(options, name)}" in options.changed_options:
                 raise ConfigError(f"model.{name} is given twice; only one value can hold")
-            asked = replace(asked, **{name: convert(settings.pop(name), int, f"model.{name}")})
-    return asked
+            options = replace(options, **{name: convert(settings.pop(name), int, f"model.{name}")})
+    return options
 
 
 def _refuse_other_settings(labels: Sequence[str], settings: Mapping[str, Any]) -> None:
@@ -180,8 +180,8 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
         line = {"label": label} | {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
         ranks.append(line | {name: cost if cost is None else f"{cost:,.0f}" for name, cost in costs.items()})
         for part in dict.fromkeys(text.rpartition(" ")[0] for text in row["ranks"] if " " in text):
-            own = {heading: row[kind].get(f"{part} {name}") for heading, (kind, name) in names.items()}
-            ranks.append({"label": f"  {part}"} | own | dict.fromkeys(costs, ""))
+            values = {heading: row[kind].get(f"{part} {name}") for heading, (kind, name) in names.items()}
+            ranks.append({"label": f"  {part}"} | values | dict.fromkeys(costs, ""))
         line = {"label": label} | {name: f"{count:,}" for name, count in counts.items()}
         parameters.append(line | {name: f"{ratio:.3f}" for name, ratio in ratios.items()})
     for i, lines in enumerate((ranks, parameters)):

@@ -128,18 +128,20 @@ def findings(
             raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
         print_registered(words, registered, stored, printed)
         return
-    asked, selection = None if claims is None else {"": load_claims(claims)}, stored.selection(words)
+    by_paper, selection = None if claims is None else {"": load_claims(claims)}, stored.selection(words)
     results, left_out, sentences = _stored_results(selection), 0, []
-    if asked is None:
+    if by_paper is None:
         for problem in broken_claims().values():
             options.warn(problem)
-        asked = claims_on(results.scores.label.unique() if results else ())
-        if others := [name for name in claims_by_paper() if name not in asked]:
+        by_paper = claims_on(results.scores.label.unique() if results else ())
+        if others := [name for name in claims_by_paper() if name not in by_paper]:
             sentences.append(f"No pair of labels is stored for the claims of {', '.join(others)} (--claims PAPER).")
     quantities = None
     if selection.tasks is not None:
-        quantities = asked_columns(selection)
-        named = (name for own in asked.values() for claim in own for name in claim.quantities)
+        quantities = requested_columns(selection)
+        named = (
+            name for claims_of_paper in by_paper.values() for claim in claims_of_paper for name in claim.quantities
+        )
         quantities += [name for name in named if _is_detail(selection, name)]
     if results:
         left_out = count_left_out(results.scores)
@@ -152,7 +154,7 @@ def findings(
         )
     rows = findings_by_paper(
         results and results.scores,
-        asked,
+        by_paper,
         quantities,
         _command_options(selection, results),
         not unscaled,
@@ -164,14 +166,14 @@ def findings(
             raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names, CLAIMS_LISTED)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
         if printed.format == "terminal":
-            sources = [claims] if claims else list(asked)
+            sources = [claims] if claims else list(by_paper)
             _print_explanations(rows, sources if explain == "all" else [])
             return
     table = findings_table(rows, sentences, left_out)
     print_text_table(table.of_origin(results.origin() if results else None), printed)
 
 
-def asked_columns(selection: Selection) -> list[str]:
+def requested_columns(selection: Selection) -> list[str]:
     """The columns of the requested tasks, and the other columns that claims use, such as the steps to a loss."""
     tasks_by_suite = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
     names = [column.name for suite, tasks in tasks_by_suite if tasks for column in suite.columns(tasks)]
@@ -250,16 +252,19 @@ def print_power(
     from madbench.analysis.claims import CLAIMS_LISTED, claims_by_paper, claims_on, load_claims
     from madbench.analysis.power import power_table
 
-    asked = split_list(only, "--claim", "claim") or []
+    requested = split_list(only, "--claim", "claim") or []
     papers = {"": load_claims(source)} if source else claims_by_paper()
-    known = [claim.name for own in papers.values() for claim in own]
-    for name in asked:
+    known = [claim.name for claims_of_paper in papers.values() for claim in claims_of_paper]
+    for name in requested:
         if name not in known:
             raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known, CLAIMS_LISTED)}")
     stored = selection.select()
     if not source:
         papers = claims_on(stored.scores.label.unique())
-    chosen = {paper: [claim for claim in own if claim.name in (asked or known)] for paper, own in papers.items()}
+    chosen = {
+        paper: [claim for claim in claims_of_paper if claim.name in (requested or known)]
+        for paper, claims_of_paper in papers.items()
+    }
     table = power_table(
         stored.scores, chosen, stored.sentences(), functools.partial(tracked, description="simulating"), true_gain
     )

@@ -111,13 +111,13 @@ def inspect(
 
     if no_figures and (output is not None or shape != LayoutOptions()):
         raise ConfigError("--output, --width, --no-title and --no-caption have no effect with --no-figures")
-    asked = split_list(tasks)
+    requested = split_list(tasks)
     device = resolve_device(device)
     jobs: list[Job] = []
     models: list[Inspection] = []
     sizes: list[list[int]] = []  # sizes of the inputs
     for name in [run] if other is None else [run, other]:
-        trained = TrainedModel(name, results, is_of_text=False, tasks=asked, trust=trust)
+        trained = TrainedModel(name, results, is_of_text=False, tasks=requested, trust=trust)
         job = trained.job
         if jobs and job.id == jobs[0].id:
             raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")

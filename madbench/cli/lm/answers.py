@@ -44,25 +44,25 @@ def ask(
     """
     from madbench.training.choices import TASKS
 
-    own = [name for name in dict.fromkeys(names) if name in TASKS]
+    our_tasks = [name for name in dict.fromkeys(names) if name in TASKS]
     others = [name for name in names if name not in TASKS]
     harness = _harness_tasks(others, include) if others else None
     for flag, value in {"shots": shots, "include": include, "cache": cache or None}.items():
         if value is not None and not others:
             what = "" if value is True else f" {value}"
-            raise ConfigError(f"--{flag}{what}: has no effect on madbench's own tasks ({', '.join(own)})")
+            raise ConfigError(f"--{flag}{what}: has no effect on madbench's own tasks ({', '.join(our_tasks)})")
     device = resolve_device(device)
     rows: dict[str, list[Measurement]] = {}
     contents, not_stored = [], []
     for run in dict.fromkeys(runs):
         trained = TrainedModel(run, results, trust=trust)
         job, measured = trained.job, []
-        asked = [_own(trained, own, corpus, device, seq_len, limit)]
+        measurements = [_own(trained, our_tasks, corpus, device, seq_len, limit)]
         if harness:
-            asked.append(
+            measurements.append(
                 _others(trained, harness, corpus, device, seq_len, limit, shots, results / CACHE if cache else None)
             )
-        for measurement in (each for answers in asked for each in answers):
+        for measurement in (each for answers in measurements for each in answers):
             measured.append(measurement)
             trained.measure(measurement)
             if not as_json:
@@ -125,13 +125,13 @@ def _others(
     cache: Path | None,
 ) -> Iterator[Measurement]:
     """The answers to tasks of lm-evaluation-harness."""
-    from madbench.lm_eval.measure import Asked, measure
+    from madbench.lm_eval.measure import EvaluationOptions, measure
     from madbench.lm_eval.model import HarnessModel
 
     vocabulary = trained.corpus(**_named(corpus)).tokenizer()
     model = HarnessModel(trained.model, trained.job, vocabulary, device, seq_len)
     file = cache / model.identity[:16] if cache else None
-    yield from measure(model, tasks, Asked(shots, limit, file))
+    yield from measure(model, tasks, EvaluationOptions(shots, limit, file))
 
 
 def _named(corpus: Mapping[str, Any]) -> dict[str, Any]:

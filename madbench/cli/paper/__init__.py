@@ -62,7 +62,7 @@ def paper(
         ),
     ] = None,
     *,
-    asked: PaperOptions,
+    choices: PaperOptions,
     shape: LayoutOptions,
     printed: PrintOptions,
 ) -> None:
@@ -93,20 +93,22 @@ def paper(
       madbench paper hypermlp table1 --seeds 0-2 training.epochs=20
     """
     names, overrides = labels_and_overrides(words or [])
-    given = {**asked.flags, "--width, --no-title and --no-caption": shape != LayoutOptions()}
+    given = {**choices.flags, "--width, --no-title and --no-caption": shape != LayoutOptions()}
     given |= dict.fromkeys(overrides, True)
     flags = [flag for flag, value in given.items() if value]
     if len(names) < 2:
         if flags:
             raise ConfigError(f"{flags[0]} has no effect without an item")
         if names:
-            print_items(load_paper(names[0]), asked.results, printed)
+            print_items(load_paper(names[0]), choices.results, printed)
         else:
-            print_papers(asked.results, printed)
+            print_papers(choices.results, printed)
         return
-    if (asked.output or shape != LayoutOptions()) and (asked.dry_run or not asked.figures):
-        given_layout = f"--output {asked.output}: has" if asked.output else "--width, --no-title and --no-caption have"
-        raise ConfigError(f"{given_layout} no effect with {'--dry-run' if asked.dry_run else '--no-figures'}")
+    if (choices.output or shape != LayoutOptions()) and (choices.dry_run or not choices.figures):
+        given_layout = (
+            f"--output {choices.output}: has" if choices.output else "--width, --no-title and --no-caption have"
+        )
+        raise ConfigError(f"{given_layout} no effect with {'--dry-run' if choices.dry_run else '--no-figures'}")
     name, item_id, *labels = names
     chosen = load_paper(name)
     item = chosen.item(item_id)
@@ -115,93 +117,95 @@ def paper(
     if item.command:
         for flag in (flag for flag in [*flags, *labels] if flag not in FLAGS_OF_JOBS):
             raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
-        _run_command(context, Request(chosen, item, results=asked.results.absolute()), asked)
+        _run_command(context, Request(chosen, item, results=choices.results.absolute()), choices)
         return
-    check_profile(item, asked.profile)
-    tasks = qualified_tasks(split_list(asked.tasks) or ())
+    check_profile(item, choices.profile)
+    tasks = qualified_tasks(split_list(choices.tasks) or ())
     request = Request(
         chosen,
         item,
-        asked.profile,
-        asked.seeds,
+        choices.profile,
+        choices.seeds,
         tuple(labels),
         tuple(tasks),
         tuple(overrides),
-        asked.device,
-        asked.results,
-        asked.budget,
+        choices.device,
+        choices.results,
+        choices.budget,
     )
-    _Making(request, asked, shape, printed).run()
+    _Making(request, choices, shape, printed).run()
 
 
-def _run_command(context: typer.Context, request: Request, asked: PaperOptions) -> None:
+def _run_command(context: typer.Context, request: Request, choices: PaperOptions) -> None:
     """Make an item by the verb of its command, with the results folder and the threads if the verb takes them."""
     group: Any = context.find_root().command
     verb = group.get_command(context, request.item.command.split()[0])
     taken = {option.name for option in verb.params}
     words: list[str] = []
-    if "results" in taken and asked.results != options.RESULTS:
-        words += ["--results", str(asked.results)]
-    if "threads" in taken and asked.threads:
-        words += ["--threads", str(asked.threads)]
-    with results_or_shipped(request.paper, request.item, asked.results) as folder:
-        hidden = ("--results", str(folder)) if "results" in taken and folder != asked.results else ()
+    if "results" in taken and choices.results != options.RESULTS:
+        words += ["--results", str(choices.results)]
+    if "threads" in taken and choices.threads:
+        words += ["--threads", str(choices.threads)]
+    with results_or_shipped(request.paper, request.item, choices.results) as folder:
+        hidden = ("--results", str(folder)) if "results" in taken and folder != choices.results else ()
         call_verb(request, group.main, words, hidden)
 
 
 class _Making:
     """An item that is trained or computed here: its plan, its training, and its result."""
 
-    def __init__(self, request: Request, asked: PaperOptions, shape: LayoutOptions, printed: PrintOptions):
-        self.request, self.asked, self.shape, self.printed = request, asked, shape, printed
-        self.measure, self.policy = measure_of(request.item), Policy(redo=asked.force)
+    def __init__(self, request: Request, choices: PaperOptions, shape: LayoutOptions, printed: PrintOptions):
+        self.request, self.choices, self.shape, self.printed = request, choices, shape, printed
+        self.measure, self.policy = measure_of(request.item), Policy(redo=choices.force)
         self.planned = self.measure.plan(request)
-        self.keeps_weights = self.measure.keeps_weights(request) and not asked.dry_run
+        self.keeps_weights = self.measure.keeps_weights(request) and not choices.dry_run
 
     def run(self) -> None:
         """Decide the item by its own runs, which are trained if they are missing, or by the shipped runs."""
         from madbench.training.distributed import is_first
 
         self.refuse_useless()
-        asked = self.asked
-        if self.printed.format == "terminal" and not asked.dry_run and is_first():
+        choices = self.choices
+        if self.printed.format == "terminal" and not choices.dry_run and is_first():
             print(*self.measure.introduction(self.request), sep="\n")
-        asks_to_train = asked.dry_run or asked.yes or asked.force or asked.corpus is not None or not is_first()
+        asks_to_train = choices.dry_run or choices.yes or choices.force or choices.corpus is not None or not is_first()
         if self.request.item.runs and not asks_to_train:
             if show_shipped(self.request, self.measure, self.verify, self.finish, self.printed):
                 return
         if isinstance(self.planned, Grid):
             self.ask_before_training(self.planned)
-        if not asked.dry_run:
+        if not choices.dry_run:
             self.verify()
         trained = self.train()
-        if not asked.dry_run and is_first():
+        if not choices.dry_run and is_first():
             self.finish(self.request, trained)
 
     def refuse_useless(self) -> None:
         """Raise ``ConfigError`` for an option that has no effect on the plan."""
-        asked, item = self.asked, self.request.item
-        if asked.budget and not isinstance(self.planned, Grid):
+        choices, item = self.choices, self.request.item
+        if choices.budget and not isinstance(self.planned, Grid):
             raise ConfigError(
-                f"--budget {asked.budget}: has no effect on {item.id}, which has the ranks of its own models"
+                f"--budget {choices.budget}: has no effect on {item.id}, which has the ranks of its own models"
             )
-        if asked.corpus is not None and not isinstance(self.planned, Grid):
-            raise ConfigError(f"--corpus {asked.corpus}: has no effect on {item.id}, which trains no language model")
-        if asked.dry_run and self.planned is None:
+        if choices.corpus is not None and not isinstance(self.planned, Grid):
+            raise ConfigError(f"--corpus {choices.corpus}: has no effect on {item.id}, which trains no language model")
+        if choices.dry_run and self.planned is None:
             raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
 
     def ask_before_training(self, grid: Grid) -> None:
         """Ask the user before a long training. Raise ``StoreError`` for stored runs that the item cannot measure."""
-        asked = self.asked
-        needs_weights = self.keeps_weights and not asked.force
-        if asked.dry_run or (asked.yes and not needs_weights):
+        choices = self.choices
+        needs_weights = self.keeps_weights and not choices.force
+        if choices.dry_run or (choices.yes and not needs_weights):
             return
-        experiment = prepare(grid, device=asked.device, results=asked.results, corpus=asked.corpus, is_remote=False)
+        experiment = prepare(
+            grid, device=choices.device, results=choices.results, corpus=choices.corpus, is_remote=False
+        )
         if needs_weights and (note := _note_on_weights(self.measure, self.request, experiment)):
             problem = f"{self.request.item.id} measures trained models: {note}"
             raise StoreError(f"{problem}; or name another folder with --results")
-        if not asked.yes:
-            ask_before_long(experiment, self.policy, slots=asked.slots, threads=asked.threads)
+        if not choices.yes:
+            ask_before_long(experiment, self.policy, slots=choices.slots, threads=choices.threads)
 
     def verify(self) -> None:
         """Print the failures and exit with code 1 if an operator of the item differs from its definition."""
@@ -219,19 +223,19 @@ class _Making:
 
     def train(self) -> Results | None:
         """Train what is planned and return its results. None for an item without jobs, and after a plan is printed."""
-        asked = self.asked
+        choices = self.choices
         if self.planned is None:
             return None
         if not isinstance(self.planned, Grid):
-            return _train(self.planned, self.policy, asked, self.printed)
+            return _train(self.planned, self.policy, choices, self.printed)
         training = TrainingOptions(
-            corpus=asked.corpus,
-            device=asked.device,
-            results=asked.results,
-            slots=asked.slots,
-            threads=asked.threads,
-            force=asked.force,
-            dry_run=asked.dry_run,
+            corpus=choices.corpus,
+            device=choices.device,
+            results=choices.results,
+            slots=choices.slots,
+            threads=choices.threads,
+            force=choices.force,
+            dry_run=choices.dry_run,
             keep_weights=self.keeps_weights,
         )
         return train_grid(self.planned, training, has_tables=False, printed=self.printed)
@@ -241,17 +245,17 @@ class _Making:
         is_own = decided is self.request
         with Console(stderr=True).status("measuring"):
             made = self.measure.decide(decided, trained)
-            drawn = self.draw(made, needs_all=is_own) if self.asked.figures else []
+            drawn = self.draw(made, needs_all=is_own) if self.choices.figures else []
         note = chosen_settings(trained) if made.verdicts else ""
         archives = () if is_own else archive_names(decided.item)
-        remember(replace(decided, results=self.asked.results), made, archives, note)
+        remember(replace(decided, results=self.choices.results), made, archives, note)
         print_made(decided, made, drawn, self.printed, note)
         if made.exit_code:
             raise typer.Exit(made.exit_code)
 
     def draw(self, made: Made, needs_all: bool) -> list[Path]:
         """Write the figures and return their files. Unless ``needs_all``, figures that need weights are left out."""
-        folder, drawn = self.asked.output or self.asked.results / "plots", list[Path]()
+        folder, drawn = self.choices.output or self.choices.results / "plots", list[Path]()
         try:
             for figure in made.figures:
                 drawn += write_figure(figure.draw(layout=self.shape.layout), folder / figure.stem, figure.frame)
@@ -276,16 +280,16 @@ def check_no_paper(word: str) -> None:
         raise ConfigError(f"{word} is a paper: madbench paper {word}")
 
 
-def _train(experiment: Experiment, policy: Policy, asked: PaperOptions, printed: PrintOptions) -> Results | None:
+def _train(experiment: Experiment, policy: Policy, choices: PaperOptions, printed: PrintOptions) -> Results | None:
     """Train an experiment that is not a grid and return its results, or print its plan and return None."""
     from madbench.analysis.scores import Results
 
     console = Console(stderr=True)
-    if asked.dry_run:
+    if choices.dry_run:
         print_jobs(experiment, policy, printed)
         return None
     names = {job.id: row.row.named_changes[0] for row in experiment.rows for job in row.jobs}
-    _, failed = train_on_screen(experiment, policy, console, names, slots=asked.slots, threads=asked.threads)
+    _, failed = train_on_screen(experiment, policy, console, names, slots=choices.slots, threads=choices.threads)
     for job_id, reason in failed.items():
         console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)
     if failed:

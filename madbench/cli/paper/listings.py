@@ -60,8 +60,8 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
             here = [*_states(paper, item, results).values()][:1]
             stored = [shipped_state(paper, item)] if item.is_made_here and not here else []
             made, shipped = made + len(here), shipped + any(stored)
-            found = next(filter(None, [*here, *stored]), NOT_RUN if item.is_made_here else NOT_MADE)
-            state = found.partition(" (")[0]
+            first_state = next(filter(None, [*here, *stored]), NOT_RUN if item.is_made_here else NOT_MADE)
+            state = first_state.partition(" (")[0]
             counts.setdefault(state, Counter())[item.evidence] += 1
         states = [state for state in dict.fromkeys([*STATES, *counts]) if state in counts or state in STATES[:3]]
         states.sort(key=(NOT_RUN, NOT_MADE).__contains__)

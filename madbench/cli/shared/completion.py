@@ -79,8 +79,8 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
         yield from _starting_with(incomplete, (f"@{name}" for name in available_sets()))
         return
     head, slash, last = incomplete.rpartition("/")  # earlier layers of a hybrid
-    found = re.match("~?([0-9]+x)?", last)  # a neighborhood, and a count of layers
-    start = found[0] if found else ""
+    match = re.match("~?([0-9]+x)?", last)  # a neighborhood, and a count of layers
+    start = match[0] if match else ""
     sign, text = f"{head}{slash}{start}", last.removeprefix(start)
     parts = text.count("-") + 1
     labels = [*_labels_of_sets(), *every_label()]
@@ -185,7 +185,7 @@ def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.analysis.claims import claims_by_paper, load_claims
 
     source = ctx.params.get("claims")
-    claims = load_claims(source) if source else [claim for own in claims_by_paper().values() for claim in own]
+    claims = load_claims(source) if source else [claim for of_paper in claims_by_paper().values() for claim in of_paper]
     return _next_in_list(incomplete, [claim.name for claim in claims])
 
 

@@ -100,12 +100,12 @@ class TrainedModel:
         digest, cache = self.job.setting["corpus"], self.results / "corpora"
         details = self.store.read(self.job.id).record.details if self.store else {}
         described = details.get("corpus", {})
-        asked = {"tokenizer": tokenizer, "dtype": dtype}
+        options = {"tokenizer": tokenizer, "dtype": dtype}
 
         def opened(folder: Path) -> Corpus:
             """Open the corpus in a folder. If it has no manifest, missing options are taken from the run's record."""
             recorded = {} if (folder / MANIFEST).exists() else described
-            return open_corpus(folder, cache=cache, **{name: asked[name] or recorded.get(name) for name in asked})
+            return open_corpus(folder, cache=cache, **{name: options[name] or recorded.get(name) for name in options})
 
         if named_folder is not None:
             corpus = opened(named_folder)
@@ -116,7 +116,7 @@ class TrainedModel:
                     problem += f"; it was read as {spec} in {type_}, which --tokenizer and --dtype change"
                 raise ConfigError(f"{named_folder}: {problem}")
             return corpus
-        if useless := [f"--{name} {value}" for name, value in asked.items() if value is not None]:
+        if useless := [f"--{name} {value}" for name, value in options.items() if value is not None]:
             raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder of the files")
         recorded = [Path(described["folder"])] if "folder" in described else []  # imported runs have no folder
         problems = []

@@ -151,8 +151,8 @@ def train_grid(
         for i, table in enumerate(tables):
             if i > 0:
                 print()
-            own = {suite.name: below[suite.name] for suite in table.suites if suite.name in below}
-            print_text_table(table, printed, i, own)
+            cost_tables = {suite.name: below[suite.name] for suite in table.suites if suite.name in below}
+            print_text_table(table, printed, i, cost_tables)
     elif has_tables:
         output: dict[str, Any] = {}
         for table in tables:
@@ -171,8 +171,8 @@ def train_grid(
 
 def _naming(options: TrainingOptions) -> Naming:
     """The names of projects and runs for trackers. Raises ``ConfigError`` for names without --track."""
-    asked = {"--track-project": options.track_project, "--track-name": options.track_name}
-    for flag, value in asked.items():
+    tracker_options = {"--track-project": options.track_project, "--track-name": options.track_name}
+    for flag, value in tracker_options.items():
         if value is not None and not options.track:
             raise ConfigError(f"{flag} {value}: has no effect without --track")
     return Naming(options.track_project or "", options.track_name or RUN_NAME)
@@ -228,6 +228,8 @@ def _table_command(experiment: Experiment, store: Store) -> str:
     if experiment.suites == [suite] and len(corpora) == 1:
         (corpus,) = corpora.values()
         stored = (run.record.details.get("corpus", {}) for run in store.runs(with_curves=False, suite=suite.name))
-        is_unique = not any(own.get("name") == corpus.name and own.get("digest") != corpus.digest for own in stored)
+        is_unique = not any(
+            manifest.get("name") == corpus.name and manifest.get("digest") != corpus.digest for manifest in stored
+        )
         words += ["--corpus", corpus.name if is_unique else corpus.digest]
     return shlex.join(["madbench", *words, *option_words({"--results": str(experiment.results)})])

@@ -61,14 +61,14 @@ def _choices(callback: Callable[..., Any] | None, name: str | None) -> tuple[str
     """The values that the annotation of a parameter allows. Empty if it has no ``Literal``."""
     parameter = inspect.signature(callback).parameters.get(name or "") if callback else None
     waiting = [parameter.annotation] if parameter else []
-    found: list[str] = []
+    values: list[str] = []
     while waiting:
         hint = waiting.pop(0)
         if get_origin(hint) is Literal:
-            found += get_args(hint)
+            values += get_args(hint)
         else:
             waiting += get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
-    return tuple(found)
+    return tuple(values)
 
 
 class VerbGroup(TyperGroup):
@@ -142,5 +142,5 @@ def _summary(package: str, verb: str) -> str:
     name = _module(verb)
     spec = importlib.util.find_spec(f"{package}.{name}")
     source = Path(spec.origin).read_bytes() if spec and spec.origin else b""
-    found = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
-    return (ast.get_docstring(next(found)) or "").partition("\n")[0]
+    functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return (ast.get_docstring(next(functions)) or "").partition("\n")[0]

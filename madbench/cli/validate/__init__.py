@@ -145,14 +145,14 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
         return of_folder[0].Profile.noun, functools.partial(_check_profile, of_folder[0])
     kinds = [("variants", "labels", _check_variants), ("task", "task", _check_task)]
     kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in every]
-    found = [(kind, check) for kind, key, check in kinds if key and key in mapping]
+    matching = [(kind, check) for kind, key, check in kinds if key and key in mapping]
     like = [suite for suite in every if LIKE in mapping and mapping[LIKE] in suite.Profile.names()]
-    found = found or [(suite.Profile.noun, functools.partial(_check_profile, suite)) for suite in like]
-    found = found or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
-    if not found:
+    matching = matching or [(suite.Profile.noun, functools.partial(_check_profile, suite)) for suite in like]
+    matching = matching or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
+    if not matching:
         named = ", ".join(f"{key} ({kind})" for kind, key, _ in kinds if key)
         raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {named}")
-    return found[0]
+    return matching[0]
 
 
 def _profile_folders(suite: Suite) -> set[Path]:

@@ -62,8 +62,8 @@ def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
     """
     shortest, longest = rows.length.min(), rows.length.max()
     gaps = {}
-    for label, own in rows.groupby("label", sort=False):
-        samples = {n: Sample(of_length.suppressed.to_numpy(), COUNT) for n, of_length in own.groupby("length")}
+    for label, of_label in rows.groupby("label", sort=False):
+        samples = {n: Sample(of_length.suppressed.to_numpy(), COUNT) for n, of_length in of_label.groupby("length")}
         if shortest < longest and {shortest, longest} <= samples.keys():
             gaps[label] = difference(samples[longest], samples[shortest])
     verdicts, remarks = {}, {}

@@ -72,13 +72,15 @@ class PrincipleMeasure(Measure):
         if request.labels:
             raise ConfigError(f"{request.labels[0]} has no effect on principle {chosen.number}, which has its labels")
         overrides = request.overrides
-        others = [own for own in study.overrides if own.startswith("tasks.") and own.split(".")[1] not in study.tasks]
+        others = [
+            word for word in study.overrides if word.startswith("tasks.") and word.split(".")[1] not in study.tasks
+        ]
         changed = {*map(key_of, (*overrides, *others))}
         return Grid(
             rows_of(study),
             profile=request.profile_name,
             tasks=study.tasks,
-            overrides=(*(own for own in study.overrides if key_of(own) not in changed), *overrides),
+            overrides=(*(word for word in study.overrides if key_of(word) not in changed), *overrides),
             seeds=seeds_of(request),
             budget=request.budget or "paper",
         )

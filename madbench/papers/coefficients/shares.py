@@ -37,16 +37,16 @@ def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[d
     """
     verdicts, remarks = {}, {}
     for task, of_task in rows.groupby("task", sort=False):
-        samples = {label: Sample(own.near_zero.to_numpy(), SHARE) for label, own in of_task.groupby("label")}
+        samples = {label: Sample(of_label.near_zero.to_numpy(), SHARE) for label, of_label in of_task.groupby("label")}
         for group in dict.fromkeys(contrast.group for contrast in contrasts):
-            own = [contrast for contrast in contrasts if contrast.group == group]
-            pairs = [(samples[c.better], samples[c.worse]) for c in own if {c.better, c.worse} <= samples.keys()]
-            if len(pairs) < len(own):
+            in_group = [contrast for contrast in contrasts if contrast.group == group]
+            pairs = [(samples[c.better], samples[c.worse]) for c in in_group if {c.better, c.worse} <= samples.keys()]
+            if len(pairs) < len(in_group):
                 continue  # a label without a finished run
             gaps = [difference(*pair) for pair in pairs]
             p_values, said = holm([gap.p for gap in gaps]), f"{title(task)}, {group}"
             verdicts[said] = _verdict([gap.estimate for gap in gaps], p_values, min(gap.n for gap in gaps))
-            listed = (f"{c.better} less {c.worse} {gap.estimate:+.3f}" for c, gap in zip(own, gaps))
+            listed = (f"{c.better} less {c.worse} {gap.estimate:+.3f}" for c, gap in zip(in_group, gaps))
             largest = max((p for p in p_values if not math.isnan(p)), default=math.nan)
             remarks[said] = with_minus(f"{'; '.join(listed)}; largest p {p_text(largest)}")
     return verdicts, remarks

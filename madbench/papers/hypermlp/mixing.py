@@ -117,11 +117,11 @@ def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
     from madbench.analysis.rendering import Listing
 
     cells, lines = [], []
-    for (label, task), own in kernels.groupby(["label", "task"], sort=False) if len(kernels) else ():
+    for (label, task), rows in kernels.groupby(["label", "task"], sort=False) if len(kernels) else ():
         name, what, _ = STRUCTURE[task]
-        above = own[name] > own[f"{name}_random"]
-        shares = above.groupby(own.seed).mean().tolist()
-        means: Mapping[str, Any] = own[[name, f"{name}_random", "size"]].mean()
+        above = rows[name] > rows[f"{name}_random"]
+        shares = above.groupby(rows.seed).mean().tolist()
+        means: Mapping[str, Any] = rows[[name, f"{name}_random", "size"]].mean()
         cells.append({"label": label, "task": task, "structure": name, "shares": shares, "mean": float(means[name])})
         numbers = (f"{100 * means[name]:.0f}", f"{100 * means[f'{name}_random']:.0f}", f"{means['size']:.2f}")
         lines.append([label, task, what, *numbers, ", ".join(f"{100 * share:.0f}" for share in shares)])

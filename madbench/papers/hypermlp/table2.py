@@ -170,8 +170,8 @@ def _labels(request: Request) -> list[str]:
     """
     if request.labels:
         return expand(request.labels)
-    own = [row.label for row in published_rows(request) if row.profile == request.profile_name]
-    return list(dict.fromkeys(own)) or expand(request.item.labels)
+    labels = [row.label for row in published_rows(request) if row.profile == request.profile_name]
+    return list(dict.fromkeys(labels)) or expand(request.item.labels)
 
 
 def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
@@ -319,8 +319,8 @@ def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[flo
             cells.append(
                 without_nan({"label": label, "column": task, "mean": value, "n": seeds, "published": math.nan})
             )
-        own = {"average_rank": standing.average_rank, "top1": standing.top1}
-        cells.append(without_nan({"label": label, "column": "standing", **own, "n": seeds}))
+        rank_and_top1 = {"average_rank": standing.average_rank, "top1": standing.top1}
+        cells.append(without_nan({"label": label, "column": "standing", **rank_and_top1, "n": seeds}))
     caption = (
         "Share of right answers to questions with four choices (chance 0.25) on the validation text"
         + (f", and {', '.join(of_paper)} of lm-evaluation-harness" if of_paper else "")
@@ -346,10 +346,10 @@ def _published_table(
     lines, cells = [], []
     for row in group:
         name, runs = f"{row.model} {row.label}", ours.get(row.label, ())
-        own, standing = _means(runs), printed[row.model]
+        means, standing = _means(runs), printed[row.model]
         cells += [
             without_nan({"scale": row.scale, "model": row.model, "label": row.label, "column": heading})
-            | without_nan({"published": value, "mean": own.get(heading, math.nan), "n": len(runs)})
+            | without_nan({"published": value, "mean": means.get(heading, math.nan), "n": len(runs)})
             for heading, value in row.values.items()
         ]
         ranks = {"average_rank": standing.average_rank, "top1": standing.top1}
@@ -357,7 +357,7 @@ def _published_table(
         cells.append({"scale": row.scale, "model": row.model, "label": row.label, "column": "standing", **ranks})
         if ours:
             place = own_ranks.get(row.label)
-            numbers = [f"{own[heading]:.3f}" if heading in own else "-" for heading in row.values]
+            numbers = [f"{means[heading]:.3f}" if heading in means else "-" for heading in row.values]
             lines.append(
                 [name, *numbers, f"{place.average_rank:.2f}" if place else "-", str(place.top1) if place else "-"]
             )
