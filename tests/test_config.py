@@ -1,3 +1,5 @@
+"""Mappings and YAML become settings, with errors that name place, key and the nearest right answer."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""Lists of seeds such as ``0,1,2`` and ``0-4``."""
+
 from __future__ import annotations
 
 import pytest

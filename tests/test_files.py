@@ -1,3 +1,5 @@
+"""Files are written as a whole or not at all, and only ordinary files are read."""
+
 from __future__ import annotations
 
 import errno

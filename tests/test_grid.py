@@ -1,3 +1,5 @@
+"""Grids: products of labels and settings, one change at a time, and lists of rows."""
+
 from __future__ import annotations
 
 import math

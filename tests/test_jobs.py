@@ -1,3 +1,5 @@
+"""The id of a job depends on every field, and on nothing else."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""Rank correlations, their intervals over labels, and intraclass correlations over seeds."""
+
 from __future__ import annotations
 
 import math

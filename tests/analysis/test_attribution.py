@@ -1,3 +1,5 @@
+"""Effects and interactions of factors over pairs of labels, with intervals and corrected p-values."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The audit of columns: agreement of seeds, saturated and noisy tasks, and the tasks that it recommends."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,3 +1,5 @@
+"""Tables of a grid: differences from the baseline, names of rows, captions and published numbers."""
+
 from __future__ import annotations
 
 import math

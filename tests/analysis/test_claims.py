@@ -1,3 +1,5 @@
+"""Claims of papers: their pairs, thresholds, published gains, and errors of invalid claims."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""The comparison of two labels: the test over seeds, notes on budgets, verdicts and equivalence."""
+
 from __future__ import annotations
 
 import math

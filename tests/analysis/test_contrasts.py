@@ -1,3 +1,5 @@
+"""Pairs of labels that differ in one factor, and squares of four labels that differ in two."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,3 +1,5 @@
+"""Verdicts on claims: the test against the threshold, corrected p-values, and the command for missing runs."""
+
 from __future__ import annotations
 
 import math

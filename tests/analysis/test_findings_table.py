@@ -1,3 +1,5 @@
+"""The table of findings: rows, headings, notes, explanations and export formats."""
+
 from __future__ import annotations
 
 import json

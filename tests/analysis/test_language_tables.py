@@ -1,3 +1,5 @@
+"""Tables of language models: losses over seeds, diverged runs, published perplexities and times."""
+
 from __future__ import annotations
 
 import csv

@@ -1,3 +1,5 @@
+"""Tables in LaTeX: signs and hyphens, marks, indentation, and the width of a page."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""Numbers that are read from a loss curve: final loss, steps to a threshold, and loss at equal time."""
+
 from __future__ import annotations
 
 import csv

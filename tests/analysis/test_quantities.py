@@ -1,3 +1,5 @@
+"""The order and the titles of the columns in tables and figures."""
+
 from __future__ import annotations
 
 from madbench.analysis.quantities import in_order, title

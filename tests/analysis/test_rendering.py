@@ -1,3 +1,5 @@
+"""A table as terminal text, plain text, Markdown, LaTeX and HTML, with marks for best and near-best values."""
+
 from __future__ import annotations
 
 import io

@@ -1,3 +1,5 @@
+"""Scores of rows without results, and of labels without runs."""
+
 from __future__ import annotations
 
 from unittest.mock import patch

@@ -1,3 +1,5 @@
+"""The choice of the best run of each task setting, and scores as means over task settings."""
+
 from __future__ import annotations
 
 import csv

@@ -1,3 +1,5 @@
+"""The stored jobs that a query selects, by labels, suites, protocols and seeds, and errors if there are none."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""Cells, marks and rows of result tables: means over seeds, intervals, averages and published rows."""
+
 from __future__ import annotations
 
 import csv

@@ -1,3 +1,5 @@
+"""The agreement of the order of labels under a profile with an order from elsewhere."""
+
 from __future__ import annotations
 
 import dataclasses

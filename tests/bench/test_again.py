@@ -1,3 +1,5 @@
+"""Training stored runs again: the sample of runs, differences of metrics, and pairs of equal code digests."""
+
 from __future__ import annotations
 
 import json

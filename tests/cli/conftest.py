@@ -1,3 +1,5 @@
+"""Fixtures for verbs: small profiles, stores that are filled with results, and processes that are started and ended."""
+
 from __future__ import annotations
 
 import os

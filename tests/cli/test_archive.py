@@ -1,3 +1,5 @@
+"""``madbench archive`` and ``madbench import`` of runs as an archive or as Parquet tables."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""``madbench attribute``: the labels and columns that count, pairs on request, and refused options."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""``madbench audit``: suites, labels and profiles, narrow terminals, and errors for incomplete stores."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""``madbench compare``: labels against the first one, over tasks and language models of one protocol."""
+
 from __future__ import annotations
 
 import csv

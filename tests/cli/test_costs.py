@@ -1,3 +1,5 @@
+"""``madbench explain --cost``: ranks, parameters, FLOPs and state of labels at a size."""
+
 from __future__ import annotations
 
 import json

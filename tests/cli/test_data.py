@@ -1,3 +1,5 @@
+"""``madbench data``: the list of tasks, examples with roles and targets, and checks of generated data."""
+
 from __future__ import annotations
 
 import json

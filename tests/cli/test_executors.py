@@ -1,3 +1,5 @@
+"""The option that chooses where jobs run, and the files with options for Ray and Slurm."""
+
 from __future__ import annotations
 
 import functools

@@ -1,3 +1,5 @@
+"""``madbench explain``: letters, equations and differences of labels, as text and as JSON."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""``madbench findings``: verdicts for stored tasks and language models, commands for missing runs, and errors."""
+
 from __future__ import annotations
 
 import json

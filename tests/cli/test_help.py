@@ -1,3 +1,5 @@
+"""Help texts of all verbs, and the modules that help and ``import madbench`` may import."""
+
 from __future__ import annotations
 
 import functools

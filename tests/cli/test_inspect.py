@@ -1,3 +1,5 @@
+"""``madbench inspect``: the description of one run, figures, and the comparison of two runs."""
+
 from __future__ import annotations
 
 import json

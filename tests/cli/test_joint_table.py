@@ -1,3 +1,5 @@
+"""Tables with token tasks and language models side by side."""
+
 from __future__ import annotations
 
 import csv

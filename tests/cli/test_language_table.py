@@ -1,3 +1,5 @@
+"""``madbench table`` for stores of language models: order, choice of a protocol, and errors."""
+
 from __future__ import annotations
 
 import csv

@@ -1,3 +1,5 @@
+"""Language models from training to use: ``run``, ``lm train``, ``lm sample``, ``lm evaluate`` and torchrun."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""``madbench lm prepare``: a corpus from files and folders, its progress, and resumption after a stop."""
+
 from __future__ import annotations
 
 import json

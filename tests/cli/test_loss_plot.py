@@ -1,3 +1,5 @@
+"""``madbench plot loss``: the choice of curves and axes, and drawing again from a CSV file."""
+
 from __future__ import annotations
 
 import pytest

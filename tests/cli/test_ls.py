@@ -1,3 +1,5 @@
+"""``madbench ls``: labels, sets, runs, tasks, profiles, families, operators and installed packages."""
+
 from __future__ import annotations
 
 import csv

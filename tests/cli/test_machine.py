@@ -1,3 +1,5 @@
+"""``madbench validate --machine``: kernels compared with a reference, packages, and reasons of failures."""
+
 from __future__ import annotations
 
 import json

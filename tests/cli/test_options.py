@@ -1,3 +1,5 @@
+"""Options and words that verbs share, and messages for values that are not allowed."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""``madbench plot``: the figures that stored results allow, their files, and refused options."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""``madbench findings --power``: the number of seeds that claims need."""
+
 from __future__ import annotations
 
 import csv

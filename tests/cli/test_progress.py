@@ -1,3 +1,5 @@
+"""The progress of training on a terminal and in a log."""
+
 from __future__ import annotations
 
 import io

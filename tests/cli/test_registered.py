@@ -1,3 +1,5 @@
+"""Registered claims: the file, the runs that decide, and verdicts that can still change."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""``madbench report``: the file, its labels, and messages for missing results."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""``madbench run``: training, stored results, dry runs, threads, groups, weights and refused options."""
+
 from __future__ import annotations
 
 import json

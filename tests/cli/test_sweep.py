@@ -1,3 +1,5 @@
+"""``madbench sweep``: grids on the command line and in files, failures, groups and trackers."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,3 +1,5 @@
+"""``madbench ls sweeps``: running, interrupted and ended sweeps, and damaged journals."""
+
 from __future__ import annotations
 
 import errno

@@ -1,3 +1,5 @@
+"""``madbench table``: rows, protocols, published numbers, and export formats."""
+
 from __future__ import annotations
 
 import csv

@@ -1,3 +1,5 @@
+"""The width of columns in printed lists, and captions of matched quantities."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Durations, quantities, and messages that fit a terminal and cannot control it."""
+
 from __future__ import annotations
 
 import io

@@ -1,3 +1,5 @@
+"""``madbench validate`` of profiles, tasks, sets of labels and grids, with one message per mistake."""
+
 from __future__ import annotations
 
 import json

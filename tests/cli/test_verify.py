@@ -1,3 +1,5 @@
+"""``madbench verify``: checks of labels, failures first, and exit codes."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Fixtures for executors: stand-ins for training and for Slurm, and a store."""
+
 from __future__ import annotations
 
 import importlib

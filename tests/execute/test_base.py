@@ -1,3 +1,5 @@
+"""A policy that lets no job run is refused."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The driver of a sweep: which jobs it starts, stores, tries again and reports, for any backend."""
+
 from __future__ import annotations
 
 import os

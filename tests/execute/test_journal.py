@@ -1,3 +1,5 @@
+"""The journal of a sweep: when it is written, how it is read, and damage that is named."""
+
 from __future__ import annotations
 
 import errno

@@ -1,3 +1,5 @@
+"""Jobs in processes on this machine: groups, failures, killed processes and resumption."""
+
 from __future__ import annotations
 
 import functools

@@ -1,3 +1,5 @@
+"""Jobs on Ray give the results of this machine, and survive killed workers and machines."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The files through which a driver and Slurm jobs exchange calls and outcomes."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""Jobs on Slurm: the options of sbatch, refused and limited submissions, results and cancellation."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The counts, the remaining time and the lines of a running sweep, from its events."""
+
 from __future__ import annotations
 
 import math

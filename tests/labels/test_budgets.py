@@ -1,3 +1,5 @@
+"""The rules of budgets, and the tables that must know every budgeted quantity."""
+
 from __future__ import annotations
 
 from typing import get_args

@@ -1,3 +1,5 @@
+"""Packed runs come back unchanged, without failed or damaged runs and without names of folders."""
+
 from __future__ import annotations
 
 import io

@@ -1,3 +1,5 @@
+"""Results, checkpoints and claims of jobs in a results folder, also with several processes and damaged files."""
+
 from __future__ import annotations
 
 import os

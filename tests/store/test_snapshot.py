@@ -1,3 +1,5 @@
+"""A snapshot of a store answers as the store did when it was first read."""
+
 from __future__ import annotations
 
 import shutil

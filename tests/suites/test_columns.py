@@ -1,3 +1,5 @@
+"""Every column states its direction and what a difference is."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The jobs of a plan: their number, order and fields, and labels or tasks that are refused."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""Profiles: shipped files, own files, overrides, and errors that name file and key."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""Windows of text for training and evaluation: determinism, coverage and errors."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Fixtures for tasks: random generators, drawn examples, and statistical comparisons of samples."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""Evaluation asks for every answer of a token task, and for nothing else."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The highest accuracy that the data of a task allow."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""The examples of compression: uniform tokens, and the whole input as target."""
+
 from __future__ import annotations
 
 import numpy as np

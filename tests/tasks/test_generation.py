@@ -1,3 +1,5 @@
+"""Generated examples depend only on task setting, split and seed, on every machine."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""The examples of recall and noisy recall have the distribution of a reference that is written as loops."""
+
 from __future__ import annotations
 
 from itertools import product

@@ -1,3 +1,5 @@
+"""The examples of memorization: uniform keys, and one fixed map to values."""
+
 from __future__ import annotations
 
 import numpy as np

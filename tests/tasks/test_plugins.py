@@ -1,3 +1,5 @@
+"""Tasks of installed packages: order, files, generated data, and packages that are refused."""
+
 from __future__ import annotations
 
 import subprocess

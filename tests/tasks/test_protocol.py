@@ -1,3 +1,5 @@
+"""The shipped task files have the published protocol, and invalid files are refused by file and key."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""The examples of selective copying: positions of blanks, and the tokens as targets in order."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The checks of examples accept every task setting of the protocol and find every broken rule."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,5 @@
+"""Fixtures for corpora: files with documents, and a corpus that is prepared from them."""
+
 from __future__ import annotations
 
 import json

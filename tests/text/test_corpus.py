@@ -1,3 +1,5 @@
+"""Opening a prepared or foreign corpus, its counts and digest, and damage that is named."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Datasets of the Hugging Face hub as sources of text."""
+
 from __future__ import annotations
 
 import sys

@@ -1,3 +1,5 @@
+"""Preparing a corpus: order and split of documents, hashes, replacement, and resumption after a stop."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,3 +1,5 @@
+"""Files, folders and the standard library as sources of text."""
+
 from __future__ import annotations
 
 import os

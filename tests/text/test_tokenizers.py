@@ -1,3 +1,5 @@
+"""Tokenizers return every text, and their digests tell vocabularies apart."""
+
 from __future__ import annotations
 
 import functools

@@ -1,3 +1,5 @@
+"""Trackers get every run and point, and a failing tracker does not stop a sweep."""
+
 from __future__ import annotations
 
 import re

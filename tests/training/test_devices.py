@@ -1,3 +1,5 @@
+"""The choice of device and precision, and the number of free cores."""
+
 from __future__ import annotations
 
 import math

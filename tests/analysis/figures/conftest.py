@@ -1,3 +1,5 @@
+"""Fixtures for figures: scores to draw, and the texts, curves and marks of a figure that was laid out."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The frames that figures draw have the numbers, intervals, references and notes of the tables."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Figures of gates and other measurements inside a model, for one model or two."""
+
 from __future__ import annotations
 
 import itertools

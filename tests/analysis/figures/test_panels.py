@@ -1,3 +1,5 @@
+"""The layout of panels: no text overlaps or leaves the figure, and wide figures continue on further pages."""
+
 from __future__ import annotations
 
 import functools

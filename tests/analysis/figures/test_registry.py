@@ -1,3 +1,5 @@
+"""A figure can be drawn again from its CSV file, to the same bytes."""
+
 from __future__ import annotations
 
 import re

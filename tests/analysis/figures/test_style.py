@@ -1,3 +1,5 @@
+"""Every label has its own color and marker in a figure, and colors differ to every eye."""
+
 from __future__ import annotations
 
 import itertools

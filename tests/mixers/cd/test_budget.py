@@ -1,3 +1,5 @@
+"""Ranks of labels of coefficient dynamics: they meet the budget and match the specification."""
+
 import pytest
 
 from madbench.errors import BudgetError, ConfigError

@@ -1,3 +1,5 @@
+"""Labels of coefficient dynamics: presets, canonical spellings, error messages and neighbors."""
+
 import itertools
 import random
 

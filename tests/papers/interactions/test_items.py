@@ -1,3 +1,5 @@
+"""Items of the paper on interactions: runs, figures, verdicts and controls."""
+
 from __future__ import annotations
 
 import csv
