@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -45,66 +46,117 @@ MAD_PROFILE = profile_text(
 PROFILE = f"beside: {{language_model: small_lm.yaml}}\n{MAD_PROFILE}"
 
 
+BOTH = ("run", "R-12o!", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens")
+BOTH += ("--device", "cpu", "--slots", "1")
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+
+def write_inputs(folder: Path) -> None:
+    """Writes profiles of both suites, of token tasks alone and of language models, and a corpus of bytes."""
+    (folder / "small_lm.yaml").write_text(PRESET)
+    (folder / "profile.yaml").write_text(PROFILE)
+    (folder / "mad.yaml").write_text(MAD_PROFILE)
+    (folder / "hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
+    prepare([str(folder / "hen.txt")], folder / "hens", validation=0.2)
+
+
 @pytest.fixture
 def here(main, tmp_path) -> Path:
-    """The current folder with a profile, a profile and a corpus of bytes."""
-    (tmp_path / "small_lm.yaml").write_text(PRESET)
-    (tmp_path / "profile.yaml").write_text(PROFILE)
-    (tmp_path / "mad.yaml").write_text(MAD_PROFILE)
-    (tmp_path / "hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
-    prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.2)
+    """The current folder, with profiles and a corpus."""
+    write_inputs(tmp_path)
     return tmp_path
 
 
-@pytest.mark.slow
-def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main, here):
-    words = ("run", "R-12o!", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens")
-    ended = finish(start(here, *words, "--device", "cpu", "--slots", "1"))
-    assert ended.code == 0, ended.stderr
-    mad, language = re.findall(r"^R-12o! .*$", ended.stdout, re.MULTILINE)
-    assert "do not compare profile.yaml and small_lm.yaml with published numbers" in ended.stderr
-    jobs = {run.job.task: run for run in Store.open(here / "results", create=False).runs()}
-    assert set(jobs) == {"compression", "language_model"}
-    record = jobs["language_model"].record
-    assert f"{record.metrics['loss_l5']:.3f}†" == language.split()[1]
-    assert f"{100 * jobs['compression'].record.metrics['accuracy']:.1f}†" == mad.split()[1]
+@pytest.fixture(scope="module")
+def trained_on_both(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
+    """A folder with the runs of the command ``BOTH``, and what the command printed."""
+    folder = tmp_path_factory.mktemp("both")
+    write_inputs(folder)
+    how = {"cwd": folder, "env": ENVIRONMENT | {"COLUMNS": "120"}, "capture_output": True, "text": True, "timeout": 240}
+    return folder, subprocess.run([sys.executable, "-m", "madbench", *BOTH], check=True, **how)
 
-    command = re.search(r"again as a table: madbench (table .*)$", ended.stderr, re.MULTILINE)[1]
-    (both,) = re.findall(r"^R-12o! .*$", main(*shlex.split(command)).stdout, re.MULTILINE)
-    assert mad.split()[1] in both.split() and language.split()[1] in both.split()
+
+class TrainedOnBoth(NamedTuple):
+    """The command ``BOTH``: what it printed, the two printed rows, and the runs by task."""
+
+    stderr: str
+    mad_row: str
+    language_row: str
+    runs: dict[str, Run]
+
+
+def rows(printed: str) -> list[str]:
+    """The rows of the label R-12o! in printed tables."""
+    return re.findall(r"^R-12o! .*$", printed, re.MULTILINE)
+
+
+def table_command(stderr: str) -> str:
+    """The command that shows a table again, as a message names it."""
+    return re.search(r"again as a table: madbench (table .*)$", stderr, re.MULTILINE)[1]
+
+
+@pytest.fixture
+def both(main, trained_on_both, tmp_path) -> TrainedOnBoth:
+    """The runs, in the store of the current folder, which has the profiles and the corpus too."""
+    folder, ended = trained_on_both
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    runs = {run.job.task: run for run in Store.open("results", create=False).runs()}
+    return TrainedOnBoth(ended.stderr, *rows(ended.stdout), runs)
+
+
+@pytest.mark.slow
+def test_a_run_trains_both_suites_and_prints_what_it_stored(both):
+    assert "do not compare profile.yaml and small_lm.yaml with published numbers" in both.stderr
+    assert set(both.runs) == {"compression", "language_model"}
+    metrics = {task: run.record.metrics for task, run in both.runs.items()}
+    assert f"{metrics['language_model']['loss_l5']:.3f}†" == both.language_row.split()[1]
+    assert f"{100 * metrics['compression']['accuracy']:.1f}†" == both.mad_row.split()[1]
+
+
+@pytest.mark.slow
+def test_the_command_that_a_run_names_shows_the_same_numbers(main, both):
+    (joint,) = rows(main(*shlex.split(table_command(both.stderr))).stdout)
+    assert both.mad_row.split()[1] in joint.split() and both.language_row.split()[1] in joint.split()
     again = main("lm", "R-12o!", "--profile", "small_lm.yaml", "--corpus", "hens", "--device", "cpu")
-    command = re.search(r"again as a table: madbench (table .*)$", again.stderr, re.MULTILINE)[1]
+    command = table_command(again.stderr)
     assert command.endswith("--corpus hens"), "a digest where a name would do"
     for shown in (again, main(*shlex.split(command))):
-        assert re.findall(r"^R-12o! .*$", shown.stdout, re.MULTILINE) == [language]
+        assert rows(shown.stdout) == [both.language_row]
 
+
+@pytest.mark.slow
+def test_an_evaluation_is_stored_beside_the_record_of_its_run(main, both):
+    job, record = both.runs["language_model"].job, both.runs["language_model"].record
     evaluated = json.loads(main("lm", "evaluate", "R-12o!", "-f", "json", "--device", "cpu").stdout)
     assert evaluated["validation_loss"] == pytest.approx(record.metrics["validation_loss"], rel=1e-6)
     shorter = main("lm", "evaluate", "R-12o!", "--seq-len", "8", "--device", "cpu")
     assert "only the first 8 rows of the mixing tables are used" in shorter.stdout
-    store = Store.open(here / "results", create=False)
-    measured = store.measurements(jobs["language_model"].job.id)
+    store = Store.open("results", create=False)
+    measured = store.measurements(job.id)
     assert [one.settings["seq_len"] for one in measured] == [16, 8]
     assert measured[0].values["validation_loss"] == evaluated["validation_loss"] and "versions" in measured[0].details
-    assert store.read(jobs["language_model"].job.id).record == record
+    assert store.read(job.id).record == record
 
-    sampled = main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu")
+
+@pytest.mark.slow
+def test_a_sample_is_the_same_again_and_from_exported_weights(main, both):
+    words = ("--prompt", "The", "--tokens", "30", "--device", "cpu")
+    sampled = main("lm", "sample", "R-12o!", *words)
     assert sampled.code == 0 and sampled.stdout.startswith("The")
     assert re.search(r"R-12o!: \d+ tokens.*tokens/s on cpu", sampled.stderr)
-    assert (
-        main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu").stdout == sampled.stdout
-    )
-
+    assert main("lm", "sample", "R-12o!", *words).stdout == sampled.stdout
     exported = main("lm", "export", "R-12o!", "--output", "hen.safetensors")
     assert exported.code == 0 and "parameters of R-12o!" in exported.stdout
     assert main("lm", "export", "R-12o!", "--output", "hen.safetensors").code == 2
-    again = main("lm", "sample", "hen.safetensors", "--corpus", "hens", "--prompt", "The", "--tokens", "30")
-    assert again.stdout == sampled.stdout
+    assert main("lm", "sample", "hen.safetensors", "--corpus", "hens", *words).stdout == sampled.stdout
 
+
+@pytest.mark.slow
+def test_runs_of_both_suites_are_listed_and_not_trained_again(main, both):
     listed = json.loads(main("ls", "runs", "-f", "json").stdout)
-    assert {row["task"] for row in listed} == set(jobs)
+    assert {row["task"] for row in listed} == set(both.runs)
     assert "language_model" in main("ls", "runs").stdout
-    skipped = main(*words, "-f", "json")
+    skipped = main(*BOTH, "-f", "json")
     content = json.loads(skipped.stdout)
     assert "2 of 2 jobs already in the store" in skipped.stderr
     assert content["cells"] and content["language_model"]["cells"]
@@ -114,8 +166,7 @@ def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main,
 def test_torchrun_trains_both_suites_and_prints_once(here):
     run = ["run", "S", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "madbench"]
-    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    how = {"cwd": here, "env": environment, "capture_output": True, "text": True, "timeout": 240}
+    how = {"cwd": here, "env": ENVIRONMENT, "capture_output": True, "text": True, "timeout": 240}
     ended = subprocess.run([*torchrun, *run, "--device", "cpu"], check=False, **how)
     assert ended.returncode == 0, ended.stderr
     assert len(re.findall(r"^S ", ended.stdout, re.MULTILINE)) == 2
@@ -132,12 +183,11 @@ def test_two_nodes_that_share_no_results_folder_train_one_run(here):
         endpoint = f"localhost:{probe.getsockname()[1]}"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "-m", "madbench", "lm", "S", "--device", "cpu"]
-    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     nodes = []
     for name in ("one", "two"):
         words = ["--profile", str(here / "small_lm.yaml"), "--corpus", str(here / "hens")]
         (here / name).mkdir()
-        how = {"cwd": here / name, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        how = {"cwd": here / name, "env": ENVIRONMENT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         nodes.append(subprocess.Popen([*torchrun, *words], text=True, **how))
     printed = [node.communicate(timeout=280)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], printed

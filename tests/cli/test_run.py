@@ -6,13 +6,16 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+import madbench
 from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.store.runs import Store
@@ -57,11 +60,30 @@ def test_a_label_is_trained_stored_and_tabulated(main, tiny, monkeypatch, tmp_pa
     assert main("table", *words).stdout == trained.stdout
 
 
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
+    """The folder in which two tasks were trained, and what the command printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    how = {"cwd": folder, "env": environment | {"COLUMNS": "120"}, "capture_output": True, "text": True, "timeout": 120}
+    return folder, subprocess.run([sys.executable, "-m", "madbench", *words_of_two(tiny)], check=True, **how)
+
+
+def words_of_two(profile: str) -> tuple[str, ...]:
+    """The command that trains two tasks."""
+    return ("run", "S", "--profile", profile, "--tasks", TASKS, "--device", "cpu", "--slots", "1")
+
+
+@pytest.fixture
+def first(main, trained, tmp_path) -> subprocess.CompletedProcess:
+    """What the command printed. The current folder has its results."""
+    folder, ended = trained
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return ended
+
+
 @pytest.mark.slow
-def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, tmp_path):
-    words = ("run", "S", "--profile", tiny, "--tasks", TASKS, "--device", "cpu", "--slots", "1")
-    first = finish(start(tmp_path, *words))
-    assert first.code == 0, first.stderr
+def test_a_run_is_tabulated_and_stored(first, tiny, tmp_path):
     lines = first.stdout.splitlines()
     assert lines[0].split() == "Label Compr. In-ctx recall Budget n".split()
     assert re.fullmatch(r"S +\d+\.\d† +\d+\.\d† +1\.000 +1", lines[2].strip())
@@ -74,25 +96,34 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
         assert status == "finished" and 0 <= metrics["accuracy"] <= 1
         assert [row["epoch"] for row in curve] == [1, 2]
 
+
+@pytest.mark.slow
+def test_stored_runs_are_not_repeated(main, first, tiny, tmp_path):
     before = mtimes(tmp_path / "results")
-    again = main(*words, "-f", "json")
+    again = main(*words_of_two(tiny), "-f", "json")
     assert again.code == 0
     assert again.stderr.count("2 of 2 jobs already in the store") == 1
     assert mtimes(tmp_path / "results") == before
     content = json.loads(again.stdout)
     cells = {(cell["label"], cell["task"]): cell for cell in content["cells"]}
     assert set(cells) == {("S", "compression"), ("S", "in_context_recall")}
-    assert [f"{cell['mean']:.1f}†" for cell in cells.values()] == lines[2].split()[1:3]
+    assert [f"{cell['mean']:.1f}†" for cell in cells.values()] == first.stdout.splitlines()[2].split()[1:3]
 
-    planned = main(*words, "--seeds", "0,1", "--dry-run", "-f", "json")
+
+@pytest.mark.slow
+def test_a_dry_run_counts_stored_runs_and_leaves_them(main, first, tiny, tmp_path):
+    before = mtimes(tmp_path / "results")
+    planned = main(*words_of_two(tiny), "--seeds", "0,1", "--dry-run", "-f", "json")
     content = json.loads(planned.stdout)
     assert (planned.code, content["done"], content["todo"]) == (0, 2, 2)
     assert [(cell["jobs"], cell["todo"], cell["steps"]) for cell in content["cells"]] == [(2, 1, 16)] * 2
     assert content["estimated_seconds"] > 0
     assert mtimes(tmp_path / "results") == before
 
-    tabulated = main("table", "--profile", tiny, "--tasks", TASKS)
-    assert tabulated.stdout == first.stdout
+
+@pytest.mark.slow
+def test_the_verb_table_prints_what_the_run_printed(main, first, tiny):
+    assert main("table", "--profile", tiny, "--tasks", TASKS).stdout == first.stdout
     noted = main("table", "--profile", tiny, "--tasks", TASKS, "--published", "--notes").stdout
     assert noted.splitlines()[3].split() == ["published", "35.2", "83.7"]
     assert "not comparable with the published rows" in " ".join(noted.split())
