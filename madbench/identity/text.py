@@ -56,11 +56,11 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
 def untyped(tree: ast.Module) -> ast.Module:
     """A copy of a file's syntax tree without code that only type checkers read.
 
-    This is: annotations of functions, of variables outside of class bodies that have a value, and of local variables
-    that get a value elsewhere in their function; the type in a call of :func:`typing.cast`; blocks under
-    ``if TYPE_CHECKING:``; imported names that only these use. Names from other packages that nothing uses are left out
-    too. Annotations that are read at run time stay: those of class fields, for classes such as dataclasses, and those
-    in functions that are compiled by Triton or registered as operators of torch.
+    This is: annotations of functions, of variables outside of class bodies that have a value, of attributes such as
+    ``self.x``, and of local variables that get a value elsewhere in their function; the type in a call of
+    :func:`typing.cast`; blocks under ``if TYPE_CHECKING:``; imported names that only these use. Names from other
+    packages that nothing uses are left out too. Annotations that are read at run time stay: those of class fields, for
+    classes such as dataclasses, and those in functions that are compiled by Triton or registered as operators of torch.
     """
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
     casts = frozenset(alias.asname or alias.name for node in imports for alias in node.names if alias.name == "cast")
@@ -120,7 +120,9 @@ class _Untyping(ast.NodeTransformer):
         if self.in_class:
             return node
         if node.value is None:
-            return None if isinstance(node.target, ast.Name) and node.target.id in self.assigned else node
+            target = node.target
+            is_of_name = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
+            return None if is_of_name or isinstance(target, ast.Name) and target.id in self.assigned else node
         return self.generic_visit(ast.copy_location(ast.Assign([node.target], node.value), node))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.recompute import recompute
@@ -30,13 +31,16 @@ from madbench.mixers.srg.parts import (
     swap_position_and_lag,
 )
 
+if TYPE_CHECKING:
+    from madbench.mixers.srg.mixer import SrgMixer
 
-def ordered(mixer: nn.Module, p: Projected) -> Projected:
+
+def ordered(mixer: SrgMixer, p: Projected) -> Projected:
     """Puts keys and values in the order in which :func:`attend` reads them: newest first in the lag layout."""
     return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if mixer.by_lag and mixer.causal else p
 
 
-def _last_token(mixer: nn.Module, first_row: int, p: Projected) -> int:
+def _last_token(mixer: SrgMixer, first_row: int, p: Projected) -> int:
     """The position of the last token that the first row of a block sees.
 
     This is the row's own token in a causal mixer, and otherwise the last token of the input.
@@ -44,7 +48,7 @@ def _last_token(mixer: nn.Module, first_row: int, p: Projected) -> int:
     return first_row if mixer.causal else p.k.shape[2] - 1
 
 
-def seen_slots(mixer: nn.Module, first_row: int, p: Projected, is_step: bool = False) -> Seen:
+def seen_slots(mixer: SrgMixer, first_row: int, p: Projected, is_step: bool = False) -> Seen:
     """The slots that the rows of a block see, in one of the forms of ``Seen``.
 
     In a decoding step, ``p`` has only the keys that the row sees. The exception is a label with w and mixing in the
@@ -65,7 +69,7 @@ def seen_slots(mixer: nn.Module, first_row: int, p: Projected, is_step: bool = F
     return append_slots(visible, registers, last).tril(last + mixer.register_slots)
 
 
-def scores(mixer: nn.Module, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+def scores(mixer: SrgMixer, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
     """The scores by slot, (B, H_q, M, W + registers), of M rows with W keys.
 
     For softmax they are divided by sqrt(d_qk). Scores in slots that a row cannot see are undefined. With the letters w
@@ -85,7 +89,7 @@ def scores(mixer: nn.Module, p: Projected, first_row: int, is_step: bool = False
     return append_slots(z, to_registers, _last_token(mixer, first_row, p))
 
 
-def _by_slot(mixer: nn.Module, z: Tensor, first_row: int, is_step: bool) -> Tensor:
+def _by_slot(mixer: SrgMixer, z: Tensor, first_row: int, is_step: bool) -> Tensor:
     """Reorders the last axis of z (B, heads, M, W) from key positions to slots, or back.
 
     Used in decoding steps and for rows that see all tokens.
@@ -95,7 +99,7 @@ def _by_slot(mixer: nn.Module, z: Tensor, first_row: int, is_step: bool) -> Tens
     return z.flip(-1) if is_step else swap_position_and_lag(z, first_row)
 
 
-def split_registers(mixer: nn.Module, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
+def split_registers(mixer: SrgMixer, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
     """Splits w (..., M, W + k) into the slots of tokens (..., M, W) and those of the k registers (..., M, k).
 
     ``last`` is the position of the last token that the first row sees.
@@ -105,7 +109,7 @@ def split_registers(mixer: nn.Module, w: Tensor, last: int) -> tuple[Tensor, Ten
     return split_slots(w, mixer.register_slots, last)
 
 
-def weights(mixer: nn.Module, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def weights(mixer: SrgMixer, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Returns (h, a, w, norm) for the scores z (B, H_q, M, S).
 
     h are the scores after R(1), a the activations, and w the activations after R(2). a and w must still be divided by
@@ -116,7 +120,7 @@ def weights(mixer: nn.Module, z: Tensor, p: Projected, seen: Seen) -> tuple[Tens
     return h, a, mask_slots(mixer.mix2.right_transposed(a, p.s2), seen) if mixer.mix2 else a, norm
 
 
-def attend(mixer: nn.Module, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+def attend(mixer: SrgMixer, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
     """The readout (B, H, M, V) of M rows from position ``first_row``, each over the keys that it sees.
 
     The keys and values of ``p`` are in the order of :func:`ordered`. In a decoding step they are in order of position
@@ -143,7 +147,7 @@ def attend(mixer: nn.Module, p: Projected, first_row: int, is_step: bool = False
     return o if norm is None else (o / norm).to(o.dtype)
 
 
-def attend_in_chunks(mixer: nn.Module, p: Projected) -> Tensor:
+def attend_in_chunks(mixer: SrgMixer, p: Projected) -> Tensor:
     """The readout (B, H, T, V) of all rows, computed in blocks of ``mixer.chunk`` rows.
 
     The backward pass computes each block again instead of keeping its scores.
@@ -162,7 +166,7 @@ def attend_in_chunks(mixer: nn.Module, p: Projected) -> Tensor:
     return torch.cat(blocks, dim=2)
 
 
-def _keys_of_rows(mixer: nn.Module, start: int, end: int, length: int) -> slice:
+def _keys_of_rows(mixer: SrgMixer, start: int, end: int, length: int) -> slice:
     """The positions of the keys passed to the block of rows ``start`` to ``end`` of ``length`` rows.
 
     They include all keys that the rows see.
@@ -173,7 +177,7 @@ def _keys_of_rows(mixer: nn.Module, start: int, end: int, length: int) -> slice:
     return slice(first, last)
 
 
-def skips_hidden_keys(mixer: nn.Module) -> bool:
+def skips_hidden_keys(mixer: SrgMixer) -> bool:
     """True if a block of rows gets only the keys in the windows of its rows.
 
     False without a window, and with mixing in the position layout, where every key has a slot.
@@ -181,16 +185,16 @@ def skips_hidden_keys(mixer: nn.Module) -> bool:
     return mixer.window > 0 and (mixer.has_slots_of_window or not mixer.variant.has_mixing)
 
 
-def attend_block(mixer: nn.Module, first_row: int, *block: Tensor | None) -> Tensor:
+def attend_block(mixer: SrgMixer, first_row: int, *block: Tensor | None) -> Tensor:
     """The readout (B, H, M, V) of one block of rows. ``block`` are the field values of its :class:`Projected`."""
     return mixer.attend(Projected(*block), first_row)
 
 
-def exceeds_float16(mixer: nn.Module, p: Projected) -> bool:
+def exceeds_float16(mixer: SrgMixer, p: Projected) -> bool:
     """True if ``p`` is in float16 but must be computed in float32, for the reason given in :func:`attend`."""
     return p.q.dtype == torch.float16 and not mixer.variant.has_softmax
 
 
-def contrast(mixer: nn.Module, p: Projected) -> Tensor | None:
+def contrast(mixer: SrgMixer, p: Projected) -> Tensor | None:
     """The weight of the second softmax of base D: a scalar, or (B, H, M, 1) in DIFF V2. None for other bases."""
     return mixer.contrast() if mixer.contrast else p.contrast

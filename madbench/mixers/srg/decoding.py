@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.mixers.decoding import decode_rest
@@ -24,6 +25,9 @@ from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.parts import Projected, rotary_angles
 from madbench.mixers.srg.step_weights import StepWeights, Token, step_weights
+
+if TYPE_CHECKING:
+    from madbench.mixers.srg.mixer import SrgMixer
 
 ANGLES = 64  # number of positions whose angles are computed together
 
@@ -68,7 +72,7 @@ class Cache:
         return self.k.numel() + self.v.numel() + (0 if self.inputs is None else self.inputs.numel())
 
 
-def prefill(mixer: nn.Module, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+def prefill(mixer: SrgMixer, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
     """Decodes a prompt x (B, T, D). Returns its outputs (B, T, D) and the cache after it.
 
     See :meth:`DynamicMLP.prefill`.
@@ -85,7 +89,7 @@ def prefill(mixer: nn.Module, x: Tensor, slide: bool = False) -> tuple[Tensor, C
     return decode_rest(functools.partial(step, mixer), rows, cache, x[:, whole.shape[1] :], slide)
 
 
-def step(mixer: nn.Module, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
     """Decodes one token x (B, D). Returns its output (B, D) and the cache after it.
 
     See :meth:`DynamicMLP.step`.
@@ -101,7 +105,7 @@ def step(mixer: nn.Module, x: Tensor, cache: Cache | None = None, slide: bool = 
     if cache.weights:
         token = cache.weights.project(mixer, x, cache.inputs, cache.position, angles)
         cache = _extend(cache, mixer, token.inputs, token, slide)
-        return cache.weights.attend(mixer, token, cache.k, cache.v), cache
+        return cast(StepWeights, cache.weights).attend(mixer, token, cache.k, cache.v), cache
     row = x[:, None]
     inputs = row if cache.inputs is None else torch.cat((cache.inputs, row), dim=1)
     projected = mixer.project(row, cache.position, cache.inputs, angles)
@@ -117,19 +121,19 @@ def step(mixer: nn.Module, x: Tensor, cache: Cache | None = None, slide: bool = 
     return mixer.read_out(mixer.exclude(o, mixer.for_each_head(projected)), row)[:, 0], cache
 
 
-def _check_causal(mixer: nn.Module) -> None:
+def _check_causal(mixer: SrgMixer) -> None:
     if not mixer.causal:
         raise TrainingError(f"{mixer.variant}: a mixer of all tokens cannot decode; build it with causal=True")
 
 
-def _empty_cache(mixer: nn.Module, x: Tensor) -> Cache:
+def _empty_cache(mixer: SrgMixer, x: Tensor) -> Cache:
     """The cache before the first token of x (B, T, D)."""
     nothing = mixer.project(x[:, :0], 0)
     inputs = x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[2]) if mixer.k_conv else None
     return Cache(Storage(nothing.k, nothing.v, 0), slice(0, 0), inputs, 0)
 
 
-def _with_angles(cache: Cache, mixer: nn.Module) -> Cache:
+def _with_angles(cache: Cache, mixer: SrgMixer) -> Cache:
     """Returns the cache with the RoPE angles of the next position. Unchanged if it has them, or without RoPE."""
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
@@ -138,7 +142,7 @@ def _with_angles(cache: Cache, mixer: nn.Module) -> Cache:
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 
-def _with_weights(cache: Cache, mixer: nn.Module) -> Cache:
+def _with_weights(cache: Cache, mixer: SrgMixer) -> Cache:
     """Returns the cache with the weights that steps read. Unchanged if it has them or if steps read the mixer's own.
 
     If gradients are enabled, steps read the mixer's own weights, because they belong to the graph. They do so in
@@ -151,14 +155,14 @@ def _with_weights(cache: Cache, mixer: nn.Module) -> Cache:
     return replace(cache, weights=step_weights(mixer))
 
 
-def _is_float16(mixer: nn.Module) -> bool:
+def _is_float16(mixer: SrgMixer) -> bool:
     weight = weight_of(mixer.q)
     device = weight.device.type
     is_cast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
     return is_cast or weight.dtype == torch.float16
 
 
-def _extend(cache: Cache, mixer: nn.Module, inputs: Tensor, new: Projected | Token, slide: bool) -> Cache:
+def _extend(cache: Cache, mixer: SrgMixer, inputs: Tensor, new: Projected | Token, slide: bool) -> Cache:
     """Returns the cache after M more tokens, whose keys and values are those of ``new``.
 
     ``inputs`` (B, M or more, D) ends with these tokens. If ``slide`` is true, only the newest ``max_len`` tokens are
@@ -183,7 +187,7 @@ def _extend(cache: Cache, mixer: nn.Module, inputs: Tensor, new: Projected | Tok
         memory = [t.new_empty(*t.shape[:2], room, t.shape[3]) for t in (k, v)]
         for into, rows in zip(memory, (storage.k, storage.v)):
             into[:, :, :kept] = rows[:, :, end - kept : end]
-        storage, end = Storage(*memory, kept), kept
+        storage, end = Storage(*cast("tuple[Tensor, Tensor]", memory), kept), kept
     storage.used = end + count
     storage.k[:, :, end : storage.used], storage.v[:, :, end : storage.used] = k, v
     before = None if cache.inputs is None else inputs[:, -cache.inputs.shape[1] :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -155,7 +156,13 @@ class DynamicMLP(nn.Module):
         self.sink = nn.Parameter(torch.empty(self.query_heads)) if variant.sink else None
         self.registers = nn.Parameter(torch.empty(allocation.registers, d_model)) if variant.registers else None
         thin = allocation.adapter_rank
-        self.v_down, self.v_up = self._adapter(d_model, thin, allocation.r_v) if variant.adapter else (None, None)
+        self.v_down: nn.Linear | None
+        self.v_up: nn.Linear | None
+        self.o_down: nn.Linear | None
+        self.o_up: nn.Linear | None
+        self.v_down, self.v_up = (
+            self._adapter(d_model, thin, cast(int, allocation.r_v)) if variant.adapter else (None, None)
+        )
         self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if variant.adapter else (None, None)
         has = allocation.terms.__contains__
         self.contrast = Contrast(allocation.qk_width, lambda_init) if has("contrast") else None
@@ -301,13 +308,13 @@ class DynamicMLP(nn.Module):
         """
         k_in = v_in = x
         if self.k_conv:
-            k_in, v_in = self.k_conv(x, before), self.v_conv(x, before)
+            k_in, v_in = self.k_conv(x, before), cast(ShortConv, self.v_conv)(x, before)
         if self.k_conv or x.shape[1] == 1:  # for one row, reading the weights dominates, so they are not concatenated
             q, k, v = call(self.q, x), call(self.k, k_in), call(self.v, v_in)
         else:
             q, k, v = project(x, self.q, self.k, self.v)
         if self.v_down:
-            v = v + self.v_up(self.v_down(v_in))
+            v = v + cast(nn.Linear, self.v_up)(self.v_down(v_in))
         q, k = split_heads(q, self.query_heads), split_heads(k, self.allocation.key_heads)
         v = split_heads(v, self.allocation.value_heads)
         q, k = _normalized(self.q_norm, q), _normalized(self.k_norm, k)
@@ -353,13 +360,13 @@ class DynamicMLP(nn.Module):
     def register_values(self) -> Tensor:
         """The values of the registers, (1, H, registers, V)."""
         v = self.v(self.registers)
-        v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
+        v = v + cast(nn.Linear, self.v_up)(self.v_down(self.registers)) if self.v_down else v
         return _repeat_heads(split_heads(v[None], self.allocation.value_heads), self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
         """Calls a path's operator with projected rows and the mixing tables. Also works under ``vmap`` over models."""
-        tables = (mixing and mixing.tables(rows[0].shape[-2]) for mixing in (self.mix1, self.mix2))
-        inputs = (self.variant.base, self.by_lag, *rows, *tables)
+        tables = (mixing and mixing.tables(cast(Tensor, rows[0]).shape[-2]) for mixing in (self.mix1, self.mix2))
+        inputs = cast("tuple[Any, ...]", (self.variant.base, self.by_lag, *rows, *tables))
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
@@ -381,7 +388,7 @@ class DynamicMLP(nn.Module):
         o = o.transpose(1, 2).flatten(-2)
         if self.vo_gate:
             o = o * torch.sigmoid(call(self.vo_gate, x))
-        return call(self.o, o) + self.o_up(self.o_down(o)) if self.o_down else call(self.o, o)
+        return call(self.o, o) + cast(nn.Linear, self.o_up)(self.o_down(o)) if self.o_down else call(self.o, o)
 
 
 def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:

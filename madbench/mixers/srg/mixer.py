@@ -25,6 +25,7 @@ class SrgMixer(Protocol):
     uses_sdpa: bool
     has_tiles: bool
     has_kernel: bool
+    has_short_steps: bool
     by_lag: bool
     is_from_end: bool
     n_head: int
@@ -36,6 +37,7 @@ class SrgMixer(Protocol):
     register_slots: int
     register_place: str
     q: nn.Module
+    k_conv: nn.Module | None
     qk_gate: nn.Module | None
     vo_gate: nn.Module | None
     mix1: SequenceMixing | None
@@ -44,7 +46,12 @@ class SrgMixer(Protocol):
     contrast: Contrast | None
 
     def check_length(self, length: int) -> None: ...
-    def project(self, x: Tensor, position: int) -> Projected: ...
+    def project(
+        self, x: Tensor, position: int, before: Tensor | None = None, angles: tuple[Tensor, ...] | None = None
+    ) -> Projected: ...
     def for_each_head(self, p: Projected) -> Projected: ...
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor: ...
+    def exclude(self, o: Tensor, p: Projected) -> Tensor: ...
+    def read_out(self, o: Tensor, x: Tensor) -> Tensor: ...
     def register_values(self) -> Tensor: ...
+    def __call__(self, x: Tensor, projected: Projected | None = None) -> Tensor: ...

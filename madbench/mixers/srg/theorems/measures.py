@@ -339,6 +339,7 @@ def registers(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def adapters(mixer: DynamicMLP, x: Tensor) -> float:
+    assert mixer.v_down and mixer.v_up and mixer.o_down and mixer.o_up
     y, up = mixer(x), mixer.o_up.weight.clone()
     mixer.o_up.weight.zero_()
     values = torch.linalg.svdvals((y - mixer(x)).flatten(0, 1))

@@ -244,6 +244,7 @@ def outputs(mixer: DynamicMLP, x: Tensor) -> float:
     """
     ratios, maps, w_o, width = [0.0], mixer.maps(x), mixer.o.weight.clone(), mixer.allocation.vo_width
     if mixer.o_up:
+        assert mixer.o_down and mixer.o_up
         w_o += mixer.o_up.weight @ mixer.o_down.weight
         mixer.o_up.weight.zero_()
     for head in range(mixer.n_head):
