@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from madbench.config import check_at_least, check_numbers
 from madbench.errors import LabelError
@@ -38,9 +38,13 @@ class Settings:
     """True if each row's own value times D is added to its output, as in the standard Mamba-2. D is one number per head
     and starts at 1."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(self, 0, "qk_rank")
         check_numbers(self, "init_std")
+
+
+if TYPE_CHECKING:
+    OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
 class CoefficientFamily(Family[Label, CdAllocation]):
@@ -77,7 +81,7 @@ class CoefficientFamily(Family[Label, CdAllocation]):
 
     def neighbours(self, label: Label) -> tuple[Label, ...]:
         """All labels that differ from ``label`` in exactly one factor. Constant gates are 0.95 and 1.05."""
-        others = {}
+        others: dict[Label, None] = {}
         for name, options in OPTIONS.items():
             for value in ("", *CONSTANTS, *options[1:]) if name == "gate" else options:
                 for rank in ("", "v") if name == "over" else (label.rank,):
@@ -104,10 +108,10 @@ class CoefficientFamily(Family[Label, CdAllocation]):
             groups=GROUPS,
         )
 
-    def solve(self, label: Label, size: Size, settings: Settings) -> CdAllocation:
+    def solve(self, label: Label, size: Size, settings: OwnSettings) -> CdAllocation:
         return solve(label, size, settings.qk_rank, settings.value_skip)
 
-    def build(self, allocation: CdAllocation, settings: Settings, path: str = "auto") -> CoefficientMixer:
+    def build(self, allocation: CdAllocation, settings: OwnSettings, path: str = "auto") -> CoefficientMixer:
         from madbench.mixers.cd.operator import CoefficientMixer
 
         return CoefficientMixer(allocation, settings, path)

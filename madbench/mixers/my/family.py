@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from madbench.errors import BudgetError, LabelError, MadbenchError, did_you_mean
 from madbench.labels import Explanation, trust
@@ -36,6 +36,10 @@ class Label:
 @dataclass(frozen=True)
 class Settings:
     """The settings of users' modules: none besides the label and the size."""
+
+
+if TYPE_CHECKING:
+    OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
 
         return takes_layer(label.path)
 
-    def solve(self, label: Label, size: Size, settings: Settings) -> ModuleAllocation:
+    def solve(self, label: Label, size: Size, settings: OwnSettings) -> ModuleAllocation:
         """The cost of the module. Raises ``BudgetError`` if it cannot be built or is not causal."""
         from madbench.mixers.my.measures import measure_cost
 
@@ -160,7 +164,7 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
             raise BudgetError(f"{label} {allocation.leak}. Run madbench verify {label} for details")
         return allocation
 
-    def build(self, allocation: ModuleAllocation, settings: Settings, path: str = "auto") -> ModuleMixer:
+    def build(self, allocation: ModuleAllocation, settings: OwnSettings, path: str = "auto") -> ModuleMixer:
         from madbench.mixers.my.operator import ModuleMixer
 
         return ModuleMixer(allocation, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels import Explanation
@@ -31,6 +31,10 @@ PARTS_BY_GROUP = {Taps: "mixer conv", Gain: "norms"}
 @dataclass(frozen=True)
 class Settings:
     """The settings of a named layer besides its label and size. There are none."""
+
+
+if TYPE_CHECKING:
+    OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
 class NamedFamily(ListedFamily[Label, NamedAllocation]):
@@ -63,7 +67,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         match = re.fullmatch(r"(?:named:)?([A-Za-z0-9-]+?)(?:\(([^()]*)\))?(!?)", text)
         name = next((name for name in OPERATORS if match and name_key(name) == name_key(match[1])), None)
         if match is None or name is None:
-            at = re.match(r"(?:named:)?[A-Za-z0-9-]*", text)
+            at = cast("re.Match[str]", re.match(r"(?:named:)?[A-Za-z0-9-]*", text))
             typed = text.removeprefix("named:")[:60]
             known = did_you_mean(re.split(r"[(!]", typed)[0], OPERATORS) or f"; expected one of {', '.join(OPERATORS)}"
             is_known = any(name_key(each) == name_key(at[0].removeprefix("named:")) for each in OPERATORS)
@@ -128,7 +132,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         bases = type(label.operator).__mro__
         return tuple(dict.fromkeys(base.__module__ for base in bases if issubclass(base, Operator)))
 
-    def solve(self, label: Label, size: Size, settings: Settings) -> NamedAllocation:
+    def solve(self, label: Label, size: Size, settings: OwnSettings) -> NamedAllocation:
         return solve(label, size)
 
     def build(self, allocation: NamedAllocation, settings: Any, path: str = "auto") -> NamedLayer:

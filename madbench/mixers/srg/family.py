@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from madbench.config import check_at_least
 from madbench.errors import ConfigError, LabelError
@@ -66,7 +66,7 @@ class Settings:
     lambda_init: float = field(default=0.8, metadata=NOT_AT_DEFAULT)
     """D, differential=v1: initial factor of the second softmax, which is subtracted; at least 0 and below 1."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank", "window", "kv_heads")
         if not 0 < self.rope_share <= 1:
             raise ConfigError(f"rope_share must be above 0 and at most 1, got {self.rope_share}")
@@ -77,6 +77,10 @@ class Settings:
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
 LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
 """All levels of all factors, in order. A contrast shows the gain of the later of two levels over the earlier."""
+
+
+if TYPE_CHECKING:
+    OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
 class SRGFamily(Family[Variant, MlpAllocation]):
@@ -190,13 +194,13 @@ class SRGFamily(Family[Variant, MlpAllocation]):
             groups=GROUPS,
         )
 
-    def solve(self, label: Variant, size: Size, settings: Settings) -> MlpAllocation:
+    def solve(self, label: Variant, size: Size, settings: OwnSettings) -> MlpAllocation:
         read = {name for row in label.letters for name in row.settings}
         own = {each.name: getattr(settings, each.name) for each in fields(MlpAllocation) if each.name in read}
         return solve(label, size, settings.mix_rank, settings.rank_multiple, **own)
 
     def build(
-        self, allocation: MlpAllocation, settings: Settings, path: str = "auto", causal: bool = True
+        self, allocation: MlpAllocation, settings: OwnSettings, path: str = "auto", causal: bool = True
     ) -> DynamicMLP:
         from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 

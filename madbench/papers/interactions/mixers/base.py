@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 from madbench.errors import LabelError
 from madbench.labels import Explanation
@@ -32,6 +32,10 @@ UNBOUND = Explanation("", "caution: no budget",
     "Its parameters are reported but never matched to 4 d^2, so it cannot be compared with labels that meet a budget.",
     "", "Def. 5.1, 6.1",
 )  # fmt: skip
+
+
+if TYPE_CHECKING:
+    OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
 class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
@@ -73,7 +77,11 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         """
         if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
             return None
-        return self.softmax | {"rope": "p" if label.rope else "", "rank": label.rank, "budget": "matched"}
+        return cast("dict[str, str]", self.softmax) | {
+            "rope": "p" if label.rope else "",
+            "rank": label.rank,
+            "budget": "matched",
+        }
 
     def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
         """Changes of fields. Each replaces the order or degree of one part of the heads by a number from 1 to 9.
@@ -94,7 +102,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         options = {**self.Label.own, **COMMON}
         changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
         attention = Variant("S", rope=label.rope, rank=label.rank)
-        others = [(attention, self.factors_of_other(attention))]
+        others: list[tuple[Any, Any]] = [(attention, self.factors_of_other(attention))]
         for change in changes + self.variations(label):
             with suppress(LabelError):
                 other = replace(label, **change)
@@ -111,7 +119,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
             return Traits(outputs=(), settings=(), stacked_path="dense", is_replayable=True)
         return Traits(outputs=("o.weight",), stacked_path="dense", is_replayable=True)
 
-    def solve(self, label: InteractionLabel, size: Size, settings: Settings) -> InteractionAllocation:
+    def solve(self, label: InteractionLabel, size: Size, settings: OwnSettings) -> InteractionAllocation:
         return self.Allocation(label, size).with_ranks(settings.rank_multiple)
 
     def checks(self, label: InteractionLabel) -> Iterable[Check]:
