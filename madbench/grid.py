@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.config import check_seeds, from_mapping, key_of, override_of, parse_seeds, read_yaml, settings_of
+from madbench.config import Override, check_seeds, from_mapping, override_text, parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand, parse, trust
 from madbench.labels.sets import names_of
 from madbench.rows import Grid, Row
+from madbench.suites.addressing import parse_overrides
 
 Mode = Literal["product", "one_at_a_time", "list"]
 
@@ -118,13 +119,13 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
         if grid.rows and grid.mode != "list":
             raise ConfigError(f"rows: no effect in mode {grid.mode}; write mode: list")
         rows = {"list": _rows_as_given, "one_at_a_time": _one_at_a_time, "product": _product}[grid.mode](grid, axes)
-        keys = list(dict.fromkeys(key_of(change) for row in rows for change in row.changes))
+        keys = list(dict.fromkeys(change.path for row in rows for change in row.changes))
         for key in keys:
             if key in fixed:
                 raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
         common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
         rows = [row.keep_changes(lambda change: change not in common) for row in rows]
-        varied = tuple(key for key in keys if key not in set(map(key_of, common)))
+        varied = tuple(key for key in keys if key not in {change.path for change in common})
         shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
         names = names_of(_specs(grid))
         return Grid(
@@ -140,7 +141,7 @@ def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
     for word in vary:
         if not re.fullmatch(r"[^=]+=.*\S.*", word):
             raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
-    return settings_of([re.sub("=(.*)", r"=[\1]", word, count=1) for word in vary])
+    return settings_of(Override.parse(re.sub("=(.*)", r"=[\1]", word, count=1)) for word in vary)
 
 
 @contextmanager
@@ -154,7 +155,7 @@ def prefix_errors(where: str) -> Iterator[None]:
         raise type(error)(f"{where}: {error}") if where else error from None
 
 
-def _product(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
+def _product(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[Row]:
     labels = expand(grid.labels)
     for key, values in axes.items():
         if len(values) < 2:
@@ -166,7 +167,7 @@ def _product(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     return _baseline_first(rows, *_baseline(grid, axes))
 
 
-def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
+def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[Row]:
     if not axes:
         raise ConfigError("mode: one_at_a_time has no effect without values under vary")
     wanted, of_baseline = _baseline(grid, axes)
@@ -183,13 +184,13 @@ def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     return rows
 
 
-def _rows_as_given(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
+def _rows_as_given(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[Row]:
     for key in ("labels", "vary"):
         if getattr(grid, key):
             raise ConfigError(f"{key}: no effect in mode list, which takes rows")
     if not grid.rows:
         raise ConfigError("mode: list needs rows, such as rows: [{label: S-p, model.mix_rank: 4}]")
-    rows: dict[tuple[str, frozenset[str]], Row] = {}
+    rows: dict[tuple[str, frozenset[Override]], Row] = {}
     for i, entry in enumerate(grid.rows):
         with prefix_errors(f"rows[{i}]"):
             if "label" not in entry:
@@ -201,11 +202,11 @@ def _rows_as_given(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
         if content in rows:
             raise ConfigError(f"rows[{i}]: {row.name} appears twice")
         rows[content] = row
-    varied = dict.fromkeys(key_of(change) for row in rows.values() for change in row.changes)
+    varied = dict.fromkeys(change.path for row in rows.values() for change in row.changes)
     return _baseline_first(list(rows.values()), *_baseline(grid, varied))
 
 
-def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, str]) -> list[Row]:
+def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, Override]) -> list[Row]:
     """Returns the rows with the baseline at the front: the first row that has ``label`` and all of ``changes``.
 
     Any label fits if ``label`` is None. Raises ``ConfigError`` if no row fits.
@@ -218,7 +219,7 @@ def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, st
     return [*fitting[:1], *(row for row in rows if row is not fitting[0])]
 
 
-def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
+def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, Override]]:
     """Returns the label of the baseline (None if the grid does not name it) and its overrides by key."""
     keys = ["label", *axes]
     for key in grid.baseline:
@@ -229,23 +230,24 @@ def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str
     return label and str(parse(label)), _overrides_by_key(changes, "baseline")
 
 
-def _axes(grid: GridFile) -> dict[str, list[str]]:
-    """The overrides ``KEY=VALUE`` of each varied key, by key. A key has one override per value."""
+def _axes(grid: GridFile) -> dict[str, list[Override]]:
+    """The overrides of each varied key, by key. A key has one override per value."""
     axes = {}
     for key, values in grid.vary.items():
         _check_key(key, "vary")
         if not isinstance(values, (list, tuple)) or not values:
             raise ConfigError(f"vary: {key}: expected a list of values, such as {key}: [1, 2]")
-        axes[key] = [override_of(key, value, "vary") for value in values]
+        axes[key] = [*parse_overrides(override_text(key, value, "vary") for value in values)]
         _check_unique(axes[key], "vary")
     return axes
 
 
-def _overrides_by_key(settings: Mapping[str, Any], where: str) -> dict[str, str]:
-    """The override ``KEY=VALUE`` of each setting, by key."""
+def _overrides_by_key(settings: Mapping[str, Any], where: str) -> dict[str, Override]:
+    """The override of each setting, by key."""
     for key in settings:
         _check_key(key, where)
-    return {key: override_of(key, value, where) for key, value in settings.items()}
+    texts = (override_text(key, value, where) for key, value in settings.items())
+    return dict(zip(settings, parse_overrides(texts)))
 
 
 def _check_key(key: str, where: str) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from madbench.config import Override
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels.names import DisplayNames
 from madbench.suites import Suite, suites
-from madbench.suites.addressing import leading_suite, suite_of_override, without_prefix
+from madbench.suites.addressing import leading_suite, suite_of_override
 from madbench.suites.protocol import Protocol
 
 
@@ -23,17 +24,20 @@ class Row:
     """One row of a table: a label with changed settings."""
 
     label: str  # canonical label
-    changes: tuple[str, ...] = ()  # overrides KEY=VALUE that not all rows share
-    named_changes: tuple[str, ...] = ()  # the changes that appear in the row's name
+    changes: tuple[Override, ...] = ()  # overrides that not all rows share
+    named_changes: tuple[Override, ...] = ()  # the changes that appear in the row's name
+    variant: str = ""  # further words of the row's name, for rows that differ in more than their changes
 
     @property
     def name(self) -> str:
         """The label and its changes, such as ``R-cg-q-12o  model.mix_rank=16``."""
-        return "  ".join([self.label, " ".join(self.named_changes)]) if self.named_changes else self.label
+        words = " ".join(filter(None, [*map(str, self.named_changes), self.variant]))
+        return "  ".join(filter(None, [self.label, words]))
 
-    def keep_changes(self, is_wanted: Callable[[str], bool]) -> Row:
+    def keep_changes(self, is_wanted: Callable[[Override], bool]) -> Row:
         """Returns the row without the changes for which ``is_wanted`` is false."""
-        return Row(self.label, tuple(filter(is_wanted, self.changes)), tuple(filter(is_wanted, self.named_changes)))
+        changes, named = (tuple(filter(is_wanted, each)) for each in (self.changes, self.named_changes))
+        return replace(self, changes=changes, named_changes=named)
 
     def for_suite(self, suite: Suite, leading: Suite) -> Row:
         """Returns the row without the changes for other suites. ``leading`` is the suite of keys without a prefix."""
@@ -50,7 +54,7 @@ class Grid:
     profile: str = ""  # profile of the leading suite; empty for its usual profile
     fidelity: Fidelity = "corrected"
     budget: Budget = "strict"
-    overrides: tuple[str, ...] = ()  # overrides KEY=VALUE that all rows share
+    overrides: tuple[Override, ...] = ()  # overrides that all rows share
     axes: tuple[str, ...] = ()  # keys in which rows differ
     description: str = ""
     where: str = ""  # the file, with which error messages begin
@@ -77,8 +81,8 @@ class SuiteRow:
     @property
     def shared_protocol(self) -> Protocol:
         """The protocol without the row's own changes."""
-        changes = set(map(without_prefix, self.row.changes))
-        return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in changes))
+        changes = {change.without_suite() for change in self.row.changes}
+        return replace(self.protocol, overrides=tuple(each for each in self.protocol.overrides if each not in changes))
 
 
 @dataclass(frozen=True, repr=False)

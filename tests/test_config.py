@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from madbench.config import field_docs, from_mapping, override_of, parse_override, read_yaml
+from madbench.config import Override, apply_override, field_docs, from_mapping, override_text, read_yaml
 from madbench.errors import ConfigError
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
@@ -170,7 +170,7 @@ def test_a_number_that_yaml_reads_otherwise_than_people_is_an_error(tmp_path, nu
         with pytest.raises(ConfigError, match=f"{path}:{text.count(chr(10)) + 1}: the number {number} "):
             read_yaml(path)
     with pytest.raises(ConfigError, match=f"training.epochs={number}.*the number {number} "):
-        parse_override(f"training.epochs={number}")
+        Override.parse(f"training.epochs={number}")
     path.write_text(f"seeds: '{number}'")
     assert read_yaml(path) == {"seeds": number}
 
@@ -184,7 +184,43 @@ def test_numbers_that_everyone_reads_alike_are_numbers(tmp_path):
 
 @pytest.mark.parametrize("value", ["08", "010", "1:30", "yes", "1e3", ["08", "1:2"], "@quick", 8, 0.1])
 def test_a_value_is_read_back_from_its_override(value):
-    assert parse_override(override_of("a.b", value, "here")) == ("a.b", value)
+    override = Override.parse(override_text("a.b", value, "here"))
+    assert (override.key, override.value) == ("a.b", value)
+
+
+@pytest.mark.parametrize(
+    ("word", "suite", "key", "value"),
+    [
+        ("training.epochs=20", "", "training.epochs", 20),
+        ("learning_rates=[1.0e-3, 2e-3]", "", "learning_rates", [1e-3, "2e-3"]),
+        ("other.training.steps= 0x10", "other", "training.steps", 16),
+        ("other=mini", "other", "", "mini"),
+        ("other=''", "other", "", ""),
+        ("other=@x: y", "other", "", "@x: y"),
+        ("others.a=null", "", "others.a", None),
+    ],
+)
+def test_an_override_is_read_once_and_gives_its_text_again(word, suite, key, value):
+    override = Override.parse(word, ["other"])
+    assert (override.suite, override.key, override.value) == (suite, key, value)
+    assert str(override) == word and override.path == word.partition("=")[0]
+    assert override.names_profile == (not key)
+    assert str(override.without_suite()) == word.removeprefix("other.") or override.names_profile
+
+
+def test_overrides_are_equal_if_they_are_written_alike():
+    """Rows and tables tell changes apart by their texts, also those with values that have no hash."""
+    one, other = (Override.parse(f"a=[{text}]") for text in ("1, 2", "1,2"))
+    assert one == Override.of("a", [1, 2]) and hash(one) == hash(Override.of("a", [1, 2]))
+    assert one.value == other.value and one != other
+
+
+def test_a_change_of_a_mapping_leaves_the_override_as_it_was():
+    override = Override.of("a.b", [1])
+    changed = apply_override({"a": {"c": 2}}, override)
+    assert changed == {"a": {"c": 2, "b": [1]}}
+    changed["a"]["b"].append(2)
+    assert override.value == [1]
 
 
 @pytest.mark.parametrize("text", ["labels: [@quick]", "labels: @quick", "labels:\n- @quick", "labels: [S, @quick]"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from madbench.rows import Row
-from madbench.suites.addressing import without_prefix
 
 TEST_NOTE = (
     "Test: Student's t. A variance of few seeds is increased, because few seeds can hide a larger spread, or a label"
@@ -19,12 +18,12 @@ def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
     ``of_what`` names the quantity and the unit of this column, such as ``the mean over the tasks, in percentage
     points``.
     """
-    baseline, changes = rows[0], [without_prefix(change) for row in rows for change in row.changes]
-    unnamed = [change for change in baseline.changes if change not in baseline.named_changes]
+    baseline, keys = rows[0], [change.key for row in rows for change in row.changes]
+    unnamed = [str(change) for change in baseline.changes if change not in baseline.named_changes]
     sentences = {
         f"Baseline: {baseline.name}, the first row.": True,
         f"Settings that a row does not name: {', '.join(unnamed)}.": unnamed,
-        "The sizes given are the baseline's.": any(change.startswith("model.") for change in changes),
+        "The sizes given are the baseline's.": any(key.startswith("model.") for key in keys),
         f"Vs baseline: {of_what}, minus that of the baseline, with a 95% interval over seeds. In brackets: none.": rows[
             1:
         ],

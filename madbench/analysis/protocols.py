@@ -35,13 +35,13 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
     stored, overrides = query.jobs_of(suite), query.own_overrides(suite)
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     has_fidelities = len(suite.fidelities) > 1
-    changes = f" with {' '.join(overrides)}" if overrides else ""
+    changes = f" with {' '.join(map(str, overrides))}" if overrides else ""
     of_fidelity = f", fidelity {fidelity}" if has_fidelities else ""
     terms = f"{suite.Profile.noun} {name}{changes}{of_fidelity}, budget {budget}"
     reason = f"none of its {len(stored)} runs belongs to {terms}; "
     hint = f"madbench run LABEL --profile {name} makes some"
     if query.labels:
-        words = [*query.labels, *overrides, *(["-t", ",".join(query.tasks_of(suite))] if query.tasks else [])]
+        words = [*query.labels, *map(str, overrides), *(["-t", ",".join(query.tasks_of(suite))] if query.tasks else [])]
         words += ["--profile", name, *(["--fidelity", fidelity] if has_fidelities else []), *budget_words(budget)]
         command = shlex.join(["madbench", "run", *words, "--results", str(query.results)])
         reason, hint = f"no run of {' or '.join(query.labels)} belongs to {terms}; this trains it:\n  {command}\n", ""
@@ -88,7 +88,7 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
         job = jobs[0]
         name, changes = suite.nearest(job)
         chosen = name if name != OWN_PROFILE else f"YAML with model.d_model={getattr(job.model, 'd_model', '?')}"
-        others = [change for change in changes if not is_rate_change(change)]
+        others = [str(change) for change in changes if not is_rate_change(change)]
         others += [f"precision={job.training.precision}", "--profile", chosen]
         others += ["--fidelity", job.fidelity] if len(suite.fidelities) > 1 else []
         words = (*others, *budget_words(job.budget), *(["-t", tasks] if suite is not main_suite() else []))
@@ -98,11 +98,11 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     labels: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for words, of_label in tried.items():
         for label, rates in of_label.items():
-            changes = rates.changes
-            if rates.has_usual or not changes:
+            of_rates = map(str, rates.changes)
+            if rates.has_usual or not rates.changes:
                 labels[words].append(label)
-            if changes:
-                labels[(*changes, *words)].append(label)
+            if rates.changes:
+                labels[(*of_rates, *words)].append(label)
     return "\n".join(
         f"  {shlex.join(['madbench', 'table', *words, *where])}: {first_labels(of_words)}"
         for words, of_words in labels.items()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.analysis.versions import Versions
-from madbench.config import convert
+from madbench.config import Override, convert
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, expand, is_shown_as_stored, reading_problem
@@ -19,12 +19,10 @@ from madbench.store.index import Track
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
-    names_profile,
     overrides_outside,
     own_overrides,
     suite_of_override,
     tasks_by_suite,
-    without_prefix,
 )
 from madbench.suites.changes import setting_change
 from madbench.suites.identity import mixer_identity, names_outside_mixer
@@ -41,8 +39,8 @@ class Query:
 
     labels: Sequence[str] = ()
     """The labels in canonical form. If empty, all labels in the store."""
-    overrides: Sequence[str] = ()
-    """Changes to the profile, as KEY=VALUE. A change to a suite that does not lead begins with its name."""
+    overrides: Sequence[Override] = ()
+    """Changes to the profile. A change to a suite that does not lead begins with its name."""
     profile: str | None = None
     """The profile of the leading suite. None: its default profile, or another one if only that one has stored runs."""
     tasks: Sequence[str] | None = None
@@ -66,7 +64,7 @@ class Query:
         convert(self.budget, Budget | None, "budget")
         requested, names = self.requested_tasks, self.suite_names
         is_alone = requested is not None and len(requested) == 1
-        named = [word for word in self.overrides if is_alone or without_prefix(word) != word or names_profile(word)]
+        named = [override for override in self.overrides if is_alone or override.suite]
         profile = self.profile if is_alone else None
         if self.protocol and (self.corpus or profile or named):
             other = f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else named[0]
@@ -77,8 +75,8 @@ class Query:
         of_tasks = f"has no effect, the tasks are {', '.join(self.tasks or ())}"
         if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in chosen):
             raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
-        for word in overrides_outside(self.overrides, names, self.leading):
-            raise ConfigError(f"{word}: {of_tasks}")
+        for override in overrides_outside(self.overrides, names, self.leading):
+            raise ConfigError(f"{override}: {of_tasks}")
 
     @functools.cached_property
     def requested_tasks(self) -> dict[str, list[str]] | None:
@@ -235,13 +233,13 @@ class Query:
         """
         return functools.cache(lambda label: label not in self.known_labels and is_shown_as_stored(label))
 
-    def own_overrides(self, suite: Suite) -> tuple[str, ...]:
+    def own_overrides(self, suite: Suite) -> tuple[Override, ...]:
         """The overrides that belong to ``suite``, without a leading name of the suite."""
         return own_overrides(self.overrides, suite, self.leading)
 
     def is_changed(self, suite: Suite) -> bool:
         """True if any override belongs to ``suite``."""
-        return any(suite_of_override(word, self.leading) is suite for word in self.overrides)
+        return any(suite_of_override(each, self.leading) is suite for each in self.overrides)
 
     def is_given(self, suite: Suite) -> bool:
         """True if the requested profile or an override belongs to the suite."""
@@ -273,7 +271,7 @@ class Query:
         included, also runs whose label or task is not installed.
         """
         runs = [run for run in self.store.runs(with_curves=False) if not self.labels or run.job.label in self.labels]
-        changes = set(self.overrides)
+        changes = set(map(str, self.overrides))
         chosen = [run for run in runs if not changes or changes <= set(setting_change(run.job).split())]
         return sorted(chosen, key=lambda run: (run.job.label, run.job.task, run.job.seed))
 

@@ -226,7 +226,7 @@ class ResultTable(TextTable):
         record |= {baseline.name: values.get(column.name) for baseline, values in self.baselines.items()}
         if not self.baseline:
             return record
-        record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
+        record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(map(str, row.changes))}
         difference = self.differences.get((row.name, column.name))
         names = {"difference": "estimate", "difference_low": "low", "difference_high": "high", "difference_p": "p"}
         numbers = {key: getattr(difference, name, math.nan) for key, name in names.items()}

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from madbench.analysis.protocols import nothing_stored, protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
-from madbench.config import key_of
 from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
 from madbench.jobs import Job
 from madbench.rows import Row, SuiteRow
@@ -108,7 +107,7 @@ def _rows_of_profile(query: Query, suite: Suite, profile: Profile) -> list[Suite
 def _names_profile(query: Query, suite: Suite) -> bool:
     """True if the user requested a profile for ``suite``, by the option or by an override."""
     is_leading = suite is query.leading and query.profile is not None
-    return is_leading or any(f"{key_of(word)}." == suite.prefix for word in query.overrides)
+    return is_leading or any(each.names_profile and each.suite == suite.address for each in query.overrides)
 
 
 def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
@@ -178,8 +177,8 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored: Seque
             plans.append(plan)
             if query.labels or not plan.without_effect:
                 rows.append(query.versions.of_row(SuiteRow(Row(label), protocol, plan.jobs)))
-    for word in changes if not jobs_of else ():
-        check_effect(key_of(word), plans)
+    for change in changes if not jobs_of else ():
+        check_effect(change.key, plans)
     return rows
 
 
@@ -200,7 +199,7 @@ def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
 
 def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dict[str, list[Job]]:
     """The ``stored`` jobs that ``profile`` trains and whose label is requested, by label."""
-    kept = tuple(word for word in profile.overrides if key_of(word) not in _UNREAD_WITHOUT_CODE)
+    kept = tuple(change for change in profile.overrides if change.key not in _UNREAD_WITHOUT_CODE)
     fewer = profile.under(kept) if query.labels and kept != profile.overrides else None
     by_label: dict[str, list[Job]] = defaultdict(list)
     for job in stored:

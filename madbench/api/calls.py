@@ -12,12 +12,13 @@ from typing import Any, ParamSpec, TypeVar
 import pandas as pd
 
 from madbench.analysis.shown_frame import ShownFrame
-from madbench.config import override_of, plain_values
+from madbench.config import Override, override_text, plain_values
 from madbench.errors import MadbenchError
 from madbench.labels import trust
 from madbench.labels.names import DisplayNames, shown, with_display_names
 from madbench.labels.sets import names_of
 from madbench.mixers.random_state import kept_random_state
+from madbench.suites.addressing import parse_overrides
 
 Changes = str | Sequence[str] | Mapping[str, Any]
 """Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
@@ -92,11 +93,11 @@ def _argument(option: re.Match[str], parameters: Container[str]) -> str:
     return f"{name}={option[2]}" if option[2] else name
 
 
-def changes_of(overrides: Changes) -> tuple[str, ...]:
-    """The changes as texts, each ``KEY=VALUE``."""
+def changes_of(overrides: Changes) -> tuple[Override, ...]:
+    """The overrides that the changes stand for. Raises ``ConfigError`` for a text that is not ``KEY=VALUE``."""
     if isinstance(overrides, Mapping):
-        return tuple(override_of(key, value, "overrides") for key, value in overrides.items())
-    return words_of(overrides)
+        return parse_overrides(override_text(key, value, "overrides") for key, value in overrides.items())
+    return parse_overrides(words_of(overrides))
 
 
 def words_of(words: str | Iterable[str]) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ def data(
         raise ConfigError("--examples has no effect with --check, which reads every example")
     if not tasks:
         flags = {} if check else {"--split": split, "--examples": examples, "--seed": seed}
-        for name in [*overrides, *(flag for flag, value in flags.items() if value)]:
+        for name in [*map(str, overrides), *(flag for flag, value in flags.items() if value)]:
             raise ConfigError(f"{name} has no effect without a task; see: madbench data")
 
     console = Console(highlight=False)

@@ -240,7 +240,7 @@ def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
 
     named, overrides = labels_and_overrides(words)
     if overrides:
-        raise ConfigError(f"{overrides[0]!r} has no effect with --from: the CSV holds what is drawn")
+        raise ConfigError(f"{str(overrides[0])!r} has no effect with --from: the CSV holds what is drawn")
     frame = drawing_of(name).read(source)
     labels = expand(named)
     for label in labels:

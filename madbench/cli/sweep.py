@@ -129,7 +129,7 @@ def _baseline_of(text: str) -> dict[str, Any]:
         labels, overrides = labels_and_overrides(shlex.split(text))
     except ValueError as error:
         raise ConfigError(f"--baseline {text!r}: {error}") from None
-    if len(labels) > 1 or not labels + overrides:
+    if len(labels) > 1 or not (labels or overrides):
         raise ConfigError(f"--baseline {text!r}: expected one label, settings KEY=VALUE, or both")
     return ({"label": labels[0]} if labels else {}) | settings_of(overrides)
 

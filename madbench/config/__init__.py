@@ -4,7 +4,7 @@ The other packages of madbench import the names below from here.
 """
 
 from madbench.config.field_docs import field_docs
-from madbench.config.overrides import apply_override, key_of, override_of, parse_override, settings_of
+from madbench.config.overrides import Override, apply_override, override_text, settings_of
 from madbench.config.paths import EXAMPLES, LANGUAGE_PROFILES, PAPERS, PROFILES, TASKS, VARIANTS
 from madbench.config.seeds import MOST_SEED, check_seeds, parse_seeds, seed_list
 from madbench.config.settings import MOST, cached_by_class, check_at_least, check_numbers, convert, from_mapping
@@ -16,6 +16,7 @@ __all__ = [
     "LANGUAGE_PROFILES",
     "MOST",
     "MOST_SEED",
+    "Override",
     "PAPERS",
     "PROFILES",
     "TASKS",
@@ -28,9 +29,7 @@ __all__ = [
     "convert",
     "field_docs",
     "from_mapping",
-    "key_of",
-    "override_of",
-    "parse_override",
+    "override_text",
     "parse_seeds",
     "plain_values",
     "read_yaml",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from madbench.config.values import shown
@@ -11,32 +12,75 @@ from madbench.config.yaml_files import UnclearNumber, dumper, loader, quotes_mis
 from madbench.errors import ConfigError
 
 
-def parse_override(override: str) -> tuple[str, Any]:
-    """Splits ``"model.d_model=64"`` into ``("model.d_model", 64)``. The value is read as YAML.
+@dataclass(frozen=True)
+class Override:
+    """A changed setting of a suite's profile, such as ``training.epochs=20``.
 
-    Raises ``ConfigError`` if there is no key or no ``=``, or if the value is not valid YAML.
+    Texts become overrides once: words of the command line, keys of YAML files and arguments of the Python API. ``str``
+    gives the text again. Two overrides are equal if their texts are equal.
     """
+
+    key: str
+    """The dotted key in the profile, without the suite. Empty if the override names the profile of its suite."""
+    value: Any = field(compare=False)
+    """The value as YAML reads it. For an override that names a profile, its name, or empty to leave out the suite."""
+    text: str
+    """The value as it was written."""
+    suite: str = ""
+    """The address of the suite. Empty if the override has no prefix, so that it belongs to the leading suite."""
+
+    @classmethod
+    def parse(cls, word: str, addresses: Iterable[str] = ()) -> Override:
+        """Parse ``"model.d_model=64"``. The value is read as YAML.
+
+        A key that is or begins with one of ``addresses``, the addresses of suites, belongs to that suite. Raises
+        ``ConfigError`` if there is no key or no ``=``, or if the value is not valid YAML.
+        """
+        path, equals, text = word.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"override {word!r}: expected KEY=VALUE, such as model.d_model=64")
+        suite = next((address for address in addresses if f"{path}.".startswith(f"{address}.")), "")
+        key = f"{path}.".removeprefix(f"{suite}.").removesuffix(".") if suite else path
+        return cls(key, _read(word, text) if key else text.strip("'\""), text, suite)
+
+    @classmethod
+    def of(cls, key: str, value: Any, text: str | None = None) -> Override:
+        """The override of ``key`` by ``value``, without a suite. By default its text is ``str(value)``."""
+        return cls(key, value, str(value) if text is None else text)
+
+    @property
+    def path(self) -> str:
+        """The key with the prefix of the suite, such as ``language_model.training.steps``."""
+        return ".".join(filter(None, (self.suite, self.key)))
+
+    @property
+    def names_profile(self) -> bool:
+        """True if the override names the profile of a suite, as in ``language_model=mini``."""
+        return not self.key
+
+    def without_suite(self) -> Override:
+        """The override without the prefix of its suite."""
+        return replace(self, suite="")
+
+    def __str__(self) -> str:
+        return f"{self.path}={self.text}"
+
+
+def _read(word: str, text: str) -> Any:
+    """The value that ``text`` has in YAML. ``word`` is the whole override, for messages."""
     import yaml
 
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"override {override!r}: expected KEY=VALUE, such as model.d_model=64")
     try:
-        return key, yaml.load(text, loader())
+        return yaml.load(text, loader())
     except UnclearNumber as error:
-        raise ConfigError(f"override {override[:99]!r}: {error}") from None
+        raise ConfigError(f"override {word[:99]!r}: {error}") from None
     except (yaml.YAMLError, ValueError):  # ValueError: a date such as 2024-13-45
         advice = quotes_missing_in(text[:99])
-        raise ConfigError(f"override {override[:99]!r}: {text[:99]!r} is not a value{advice}") from None
+        raise ConfigError(f"override {word[:99]!r}: {text[:99]!r} is not a value{advice}") from None
 
 
-def key_of(override: str) -> str:
-    """The key of an override: ``"model.d_model"`` for ``"model.d_model=64"``."""
-    return override.partition("=")[0]
-
-
-def override_of(key: str, value: Any, where: str) -> str:
-    """Writes the override ``KEY=VALUE``, with the value as YAML on one line.
+def override_text(key: str, value: Any, where: str) -> str:
+    """Writes the text ``KEY=VALUE`` of an override, with the value as YAML on one line.
 
     Raises ``ConfigError`` for a mapping, and for a value that YAML cannot write. The message begins with ``where``.
     """
@@ -55,24 +99,23 @@ def override_of(key: str, value: Any, where: str) -> str:
     return f"{key}={text.removesuffix('...' + chr(10)).strip()}"
 
 
-def settings_of(overrides: Iterable[str]) -> dict[str, Any]:
-    """Converts ``["model.mix_rank=4"]`` to ``{"model.mix_rank": 4}``. Raises ``ConfigError`` for a repeated key."""
+def settings_of(overrides: Iterable[Override]) -> dict[str, Any]:
+    """The value of each override, by key with the suite's prefix. Raises ``ConfigError`` for a repeated key."""
     settings: dict[str, Any] = {}
-    for key, value in map(parse_override, overrides):
-        if key in settings:
-            raise ConfigError(f"override {key!r} is given twice; only one value can hold")
-        settings[key] = value
+    for override in overrides:
+        if override.path in settings:
+            raise ConfigError(f"override {override.path!r} is given twice; only one value can hold")
+        settings[override.path] = override.value
     return settings
 
 
-def apply_override(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-    """Returns a copy of ``mapping`` with one change, written ``path.to.key=value`` with the value in YAML."""
-    key, value = parse_override(override)
+def apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, Any]:
+    """Returns a copy of ``mapping`` with one change. The parts of the key are keys of nested mappings."""
     changed = copy.deepcopy(dict(mapping))
-    node, names = changed, key.split(".")
+    node, names = changed, override.path.split(".")
     for name in names[:-1]:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
-            raise ConfigError(f"override {override!r}: {name!r} holds a value, not keys")
-    node[names[-1]] = value
+            raise ConfigError(f"override {str(override)!r}: {name!r} holds a value, not keys")
+    node[names[-1]] = copy.deepcopy(override.value)
     return changed

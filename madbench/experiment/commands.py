@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from madbench.config import seed_list
+from madbench.config import Override, seed_list
 from madbench.jobs import Budget, Job
 from madbench.labels import is_shown_as_stored
 from madbench.labels.budgets import budget_words
@@ -31,21 +31,21 @@ def train_words(
 ) -> list[str]:
     """The command that trains labels and seeds under the protocol of ``row``, on all of its tasks or on ``tasks``."""
     protocol = row.protocol
-    without_effect = _words_without_effect(protocol, labels)
+    without_effect = set(map(str, _without_effect(protocol, labels)))
     words = [word for word in protocol_words(row, results) if word not in without_effect]
     chosen = ["-t", ",".join(tasks or protocol.tasks)]
     return ["madbench", "run", *labels, *chosen, "--seeds", seed_list(seeds), *words]
 
 
-def _words_without_effect(protocol: Protocol, labels: Sequence[str]) -> set[str]:
+def _without_effect(protocol: Protocol, labels: Sequence[str]) -> list[Override]:
     """The overrides of a protocol that have no effect on any of the labels.
 
     Empty if the code of a label must not be run, because the effect of overrides is then unknown.
     """
     if not protocol.profile.overrides or any(map(is_shown_as_stored, labels)):
-        return set()
+        return []
     without_effect = protocol.plan(labels, [0]).without_effect
-    return {word for word, of_labels in without_effect.items() if set(labels) <= of_labels.keys()}
+    return [override for override, of_labels in without_effect.items() if set(labels) <= of_labels.keys()]
 
 
 def protocol_words(row: SuiteRow, results: Path) -> list[str]:
@@ -64,19 +64,19 @@ def job_words(row: SuiteRow, job: Job, results: Path) -> list[str]:
     name = protocol.profile_name
     if name == OWN_PROFILE:
         return ["run", "-t", job.task, *protocol_words(row, results)]
-    alone = protocol.profile.job_words(job)
+    alone = protocol.profile.job_changes(job)
     changes = protocol.suite.Profile.load(name, alone).changes(job)
     return ["run", "-t", job.task, *_words(protocol, name, [*changes, *alone], results)]
 
 
-def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path) -> list[str]:
+def _words(protocol: Protocol, name: str, changes: Sequence[Override], results: Path) -> list[str]:
     """The changes of the profile ``name`` and the options of the protocol."""
-    is_said = protocol.suite.Profile.load(name, list(changes)).precision == protocol.precision
+    is_said = protocol.suite.Profile.load(name, changes).precision == protocol.precision
     precision = [] if is_said else [f"precision={protocol.precision}"]
     profile = None if name == protocol.suite.default else name
     options = option_words({"--profile": profile, "--fidelity": protocol.fidelity}, protocol.budget)
     data = option_words({**_corpus_options(protocol.corpus), "--results": str(results)})
-    return [*changes, *precision, *options, *data]
+    return [*map(str, changes), *precision, *options, *data]
 
 
 def _corpus_options(corpus: Corpus | StoredCorpus | None) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from madbench.config import key_of
+from madbench.config import Override
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.labels import Label, family_of
@@ -15,7 +15,6 @@ from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels
 from madbench.rows import SuiteRow
 from madbench.suites import Suite, block_count, size_of
-from madbench.suites.addressing import without_prefix
 from madbench.suites.compute import compute_details
 from madbench.suites.overrides import Plan
 from madbench.suites.planning import choosing_advice, choosing_note, run_key, solve_mixers
@@ -32,14 +31,15 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
     without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
     for row in rows:
         other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
-        differing = {*map(without_prefix, row.row.changes)} ^ {*map(without_prefix, other.row.changes)}
+        ours, theirs = ({change.without_suite() for change in each.row.changes} for each in (row, other))
+        differing = ours ^ theirs
         if other is not row and not differing & (without_effect[row.row] | without_effect[other.row]):
             raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
     canonical_ids = {row.row: _canonical_ids(row) for row in rows}
-    for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
-        groups: dict[tuple[str, ...], list[Hashable]] = {}
+    for key in dict.fromkeys(change.path for row in rows for change in row.row.changes):
+        groups: dict[tuple[Hashable, ...], list[Hashable]] = {}
         for grid_row, what in canonical_ids.items():
-            rest = (grid_row.label, *(change for change in grid_row.changes if key_of(change) != key))
+            rest = (grid_row.label, *(change for change in grid_row.changes if change.path != key))
             groups.setdefault(rest, []).append(what)
         compared = [group for group in groups.values() if len(group) > 1]
         if compared and all(len(set(group)) == 1 for group in compared):
@@ -57,10 +57,10 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
     )
 
 
-def note_without_effect(word: str, plans: Sequence[Plan]) -> str:
-    """A note on the labels on which ``word``, an override of all rows, has no effect. Empty if there are none."""
-    labels = dict.fromkeys(label for plan in plans for label in plan.without_effect.get(word, ()))
-    return f"{word} has no effect on {', '.join(labels)} and is ignored there" if labels else ""
+def note_without_effect(override: Override, plans: Sequence[Plan]) -> str:
+    """A note on the labels on which ``override``, which all rows share, has no effect. Empty if there are none."""
+    labels = dict.fromkeys(label for plan in plans for label in plan.without_effect.get(override, ()))
+    return f"{override} has no effect on {', '.join(labels)} and is ignored there" if labels else ""
 
 
 def notes_on_schedules(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:

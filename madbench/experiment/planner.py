@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from madbench.config import check_seeds, convert, key_of
+from madbench.config import Override, check_seeds, convert
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment.experiment import Experiment
 from madbench.experiment.notes import (
@@ -30,14 +30,12 @@ from madbench.rows import Grid, SuiteRow
 from madbench.store.edited_code import notes_on_earlier_code
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
-    names_profile,
     overrides_outside,
     own_overrides,
     profile_named,
     suite_of_override,
     tasks_by_suite,
     tasks_in_order,
-    without_prefix,
 )
 from madbench.suites.corpora import NoCorpusError
 from madbench.suites.overrides import check_effect
@@ -167,7 +165,7 @@ class _Planner:
             for row in self.grid.rows
             if suite.name in self.profiles[row.changes]
         }
-        protocols: dict[tuple[tuple[str, ...], str], Protocol] = {}
+        protocols: dict[tuple[tuple[Override, ...], str], Protocol] = {}
         planned, plans, count = [], [], 0
         for row, profile in wanted.items():
             of_protocol = (row.changes, profile)
@@ -181,16 +179,16 @@ class _Planner:
         self.notes += notes_on_equal_rows(planned, plans)
         for plan in plans:
             plan.check_spelling()
-        for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.without_effect):
-            check_effect(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
-        self.notes += [
-            note for word in self.grid.overrides if (note := note_without_effect(without_prefix(word), plans))
-        ]
+        for key in dict.fromkeys(override.key for plan in plans for override in plan.without_effect):
+            keys = [{override.key for override in row.protocol.overrides} for row in planned]
+            check_effect(key, [plan for of_row, plan in zip(keys, plans) if key in of_row])
+        shared = [override.without_suite() for override in self.grid.overrides]
+        self.notes += [note for override in shared if (note := note_without_effect(override, plans))]
         self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned)]
         self.notes += [*notes_on_heads(planned), *notes_on_budget(planned), *notes_on_compute(suite, planned)]
         return planned
 
-    def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
+    def _protocol(self, suite: Suite, overrides: Sequence[Override], name: str) -> Protocol:
         suite_overrides = own_overrides(overrides, suite, self.leading)
         profile = suite.Profile.load(name, suite_overrides)
         tasks = tasks_in_order(suite, suite_overrides, self.tasks.get(suite.name))
@@ -205,33 +203,32 @@ class _Planner:
             return self.precision
         return resolve_precision(profile.precision, self.device, is_here=self.is_here)
 
-    def _profiles(self, changes: tuple[str, ...]) -> dict[str, str]:
+    def _profiles(self, changes: tuple[Override, ...]) -> dict[str, str]:
         """The names of the profiles that are trained if a row has these changes, by suite name.
 
         Raises ``ConfigError`` for an override of a suite that is not trained.
         """
         overrides = (*self.grid.overrides, *changes)
         profiles: dict[str, str] = {}
-        for word in overrides:
-            suite = suite_of_override(word, self.leading)
-            if names_profile(word) and not word.partition("=")[2].strip("'\"") and suite.name in self.tasks:
+        for override in overrides:
+            suite = suite_of_override(override, self.leading)
+            if override.names_profile and not override.value and suite.name in self.tasks:
                 title = suite.title.lower()
-                raise ConfigError(f"override {word!r} leaves out the {title}, which the tasks name; give one of both")
+                raise ConfigError(
+                    f"override {str(override)!r} leaves out the {title}, which the tasks name; give one of both"
+                )
         for suite in suites().values():
             is_asked = suite.name in self.tasks
             if is_asked or self.grid.tasks is None:
                 name = profile_named(suite, overrides, self.leading, self.grid.profile, is_asked)
                 if name and (is_asked or self._has_corpus(suite, name)):
                     profiles[suite.name] = name
-        for word in overrides_outside(overrides, profiles, self.leading):
-            if not names_profile(word) or self._must_have_effect(word):
-                title = suite_of_override(word, self.leading).title.lower()
-                raise ConfigError(f"override {word!r} has no effect: no {title} is trained")
+        for override in overrides_outside(overrides, profiles, self.leading):
+            leaves_out = override.names_profile and not override.value
+            if not leaves_out or self.grid.tasks is not None:
+                title = suite_of_override(override, self.leading).title.lower()
+                raise ConfigError(f"override {str(override)!r} has no effect: no {title} is trained")
         return profiles
-
-    def _must_have_effect(self, word: str) -> bool:
-        """False for an override that only leaves out a suite (``SUITE=``), if no tasks are given. Otherwise True."""
-        return bool(word.partition("=")[2]) or self.grid.tasks is not None
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:
         return self.is_named or not suite.lacks_corpus(suite.Profile.load(name))

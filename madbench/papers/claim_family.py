@@ -77,7 +77,7 @@ def _selections(request: Request, results: Results) -> Iterator[tuple[list[str],
 
     grid = results.grid
     yield [], Selection(results=request.results)
-    words = [*(["-t", ",".join(grid.tasks)] if grid.tasks else []), "-p", grid.profile, *grid.overrides]
+    words = [*(["-t", ",".join(grid.tasks)] if grid.tasks else []), "-p", grid.profile, *map(str, grid.overrides)]
     words += [] if grid.budget == "strict" else ["--budget", grid.budget]
     yield (
         words,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from madbench.analysis.claims import ClaimsFile
-from madbench.config import from_mapping, key_of, read_yaml
+from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError
 from madbench.papers.claim_family import judge
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of, of_training, row_of
@@ -30,7 +30,7 @@ class ClaimedRows(PlainMeasure):
         if request.labels:
             raise ConfigError(f"{request.labels[0]} has no effect on {request.item.id}, whose claims have its rows")
         rows = [row_of(text) for claim in claims(request) for text in claim.labels(range(len(claim.pairs)))]
-        axes = dict.fromkeys(key_of(change) for row in rows for change in row.changes)
+        axes = dict.fromkeys(change.path for row in rows for change in row.changes)
         return grid_of(request, dict.fromkeys(rows), request.tasks or request.item.tasks, tuple(axes))
 
     def decide(self, request: Request, results: Results | None) -> Made:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madbench.config import parse_seeds
+from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, prepare
 from madbench.files import parse_json, read_file, write_atomically
@@ -20,6 +20,7 @@ from madbench.labels import parse
 from madbench.papers import QUICK, Item, Paper
 from madbench.plugins.registry import resolve, wrap_load_errors
 from madbench.rows import Grid, Row
+from madbench.suites.addressing import parse_overrides
 from madbench.suites.corpora import NoCorpusError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Request:
     seeds: str | None = None
     labels: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[Override, ...] = ()
     device: str = "auto"
     results: Path = Path("results")
     budget: Budget | None = None
@@ -156,7 +157,8 @@ class PlainMeasure(Measure):
 def row_of(text: str) -> Row:
     """The row with a name such as ``R-cg-q model.gates=vo``, which is a label and its changes."""
     label, *changes = text.split()
-    return Row(str(parse(label)), tuple(changes), tuple(changes))
+    overrides = parse_overrides(changes)
+    return Row(str(parse(label)), overrides, overrides)
 
 
 def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, axes: Sequence[str] = ()) -> Grid:
@@ -272,7 +274,7 @@ def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str =
         "seeds": request.seeds or request.item.seeds,
         "runs": list(runs),
         "note": note,
-        "changes": [*request.labels, *request.tasks, *request.overrides, *budget_words(request)],
+        "changes": [*request.labels, *request.tasks, *map(str, request.overrides), *budget_words(request)],
         "verdicts": dict(made.verdicts),
         "state": state_of(request, made),
     }
@@ -311,6 +313,6 @@ def refuse_choices(request: Request, name: str) -> None:
     """Raise ``ConfigError`` for an option of training if the item trains nothing."""
     choices = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != QUICK}
     choices |= {"--budget": request.budget}
-    choices |= dict.fromkeys((*request.labels, *request.overrides), True)
+    choices |= dict.fromkeys((*request.labels, *map(str, request.overrides)), True)
     for choice in (choice for choice, value in choices.items() if value):
         raise ConfigError(f"{choice} has no effect on {name}: it trains nothing")

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from madbench.config import key_of
 from madbench.errors import BudgetError
 from madbench.experiment import prepare
 from madbench.jobs import Budget
@@ -17,6 +16,7 @@ from madbench.labels.budgets import COUNTINGS
 from madbench.papers.claim_family import judge_item
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of, of_training, plots, row_of
 from madbench.rows import Grid, Row
+from madbench.suites.addressing import parse_overrides
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -27,8 +27,9 @@ class TableMeasure(PlainMeasure):
     """Trains the labels of an item, shows our numbers beside the published ones, and tests the item's claims."""
 
     def plan(self, request: Request) -> Grid:
-        item, changed = request.item, [key_of(word) for word in request.overrides]
-        overrides = (*(word for word in item.overrides if key_of(word) not in changed), *request.overrides)
+        item, changed = request.item, {override.path for override in request.overrides}
+        own = (override for override in parse_overrides(item.overrides) if override.path not in changed)
+        overrides = (*own, *request.overrides)
         rows = map(Row, expand(request.labels or item.labels))
         return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
 

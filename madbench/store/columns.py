@@ -153,7 +153,7 @@ def _belongs_to(job: Job) -> tuple[str, str, str]:
         with suppress(MadbenchError):  # the task is not installed
             exact = [name for name, profile in suite.shipped().items() if not profile.changes(job)]
             profile, changes = (" ".join(exact), ()) if exact else suite.nearest(job)
-            return profile, " ".join(changes), protocol_id(suite, job)
+            return profile, " ".join(map(str, changes)), protocol_id(suite, job)
     return "", "", ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from madbench.config import key_of
+from madbench.config import Override
 from madbench.errors import ConfigError, did_you_mean, suggestion
 from madbench.suites import TASKS_LISTED, broken_suites, find_suite, main_suite, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
@@ -73,38 +73,37 @@ def leading_suite(tasks: Iterable[str] | None) -> Suite:
     return suites()[next(iter(tasks_by_suite(tasks)), main_suite().name)]
 
 
-def suite_of_override(override: str, leading: Suite) -> Suite:
+def parse_overrides(words: Iterable[str]) -> tuple[Override, ...]:
+    """The overrides that texts such as ``language_model.training.steps=600`` stand for.
+
+    Raises ``ConfigError`` for a text that is not ``KEY=VALUE``.
+    """
+    words = tuple(words)
+    addresses = [suite.address for suite in suites().values()] if words else []
+    return tuple(Override.parse(word, addresses) for word in words)
+
+
+def suite_of_override(override: Override, leading: Suite) -> Suite:
     """The suite whose profile an override changes or names.
 
     This is the suite of the override's prefix, or ``leading`` if the override has no prefix.
     """
-    named = (suite for suite in suites().values() if f"{key_of(override)}.".startswith(suite.prefix))
+    named = (suite for suite in suites().values() if suite.address == override.suite)
     return next(named, leading)
 
 
-def names_profile(override: str) -> bool:
-    """True if an override names the profile of a suite, as in ``language_model=mini``."""
-    return any(f"{key_of(override)}." == suite.prefix for suite in suites().values())
-
-
-def own_overrides(overrides: Iterable[str], suite: Suite, leading: Suite) -> tuple[str, ...]:
+def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -> tuple[Override, ...]:
     """The overrides that change settings of the profile of ``suite``, without their prefix.
 
     Overrides that only name the profile are left out.
     """
-    overrides_outside = (
-        word for word in overrides if suite_of_override(word, leading) is suite and not names_profile(word)
-    )
-    return tuple(word.removeprefix(suite.prefix) for word in overrides_outside)
+    changes = (override for override in overrides if not override.names_profile)
+    return tuple(each.without_suite() for each in changes if suite_of_override(each, leading) is suite)
 
 
-def without_prefix(override: str) -> str:
-    """The override without the prefix of its suite, if it has such a prefix."""
-    prefixes = (suite.prefix for suite in suites().values() if override.startswith(suite.prefix))
-    return override.removeprefix(next(prefixes, ""))
-
-
-def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profile: str | None, is_asked: bool) -> str:
+def profile_named(
+    suite: Suite, overrides: Iterable[Override], leading: Suite, profile: str | None, is_asked: bool
+) -> str:
     """The name of the profile with which ``suite`` is trained. Empty if the suite is not trained.
 
     ``profile`` is the requested profile of the suite ``leading``; None or empty stands for its default profile. Any
@@ -112,7 +111,7 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
     or a task of the suite was requested (``is_asked``). Raises ``ConfigError`` if the leading suite has no such
     profile, but another suite has.
     """
-    named = [word.partition("=")[2] for word in overrides if f"{key_of(word)}." == suite.prefix]
+    named = [each.value for each in overrides if each.names_profile and each.suite == suite.address]
     if suite is leading:
         name = named[-1] if named else profile or suite.default
         if name not in suite.Profile.names():
@@ -123,7 +122,7 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
     return name or (suite.default if is_asked else "")
 
 
-def tasks_in_order(suite: Suite, overrides: Iterable[str], tasks: Iterable[str] | None) -> list[str]:
+def tasks_in_order(suite: Suite, overrides: Iterable[Override], tasks: Iterable[str] | None) -> list[str]:
     """The tasks in the order of the suite's table. The usual tasks if ``tasks`` is None.
 
     Raises ``ConfigError`` if an override changes a task that is not among them.
@@ -145,6 +144,6 @@ def _refuse_profile_of_another(name: str, suite: Suite) -> None:
         )
 
 
-def overrides_outside(overrides: Iterable[str], names: Collection[str], leading: Suite) -> list[str]:
+def overrides_outside(overrides: Iterable[Override], names: Collection[str], leading: Suite) -> list[Override]:
     """The overrides that belong to suites whose names are not in ``names``."""
-    return [word for word in overrides if suite_of_override(word, leading).name not in names]
+    return [override for override in overrides if suite_of_override(override, leading).name not in names]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from madbench.config import Override
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import Label
@@ -271,7 +272,7 @@ class Suite(abc.ABC):
         """The shipped profiles by name."""
         return {name: self.Profile.load(name) for name in self.Profile.names()}
 
-    def nearest(self, job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[str, ...]]:
+    def nearest(self, job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[Override, ...]]:
         """The name of the shipped profile that trains the job with the fewest overrides, and these overrides.
 
         The precision does not count. If more than ``most_changes`` overrides are needed, the name is ``of its own`` and
@@ -288,7 +289,7 @@ class Suite(abc.ABC):
         except ConfigError:
             return False
 
-    def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> AnyProfile:
+    def profile_of(self, job: Job, name: str, changes: Sequence[Override]) -> AnyProfile:
         """The profile under which a job was trained, from the result of :meth:`nearest`.
 
         Raises ``ConfigError`` if no shipped profile is near enough, so that the name is ``of its own``.
@@ -301,8 +302,11 @@ class Suite(abc.ABC):
 
     def shared_settings(self, job: Job) -> dict[str, Any]:
         """The settings of a job that all jobs of a table must share."""
-        name, changes = self.nearest(job)
-        own = {"profile": name, "changes": changes}
+        return self.settings_under(job, *self.nearest(job))
+
+    def settings_under(self, job: Job, name: str, changes: Iterable[Override]) -> dict[str, Any]:
+        """The settings of a job with which it follows the profile ``name`` with ``changes``, from :meth:`nearest`."""
+        own = {"profile": name, "changes": tuple(map(str, changes))}
         own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own
         return own | {"fidelity": job.fidelity, "budget": job.budget, "precision": job.training.precision}
 
@@ -313,7 +317,7 @@ class Suite(abc.ABC):
     def job_setting(self, job: Job) -> list[str]:
         """The words for a job's setting in a list of runs: the nearest shipped profile, then the overrides of it."""
         profile, changes = self.nearest(job, most_changes=math.inf)
-        return [profile, *changes]
+        return [profile, *map(str, changes)]
 
     def difficulty(self, task: str) -> Mapping[str, Any] | None:
         """The baseline setting of a task, as a mapping of its fields. None if the task has only one setting."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from madbench.config import key_of, parse_override
+from madbench.config import Override
 from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
@@ -27,30 +27,30 @@ class Plan:
 
     jobs: list[Job]
     # reasons why an override has no effect on any job of a label: by override, then by label
-    without_effect: Mapping[str, Mapping[str, str]]
-    canonical: Mapping[str, str]  # the equal canonical override, by an override that is not canonical
+    without_effect: Mapping[Override, Mapping[str, str]]
+    canonical: Mapping[Override, str]  # the text of the equal canonical override, by an override that is not canonical
 
     def checked(self) -> list[Job]:
         """Return the jobs.
 
         Raises ``ConfigError`` for an override that has no effect on any job, or whose value is not canonical.
         """
-        for word in self.without_effect:
-            check_effect(key_of(word), [self])
+        for override in self.without_effect:
+            check_effect(override.key, [self])
         self.check_spelling()
         return self.jobs
 
     def check_spelling(self) -> None:
         """Raise ``ConfigError`` for an override whose value is not canonical."""
-        for word, other in self.canonical.items():
-            raise ConfigError(f"{word} trains the same as {other}; use {other}")
+        for override, other in self.canonical.items():
+            raise ConfigError(f"{override} trains the same as {other}; use {other}")
 
     def why_without_effect(self, key: str) -> Mapping[str, str]:
         """The reasons why the override of ``key`` has no effect, by label.
 
         Labels on which the override has an effect are left out.
         """
-        return next((why for word, why in self.without_effect.items() if key_of(word) == key), {})
+        return next((why for override, why in self.without_effect.items() if override.key == key), {})
 
     @property
     def labels(self) -> list[str]:
@@ -79,30 +79,30 @@ def drop_ineffective_overrides(
     without duplicates. ``canonical`` is :meth:`madbench.suites.base.Suite.canonical`. Raises ``ConfigError`` for too
     many jobs.
     """
-    words, labels = profile.overrides, list(labels)
+    overrides, labels = profile.overrides, list(labels)
 
     @functools.cache
-    def planned(kept: tuple[str, ...], label: str) -> dict[str, Job]:
+    def planned(kept: tuple[Override, ...], label: str) -> dict[str, Job]:
         try:
             under = plan(profile.under(kept), [label] if labels else [])
         except MadbenchError:  # other overrides need the one left out
             return {}
         return {canonical(job).id: job for job in under if job.label == label}
 
-    def without_overrides(job: Job) -> tuple[Job, tuple[str, ...], set[str]]:
+    def without_overrides(job: Job) -> tuple[Job, tuple[Override, ...], set[Override]]:
         """The job without ineffective overrides, the effective overrides, and ineffective ones that changed its id."""
-        kept, changing = words, set[str]()
-        canonical_id = canonical(job).id if words else ""
-        for word in words:
-            fewer = tuple(other for other in kept if other != word)
+        kept, changing = overrides, set[Override]()
+        canonical_id = canonical(job).id if overrides else ""
+        for override in overrides:
+            fewer = tuple(other for other in kept if other != override)
             if (same := planned(fewer, job.label).get(canonical_id)) is not None:
-                changing |= {word} if same.id != job.id else set()
+                changing |= {override} if same.id != job.id else set()
                 job, kept = same, fewer
         return job, kept, changing
 
     planned_jobs: list[Job] = []
-    deciding: dict[str, set[str]] = {}
-    changing: dict[str, set[str]] = {}
+    deciding: dict[str, set[Override]] = {}
+    changing: dict[str, set[Override]] = {}
     where = ""
     for job in plan(profile, labels):
         job, kept, identity = without_overrides(job)
@@ -110,47 +110,48 @@ def drop_ineffective_overrides(
         where = f" in the {job.fidelity} fidelity" if job.fidelity != "corrected" else ""
         deciding.setdefault(job.label, set()).update(kept)
         changing.setdefault(job.label, set()).update(identity)
-    without_effect: dict[str, dict[str, str]] = {}
+    without_effect: dict[Override, dict[str, str]] = {}
     for label, with_effect in deciding.items():
-        for word in words:
-            if unread := _why_unread(profile, word, label):
-                without_effect.setdefault(word, {})[label] = unread
-            elif word in changing[label] - with_effect:
-                without_effect.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
-    once, each_seed = unique(planned_jobs) if words else planned_jobs, dict.fromkeys(seeds)
+        for override in overrides:
+            if unread := _why_unread(profile, override, label):
+                without_effect.setdefault(override, {})[label] = unread
+            elif override in changing[label] - with_effect:
+                without_effect.setdefault(override, {})[label] = f"its runs are the same without {override}{where}"
+    once, each_seed = unique(planned_jobs) if overrides else planned_jobs, dict.fromkeys(seeds)
     check_count(len(once) * len(each_seed))
     jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in each_seed]
-    effective = [word for word in words if any(word in kept for kept in deciding.values())]
+    effective = [override for override in overrides if any(override in kept for kept in deciding.values())]
     return Plan(jobs, without_effect, _canonical_overrides(effective, once, canonical))
 
 
-def _why_unread(profile: Profile, word: str, label: str) -> str:
+def _why_unread(profile: Profile, override: Override, label: str) -> str:
     try:
-        return profile.why_unread(word, label)
+        return profile.why_unread(override, label)
     except LabelError:  # a family that is not installed; its runs are planned as stored
         if stored_code(label):
             return ""
         raise
 
 
-def _canonical_overrides(words: Sequence[str], jobs: Iterable[Job], canonical: Callable[[Job], Job]) -> dict[str, str]:
-    """The overrides whose number is not canonical in any job, each with the equal override that is canonical.
+def _canonical_overrides(
+    overrides: Sequence[Override], jobs: Iterable[Job], canonical: Callable[[Job], Job]
+) -> dict[Override, str]:
+    """The overrides whose number is not canonical in any job, each with the text of the equal canonical override.
 
     Only training settings and ``TOKEN_COUNTS`` are considered. An override whose canonical value is 0 is left out,
     since 0 stands for a value that depends on other settings. Both values are then accepted.
     """
-    forms = [(job, canonical(job)) for job in jobs] if words else []
+    forms = [(job, canonical(job)) for job in jobs] if overrides else []
     trainings = [(vars(job.training), vars(form.training)) for job, form in forms]
     mixers = [(job.mixer, form.mixer) for job, form in forms]
     others = {}
-    for word in words:
-        key, value = parse_override(word)
-        section, _, name = key.rpartition(".")
+    for override in overrides:
+        section, _, name = override.key.rpartition(".")
         pairs = trainings if section.endswith("training") else mixers if name in TOKEN_COUNTS else []
-        if (number := _number(value)) is not None:
+        if (number := _number(override.value)) is not None:
             values = [own[name] for settings, own in pairs if settings.get(name) == number and name in own]
             if values and number not in values and max(values):
-                others[word] = f"{key}={max(values):g}"
+                others[override] = f"{override.key}={max(values):g}"
     return others
 
 

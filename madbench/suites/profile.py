@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from madbench.config import apply_override, cached_by_class, field_docs, from_mapping, key_of, read_yaml
+from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job, identifying_fields, mapping_text
 from madbench.labels import Label, expand, family_of, loadable_families, loaded_families, reading_problem
@@ -64,8 +64,8 @@ class Profile:
     """The set of labels on whose results its settings were chosen, such as choosing; empty if there is none."""
     source: str = field(default="", metadata={"internal": True})
     """The name or path from which it was loaded."""
-    overrides: tuple[str, ...] = field(default=(), metadata={"internal": True})
-    """The overrides with which it was loaded, as KEY=VALUE."""
+    overrides: tuple[Override, ...] = field(default=(), metadata={"internal": True})
+    """The overrides with which it was loaded."""
 
     def __post_init__(self) -> None:
         kinds = [self.Model]
@@ -122,9 +122,9 @@ class Profile:
         A setting that was added to the family later is included only if it is not at its default. Raises
         ``ConfigError`` for an override that has no effect on the label.
         """
-        for word in self.overrides:
-            if why := self.why_unread(word, label):
-                raise ConfigError(f"{key_of(word)} has no effect on {label!r}; {why}")
+        for override in self.overrides:
+            if why := self.why_unread(override, label):
+                raise ConfigError(f"{override.key} has no effect on {label!r}; {why}")
         return self.identifying_settings(label)
 
     def identifying_settings(self, label: str | Label) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Profile:
         own = own_settings(label, settings)
         return {name: value for name, value in identifying_fields(settings).items() if name in own}
 
-    def changes(self, job: Job) -> list[str]:
+    def changes(self, job: Job) -> list[Override]:
         """The overrides with which this profile trains the job, except the precision, which depends on the machine."""
         setting, mixer = mapping_text(job.setting), mapping_text(job.mixer)
         own, shared = (job.label, mixer), (job.task, setting, job.model, job.training)
@@ -144,11 +144,11 @@ class Profile:
         return [*self.model_changes(job), *self._changes[own], *self._changes[shared]]
 
     @functools.cached_property
-    def _changes(self) -> dict[tuple[Any, ...], list[str]]:
+    def _changes(self) -> dict[tuple[Any, ...], list[Override]]:
         """A cache of the changes of mixers and training that :meth:`changes` found: many jobs in a store share them."""
         return {}
 
-    def mixer_changes(self, job: Job) -> list[str]:
+    def mixer_changes(self, job: Job) -> list[Override]:
         """The overrides of mixer settings with which this profile trains the job.
 
         Empty if the label's family is not installed, since its settings are then unknown.
@@ -158,11 +158,11 @@ class Profile:
         usual = usual_settings(job.label)
         return changed_overrides("model", usual | job.mixer, usual | self.mixer_settings(job.label))
 
-    def model_changes(self, job: Job) -> list[str]:
+    def model_changes(self, job: Job) -> list[Override]:
         """The overrides of the model around the mixer with which this profile trains the job."""
         return changed_overrides("model", vars(job.model), vars(self.model_config()))
 
-    def training_changes(self, job: Job) -> list[str]:
+    def training_changes(self, job: Job) -> list[Override]:
         """The overrides of the optimizer run and of the task's setting with which this profile trains the job."""
         raise NotImplementedError
 
@@ -177,7 +177,7 @@ class Profile:
         """
         return []
 
-    def job_words(self, job: Job) -> list[str]:
+    def job_changes(self, job: Job) -> list[Override]:
         """The overrides with which this profile trains only this job, among the jobs of its label, task and seed."""
         return []
 
@@ -193,18 +193,18 @@ class Profile:
         """True if it is a shipped profile without overrides."""
         return not self.overrides and not self.source.endswith((".yaml", ".yml"))
 
-    def why_unread(self, override: str, label: str) -> str:
+    def why_unread(self, override: Override, label: str) -> str:
         """The reason why an override of a mixer setting has no effect on the label.
 
         Empty if it has an effect, and for an override of another setting.
         """
-        section, _, name = key_of(override).partition(".")
+        section, _, name = override.key.partition(".")
         read = used_settings(label)
         if section != "model" or name in (*field_names(self.Model), *read):
             return ""
         return f"settings of its mixer: {', '.join(f'model.{setting}' for setting in read) or 'none'}"
 
-    def under(self, overrides: Sequence[str]) -> Self:
+    def under(self, overrides: Sequence[Override]) -> Self:
         """This profile with ``overrides`` in place of its own overrides."""
         key = tuple(overrides)
         if key not in self._under:
@@ -212,7 +212,7 @@ class Profile:
         return self._under[key]
 
     @functools.cached_property
-    def _under(self) -> dict[tuple[str, ...], Self]:
+    def _under(self) -> dict[tuple[Override, ...], Self]:
         """A cache for :meth:`under`, which is called with the same overrides for many labels."""
         return {}
 
@@ -233,8 +233,8 @@ class Profile:
         return list(cls.files())
 
     @classmethod
-    def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
-        """Load the profile ``name`` and apply ``overrides``, such as ``training.epochs=20``.
+    def load(cls, name: str, overrides: Iterable[Override | str] = ()) -> Self:
+        """Load the profile ``name`` and apply ``overrides``, which may be texts such as ``training.epochs=20``.
 
         ``name`` is one of :meth:`files`, or a path to a YAML file. An override of ``training.KEY`` or
         ``learning_rates`` applies to every task, even if the profile sets another value for a task. An override of
@@ -242,14 +242,15 @@ class Profile:
         the profile not comparable with the paper. Raises ``ConfigError`` for an unknown profile, key or type, and for
         an override without effect.
         """
-        overrides = sorted(overrides, key=lambda override: key_of(override).split(".")[0] == "tasks")
+        parsed = [each if isinstance(each, Override) else Override.parse(each) for each in overrides]
+        changes = sorted(parsed, key=lambda change: change.path.split(".")[0] == "tasks")
         path = Path(name) if name.endswith((".yaml", ".yml")) else cls.files().get(name, Path())
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = cls.read(path)
         from_mapping(cls, mapping, str(path)).check_spelling(str(path))
-        keys = tuple(map(key_of, overrides))
+        keys = tuple(change.path for change in changes)
         docs = cls.docs() if keys else {}
         for key in keys:
             if keys.count(key) > 1:
@@ -259,12 +260,12 @@ class Profile:
             whole = [name for name in docs if name.endswith(f".{key}")]
             if whole and key not in docs:
                 raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
-        for override in overrides:
-            mapping = _apply_override(mapping, override)
+        for change in changes:
+            mapping = _apply_override(mapping, change)
         if set(keys) - set(cls.stays_comparable):
             mapping = {**mapping, "comparable_with_paper": False}
-        where = f"override {', '.join(repr(word[:99]) for word in overrides)}" if overrides else str(path)
-        return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=tuple(overrides))
+        where = f"override {', '.join(repr(str(change)[:99]) for change in changes)}" if changes else str(path)
+        return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=tuple(changes))
 
     @classmethod
     def read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -325,14 +326,14 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def changed_overrides(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def changed_overrides(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Override]:
     """The overrides that turn the settings ``theirs`` of a section into ``ours``."""
-    return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
+    return [Override.of(f"{section}.{name}", value) for name, value in ours.items() if theirs.get(name) != value]
 
 
-def is_rate_change(override: str) -> bool:
+def is_rate_change(override: Override) -> bool:
     """True if an override changes the learning rates or weight decays that a profile tries for all tasks."""
-    return key_of(override) in ("learning_rates", "weight_decays")
+    return override.key in ("learning_rates", "weight_decays")
 
 
 @functools.cache
@@ -347,24 +348,24 @@ def usual_settings(label: str) -> dict[str, Any]:
     return dataclasses.asdict(family_of(label).Settings())
 
 
-def _apply_override(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+def _apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, Any]:
     """Return ``mapping`` with one override, and without the values that single tasks have for the same key."""
-    changed_overrides, key = apply_override(mapping, override), key_of(override)
+    changed, key = apply_override(mapping, override), override.key
     is_rate = key in ("learning_rates", "training.learning_rate")
     if is_rate or key.startswith("training."):
-        for plan in changed_overrides.get("tasks", {}).values():
+        for plan in changed.get("tasks", {}).values():
             plan.get("training", {}).pop(key.removeprefix("training."), None)
             if is_rate:
                 plan.pop("learning_rates", None)
-    return changed_overrides
+    return changed
 
 
-def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:
+def check_tasks_of(overrides: Iterable[Override], tasks: Sequence[str]) -> None:
     """Raise ``ConfigError`` for an override ``tasks.TASK...`` whose task is not in ``tasks``."""
     for override in overrides:
-        section, *names = key_of(override).split(".")
+        section, *names = override.key.split(".")
         if section == "tasks" and names and names[0] not in tasks:
-            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
+            raise ConfigError(f"override {str(override)!r} has no effect: the tasks are {', '.join(tasks)}")
 
 
 @cached_by_class

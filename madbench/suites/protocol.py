@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from madbench.config import Override
 from madbench.errors import MadbenchError
 from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
 from madbench.labels.budgets import COUNTINGS
@@ -29,7 +30,7 @@ class Protocol:
     suite: Suite
     profile: Profile
     profile_name: str
-    overrides: tuple[str, ...]  # changes to the profile, as KEY=VALUE
+    overrides: tuple[Override, ...]  # changes to the profile
     tasks: Sequence[str]
     fidelity: Fidelity
     budget: Budget
@@ -40,7 +41,7 @@ class Protocol:
     @property
     def name(self) -> str:
         """The profile's name and the overrides, such as ``evening training.epochs=20``."""
-        return " ".join([self.profile_name, *self.overrides])
+        return " ".join([self.profile_name, *map(str, self.overrides)])
 
     @property
     def title(self) -> str:
@@ -178,7 +179,7 @@ class RatesTried:
         self.usual_decays.update(training.weight_decay for training in trainings)
 
     @property
-    def changes(self) -> tuple[str, ...]:
+    def changes(self) -> tuple[Override, ...]:
         """The overrides with which the profile tries all rates of the jobs; empty if it already does."""
         usual = self.usual_rates
         unusual = {task: rates for task, rates in self.rates.items() if rates - usual[task]}
@@ -188,7 +189,8 @@ class RatesTried:
             changed = {f"tasks.{task}.learning_rates": rates for task, rates in unusual.items()}
         if self.decays - self.usual_decays:
             changed["weight_decays"] = self.decays
-        return tuple(f"{key}=[{','.join(map(str, sorted(values)))}]" for key, values in changed.items())
+        lists = {key: sorted(values) for key, values in changed.items()}
+        return tuple(Override.of(key, values, f"[{','.join(map(str, values))}]") for key, values in lists.items())
 
     @property
     def has_usual(self) -> bool:
@@ -197,7 +199,7 @@ class RatesTried:
         return self.usual_decays <= self.decays and all(usual[task] <= self.rates[task] for task in self.rates)
 
 
-def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[str, ...]:
+def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[Override, ...]:
     """The overrides with which ``profile`` tries all rates and decays of ``jobs``."""
     trainings_of = RatesTried()
     for job in jobs:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from madbench.config import PAPERS, from_mapping, read_yaml
+from madbench.config import PAPERS, Override, from_mapping, read_yaml
 from madbench.errors import ConfigError
 from madbench.plugins.paper_folders import paper_folders
 from madbench.suites.protocol import Protocol
@@ -121,7 +121,7 @@ def published_scores() -> Scores:
 
 
 @functools.cache
-def profile_scores(profile: str, overrides: tuple[str, ...] = ()) -> Scores:
+def profile_scores(profile: str, overrides: tuple[Override, ...] = ()) -> Scores:
     """The published numbers of the models that a profile trains with these overrides."""
     return _merged(
         (label, numbers)
@@ -131,7 +131,7 @@ def profile_scores(profile: str, overrides: tuple[str, ...] = ()) -> Scores:
     )
 
 
-def profile_titles(profile: str, overrides: tuple[str, ...] = ()) -> list[str]:
+def profile_titles(profile: str, overrides: tuple[Override, ...] = ()) -> list[str]:
     """The titles of the published tables with numbers of the models that a profile trains with these overrides."""
     titles: dict[str, None] = {}
     for folder, published in published_by_paper().values():
@@ -141,8 +141,8 @@ def profile_titles(profile: str, overrides: tuple[str, ...] = ()) -> list[str]:
     return list(titles)
 
 
-def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[str, ...]) -> bool:
-    return row.get("profile") == profile and tuple((row.get("overrides") or "").split()) == overrides
+def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[Override, ...]) -> bool:
+    return row.get("profile") == profile and (row.get("overrides") or "").split() == [*map(str, overrides)]
 
 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:

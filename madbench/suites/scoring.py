@@ -306,7 +306,7 @@ class Scoring:
 
     def sentences(self, protocol: Protocol) -> list[str]:
         """Sentences for the notes of a table: profile, sizes, fidelity, budget, and the choice of rates."""
-        changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
+        changes = f" with {', '.join(map(str, protocol.overrides))}" if protocol.overrides else ""
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.suite.fidelities) > 1 else "Budget"
         return [

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.config import PROFILES, check_numbers, from_mapping
+from madbench.config import PROFILES, Override, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
 from madbench.labels.budgets import BUDGETS
@@ -151,13 +151,13 @@ class TokenProfile(Profile):
     def _runs(self) -> dict[tuple[str, Precision], list[tuple[dict[str, Any], TrainingConfig]]]:
         return {}
 
-    def training_changes(self, job: Job) -> list[str]:
+    def training_changes(self, job: Job) -> list[Override]:
         trainings = self.trainings(job.task, job.training.precision)
         rates = {name: getattr(job.training, name) for name in ("learning_rate", "weight_decay")}
         changes = changed_overrides("training", vars(job.training), vars(trainings[0]) | rates)
         for name, value in rates.items():
             if value not in [getattr(training, name) for training in trainings]:
-                changes.append(f"{name}s=[{value:g}]")
+                changes.append(Override.parse(f"{name}s=[{value:g}]"))
         settings = self.settings(job.task)
         if job.setting not in settings:
             changes += changed_overrides(f"tasks.{job.task}.setting", job.setting, settings[0])
@@ -171,12 +171,12 @@ class TokenProfile(Profile):
         runs = self.runs(job.task, job.training.precision)
         return [dataclasses.replace(job, setting=setting, model=model, training=training) for setting, training in runs]
 
-    def job_words(self, job: Job) -> list[str]:
-        words = ["difficulty=baseline"] if self.difficulty == "all" else []
+    def job_changes(self, job: Job) -> list[Override]:
+        changes = [Override.of("difficulty", "baseline")] if self.difficulty == "all" else []
         if len(self.trainings(job.task, job.training.precision)) > 1:
-            words.append(f"tasks.{job.task}.learning_rates=[{job.training.learning_rate}]")
-            words.append(f"weight_decays=[{job.training.weight_decay}]")
-        return words
+            changes.append(Override.of(f"tasks.{job.task}.learning_rates", [job.training.learning_rate]))
+            changes.append(Override.of("weight_decays", [job.training.weight_decay]))
+        return changes
 
 
 def plan(
@@ -300,16 +300,17 @@ class TokenSuite(Suite):
             [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
             for name, setting in named.items()
         ]
-        others = [change for change in changes if not (change.startswith("tasks.") or is_rate_change(change))]
-        return [*min(settings, key=len), *others]
+        others = [change for change in changes if not (change.key.startswith("tasks.") or is_rate_change(change))]
+        return [*min(settings, key=len), *map(str, others)]
 
     def difficulty(self, task: str) -> dict[str, Any]:
         return dataclasses.asdict(load_task(task).baseline)
 
     def shared_without_rates(self, job: Job) -> dict[str, Any]:
         training = dataclasses.replace(job.training, learning_rate=0.0, weight_decay=0.0)
-        shared = self.shared_settings(dataclasses.replace(job, training=training))
-        return shared | {"changes": [change for change in shared.get("changes", ()) if not is_rate_change(change)]}
+        without_rates = dataclasses.replace(job, training=training)
+        name, changes = self.nearest(without_rates)
+        return self.settings_under(without_rates, name, [each for each in changes if not is_rate_change(each)])
 
     def about_profile(self, profile: TokenProfile) -> dict[str, Any]:
         tasks = self.usual_tasks()

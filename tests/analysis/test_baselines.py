@@ -14,6 +14,7 @@ from madbench.analysis.tables import result_table, result_tables
 from madbench.errors import ConfigError
 from madbench.rows import Grid, Row, SuiteRow
 from madbench.store.runs import Store
+from madbench.suites.addressing import parse_overrides
 from protocols import language_protocol
 from references import interval_of, loss_terms, terms
 from score_frames import scored
@@ -116,7 +117,7 @@ def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_
 
 def test_language_models_of_several_protocols_share_a_table(tmp_path, language_run):
     store, rows = Store.open(tmp_path), []
-    change = "language_model.training.steps=120"
+    (change,) = parse_overrides(["language_model.training.steps=120"])
     longer = replace(language_run().job.training, steps=120)
     losses = {Row("S"): [(3.0, 2.5), (3.1, 2.6)], Row("S", (change,), (change,)): [(2.9, 2.0), (3.0, 2.2)]}
     for row, of_row in losses.items():

@@ -207,7 +207,7 @@ def test_a_protocol_is_named_by_the_nearest_profile_and_what_is_changed(language
     profile = LANGUAGE.Profile.load("tiny", ["training.steps=600", "model.n_head=4"])
     run = language_run("S", model=profile.model_config(), training=profile.training_config("float32"))
     protocol = language_protocol(run)
-    assert (protocol.profile_name, protocol.overrides) == ("tiny", ("model.n_head=4", "training.steps=600"))
+    assert protocol.name == "tiny model.n_head=4 training.steps=600"
     assert protocol.profile.model_config() == run.job.model
     assert not profile.changes(run.job) and LANGUAGE.Profile.load("tiny").changes(run.job)
     bfloat16 = language_run("S", model=run.job.model, training=profile.training_config("bfloat16"))

@@ -12,6 +12,7 @@ from madbench.analysis.selection import Selection
 from madbench.analysis.tables import result_table
 from madbench.jobs import Record
 from madbench.store.runs import Store
+from madbench.suites.addressing import parse_overrides
 from madbench.suites.language.suite import LANGUAGE, TASK
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
@@ -58,7 +59,7 @@ def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
 
 @pytest.mark.slow
 def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
-    overrides = ["model.mix_rank=4"]
+    overrides = parse_overrides(["model.mix_rank=4"])
     (job,) = MAD.jobs(["R-12!"], MAD.Profile.load("evening", overrides), tasks=["compression"])
     store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
     warnings: list[str] = []

@@ -15,6 +15,7 @@ from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites import suites
+from madbench.suites.addressing import parse_overrides
 from madbench.suites.language.suite import LANGUAGE, TASK
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from sample_jobs import mad_job
@@ -53,9 +54,10 @@ def fill_language(store, language_run):
 def selected(store):
     """``selected(...)``: the results, and the warnings."""
 
-    def call(**choices):
+    def call(*, overrides=(), **choices):
         warnings: list[str] = []
-        return Selection(results=store.root, warn=warnings.append, **choices).select(), warnings
+        asked = Selection(overrides=parse_overrides(overrides), results=store.root, warn=warnings.append, **choices)
+        return asked.select(), warnings
 
     return call
 
@@ -305,7 +307,7 @@ def test_language_models_are_chosen_by_what_tells_them_apart(fill_language, sele
         results, _ = selected(tasks=[TASK], **choices)
         assert results.runs(LANGUAGE)[0].job == runs[name].job
     results, warnings = selected(tasks=None, overrides=[steps], labels=["S"])
-    assert results.rows[0].protocol.overrides == ("training.steps=600",) and warnings == []
+    assert results.rows[0].protocol.overrides == parse_overrides(["training.steps=600"]) and warnings == []
 
 
 def test_several_protocols_of_language_models_are_left_out_unless_asked_for(fill, fill_language, selected):
@@ -338,7 +340,7 @@ def test_a_protocol_may_have_to_have_more_than_one_label(fill_language, store):
 )
 def test_a_choice_without_effect_is_an_error(choices, message):
     with pytest.raises(ConfigError, match=message):
-        Selection(**choices)
+        Selection(**choices | {"overrides": parse_overrides(choices.get("overrides", ()))})
 
 
 def test_the_command_for_another_suite_s_table_names_a_task_that_is_stored(store, fill, selected):
@@ -361,7 +363,7 @@ def test_every_run_of_labels_and_changes_is_listed_whatever_its_protocol(store, 
     fill("R-c", budget="paper")
 
     def listed(*labels, overrides=()):
-        runs = Selection(labels=labels, overrides=overrides, results=store.root).every_run()
+        runs = Selection(labels=labels, overrides=parse_overrides(overrides), results=store.root).every_run()
         return [(run.job.label, run.job.seed, run.job.budget, run.job.training.epochs) for run in runs]
 
     usual = MAD.Profile.load(MAD.default).trainings("compression", "float32")[0].epochs

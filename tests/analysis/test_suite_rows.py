@@ -10,6 +10,7 @@ from madbench.analysis.selection import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites import find_suite
+from madbench.suites.addressing import parse_overrides
 from madbench.suites.protocol import Protocol
 
 METRICS = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
@@ -55,7 +56,7 @@ def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, pro
     planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
     store = fill(tmp_path / "results", planned if overrides else [planned[0], planned[-1]])
     with no_plan():
-        selection = Selection(profile=profile, tasks=tasks, overrides=overrides, results=store.root)
+        selection = Selection(profile=profile, tasks=tasks, overrides=parse_overrides(overrides), results=store.root)
         assert [job.id for job in selection.select().jobs] == [job.id for job in planned]
 
 
@@ -68,7 +69,7 @@ def test_reading_makes_no_plan_with_or_without_changes(tmp_path, no_plan):
     with no_plan():
         for overrides, labels in (((), ["S", "R-c"]), (("training.epochs=7",), ["S"])):
             for asked in ((), labels):
-                results = Selection(asked, overrides, "quick", tasks, results=store.root).select()
+                results = Selection(asked, parse_overrides(overrides), "quick", tasks, results=store.root).select()
                 assert results.labels == labels and set(results.collected(suite).status) == {"finished"}
 
 
@@ -87,9 +88,10 @@ def test_runs_of_an_installed_family_are_read_without_its_budget(tmp_path, no_pl
 def test_changes_that_have_no_effect_on_some_runs_of_a_label_show_these_runs(tmp_path):
     """The budget leaves R-cg-q-12o less than the changed rank on the longer task: its runs there are the usual ones."""
     suite, tasks = find_suite("mad"), ["compression", "selective_copying"]
-    profile = suite.Profile.load("evening", ["model.mix_rank=4"])
+    changes = parse_overrides(["model.mix_rank=4"])
+    profile = suite.Profile.load("evening", changes)
     jobs = suite.jobs(["R-cg-q-12o"], profile, tasks=tasks)
     assert len({str(job.mixer) for job in jobs}) == 2
     store = fill(tmp_path / "results", jobs)
-    results = Selection((), ["model.mix_rank=4"], "evening", tasks, results=store.root).select()
+    results = Selection((), changes, "evening", tasks, results=store.root).select()
     assert set(results.collected(suite).status) == {"finished"}

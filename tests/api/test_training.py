@@ -10,6 +10,7 @@ import pytest
 
 import madbench
 from api_calls import TINY
+from madbench.config import Override
 from madbench.errors import ConfigError, LabelError, TrainingError
 from madbench.grid import GridFile
 from madbench.jobs import Record
@@ -150,11 +151,11 @@ def test_overrides_and_vary_are_mappings_or_as_on_the_command_line():
     from madbench.api.calls import changes_of
     from madbench.grid import parse_axes
 
-    assert changes_of({"training.epochs": 2, "learning_rates": [0.1]}) == (
-        "training.epochs=2",
-        "learning_rates=[0.1]",
-    )
-    assert changes_of("training.epochs=2") == changes_of(["training.epochs=2"]) == ("training.epochs=2",)
+    epochs, rates = Override.of("training.epochs", 2), Override.of("learning_rates", [0.1])
+    assert changes_of({"training.epochs": 2, "learning_rates": [0.1]}) == (epochs, rates)
+    assert changes_of("training.epochs=2") == changes_of(["training.epochs=2"]) == (epochs,)
+    (named,) = changes_of({"language_model.training.steps": 600})
+    assert (named.suite, named.key, named.value) == ("language_model", "training.steps", 600)
     assert parse_axes(["model.mix_rank=4,8"]) == {"model.mix_rank": [4, 8]}
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from madbench.cli.shared.parameters import option, with_groups
 from madbench.cli.shared.words import labels_and_overrides, split_list
+from madbench.config import Override
 from madbench.errors import ConfigError
 
 
@@ -45,8 +46,8 @@ def test_tasks_that_name_none_are_refused():
 
 
 def test_an_override_without_a_value_is_not_taken_for_a_label():
-    assert labels_and_overrides(["S-c", "training.epochs=3"]) == (["S-c"], ["training.epochs=3"])
-    assert labels_and_overrides(["fam:a=1", "model.a=1"]) == (["fam:a=1"], ["model.a=1"])
+    assert labels_and_overrides(["S-c", "training.epochs=3"]) == (["S-c"], (Override.of("training.epochs", 3),))
+    assert labels_and_overrides(["fam:a=1", "model.a=1"]) == (["fam:a=1"], (Override.of("model.a", 1),))
     with pytest.raises(ConfigError, match="write training.epochs=VALUE"):
         labels_and_overrides(["S-c", "training.epochs"])
 
@@ -65,7 +66,7 @@ def test_a_file_among_labels_is_named_as_a_file(tmp_path, monkeypatch, name, say
 def test_a_grid_among_labels_is_told_the_verb_that_trains_it(word):
     with pytest.raises(ConfigError, match=f"madbench sweep {word} trains a grid, @{word} is a set of labels"):
         labels_and_overrides(["S-c", word])
-    assert labels_and_overrides([f"@{word}", f"a.b={word}"]) == ([f"@{word}"], [f"a.b={word}"])
+    assert labels_and_overrides([f"@{word}", f"a.b={word}"]) == ([f"@{word}"], (Override.of("a.b", word),))
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from madbench.analysis.claims import claims_by_paper, load_claims
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.registration import register
+from madbench.config import Override
 from madbench.errors import ConfigError
 from madbench.labels import available_sets, expand
 from madbench.papers import load_paper
@@ -122,7 +123,7 @@ def published(outside):
 
 def test_a_paper_brings_published_numbers_that_tables_and_its_claims_show(published):
     assert paper_scores("sets") == {"S": {"compression": 81.0}, "R-c": {"compression": 101.0}}
-    assert profile_scores("own-profile", ("training.epochs=3",)) == {"G-c": {"compression": 19.0}}
+    assert profile_scores("own-profile", (Override.of("training.epochs", 3),)) == {"G-c": {"compression": 19.0}}
     assert published_scores()["S"]["compression"] == 35.19  # of the first paper that has it
     (claim,) = claims_by_paper()["sets"]
     assert published_gain(claim, "compression", [0]) == 20 and claim_threshold(claim, "compression", [0], {}) == 10

@@ -23,6 +23,7 @@ from madbench.papers.making import Request, jobs_of, measure_of, remembered
 from madbench.papers.quantities import Quantity
 from madbench.store.runs import Store
 from madbench.suites import main_suite
+from madbench.suites.addressing import parse_overrides
 from madbench.text.prepare import default_corpus
 from madbench.training import cost
 
@@ -177,7 +178,7 @@ def test_an_item_s_own_changes_hold_unless_others_are_asked_for(tmp_path):
     item = paper.item("table1_language_long_decay")
 
     def horizons(*overrides):
-        request = Request(paper, item, results=tmp_path, overrides=overrides)
+        request = Request(paper, item, results=tmp_path, overrides=parse_overrides(overrides))
         return {job.training.lr_decay_steps for job in jobs_of(request)}
 
     assert horizons() == {3600} and horizons("training.lr_decay_steps=480") == {480}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.config import key_of
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.experiment import prepare
 from madbench.labels import expand
 from madbench.papers import built_in, load_paper
@@ -36,10 +36,10 @@ def planned_flops(command: str, results: Path) -> float:
         request = Request(paper, paper.item(plain[1]), options["--profile"])
         grid = measure_of(request.item).plan(request)
     else:
-        changes = [word for word in plain if "=" in word and key_of(word)]
-        rows = tuple(map(Row, expand([word for word in plain if word not in changes])))
+        labels, changes = labels_and_overrides(plain)
+        rows = tuple(map(Row, expand(labels)))
         how = {"profile": options["--profile"], "budget": options.get("--budget", "strict")}
-        grid = Grid(rows, tasks=("language_model",), overrides=tuple(changes), **how)
+        grid = Grid(rows, tasks=("language_model",), overrides=changes, **how)
     return sum(size_of(job).flops for job in prepare(grid, is_plan=True, device="cpu", results=results).jobs)
 
 

@@ -10,6 +10,7 @@ import torch
 
 import madbench
 from experiments import TINY, made
+from madbench.config import Override, settings_of
 from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError, StoreError
 from madbench.experiment import prepare
 from madbench.grid import load_grid
@@ -51,8 +52,8 @@ def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
 def test_rows_have_the_jobs_of_the_same_experiment_alone(tmp_path):
     planned = made(tmp_path, vary={"training.epochs": [2, 3], "model.n_layer": [1, 2]}, seeds=[0, 1])
     for row in planned.rows:
-        changes = dict(change.split("=") for change in row.row.changes)
-        alone = made(tmp_path, [row.row.label], set=TINY | {key: int(n) for key, n in changes.items()}, seeds=[0, 1])
+        changes = settings_of(row.row.changes)
+        alone = made(tmp_path, [row.row.label], set=TINY | changes, seeds=[0, 1])
         assert row.jobs == alone.jobs
     assert len(planned.jobs) == len({job.id for job in planned.jobs}) == 2 * 2 * 2 * 2
     assert not (tmp_path / "results").exists()
@@ -74,7 +75,7 @@ def test_a_setting_of_one_task_adds_no_jobs_to_the_others(tmp_path):
 
 
 def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
-    change = "tasks.compression={training: {epochs: 3}}"
+    change = Override.parse("tasks.compression={training: {epochs: 3}}")
     assert tasks_in_order(MAD, [change], ["compression"]) == ["compression"]
     assert MAD.Profile.load("quick", [change]).trainings("compression", "float32")[0].epochs == 3
     with pytest.raises(ConfigError, match="has no effect: the tasks are memorization"):

@@ -14,6 +14,7 @@ from madbench.errors import ConfigError
 from madbench.papers import Paper, built_in, load_paper
 from madbench.papers.making import Made, Request, jobs_of, judged, measure_of, state_of, statement_verdict
 from madbench.papers.table_measure import published_numbers
+from madbench.suites.addressing import parse_overrides
 
 PACKAGE = Path(madbench.__file__).parent
 MAY_IMPORT = {
@@ -169,7 +170,7 @@ def test_the_state_of_an_item_is_no_wider_than_what_was_trained():
     table2, worlds = paper.item("table2"), paper.item("worlds")
     assert state(against, table2) == state(against, worlds) == "not at this size"
     assert state(against, table2, profile="hyper3") == state(against, worlds, profile="full") == "contradicted"
-    assert state(against, worlds, profile="full", overrides=("training.steps=3",)) == "not at this size"
+    assert state(against, worlds, profile="full", overrides=parse_overrides(["training.steps=3"])) == "not at this size"
     assert state(against, paper.item("corollary4.9")) == "contradicted"
     part = replace(worlds, part="1 of 2 tasks")
     assert state(with_it, part) == "partly (1 of 2 tasks)" and state(against, part) == "not at this size"

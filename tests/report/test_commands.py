@@ -13,6 +13,7 @@ from madbench.experiment import Experiment, prepare
 from madbench.experiment.commands import job_words, protocol_words, train_words
 from madbench.report.missing import missing_runs
 from madbench.rows import Grid, Row, SuiteRow
+from madbench.suites.addressing import parse_overrides
 from madbench.suites.language.suite import LANGUAGE
 from madbench.text.manifest import AS_FOUND
 from protocols import language_protocol
@@ -21,7 +22,8 @@ NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "budget"}
 
 
 def planned(labels, *, tasks, seeds, overrides=(), results="results", **choices) -> Experiment:
-    grid = Grid(tuple(map(Row, labels)), tuple(tasks), tuple(seeds), overrides=tuple(overrides), **choices)
+    changes = parse_overrides(map(str, overrides))
+    grid = Grid(tuple(map(Row, labels)), tuple(tasks), tuple(seeds), overrides=changes, **choices)
     return prepare(grid, device="cpu", results=results)
 
 

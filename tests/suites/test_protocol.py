@@ -15,7 +15,7 @@ def grouped(stored):
     groups = by_protocol(MAD, stored, lambda job: job).values()
     return {
         (
-            " ".join(recognise_protocol(MAD, [(job, {}) for job in group]).overrides),
+            " ".join(map(str, recognise_protocol(MAD, [(job, {}) for job in group]).overrides)),
             *sorted({job.label for job in group}),
         ): len(group)
         for group in groups

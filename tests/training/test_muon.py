@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from madbench.config import Override
 from madbench.errors import TrainingError
 from madbench.jobs import StopTraining
 from madbench.suites import size_of
@@ -91,7 +92,10 @@ def test_a_profile_may_state_the_optimizer_and_it_is_a_change_of_a_shipped_one(t
     (tmp_path / "own.yaml").write_text("like: quick\ntraining: {optimizer: muon}\n")
     profile = MAD.Profile.load(str(tmp_path / "own.yaml"))
     (job,) = MAD.jobs(["S"], profile, tasks=("compression",))
-    assert job.training.optimizer == "muon" and MAD.nearest(job) == ("quick", ("training.optimizer=muon",))
+    assert job.training.optimizer == "muon" and MAD.nearest(job) == (
+        "quick",
+        (Override.of("training.optimizer", "muon"),),
+    )
     assert profile.trains_job(job) and not MAD.Profile.load("quick").trains_job(job)
 
 

@@ -68,7 +68,7 @@ def explain(
             raise ConfigError("--all has no effect with --cost, which has one row per label")
         print_costs(labels, overrides, costs, as_json)
         return
-    for setting in (*overrides, *costs.changed_options):
+    for setting in (*map(str, overrides), *costs.changed_options):
         raise ConfigError(f"{setting} has no effect without --cost")
     first, *others = parsed = [parse(label) for label in expand(labels)]
     if show_all and as_json:

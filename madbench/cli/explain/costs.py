@@ -14,7 +14,7 @@ from rich.console import Console
 from madbench.cli.shared.options import BudgetOption, canonical_budget
 from madbench.cli.shared.parameters import option
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines
-from madbench.config import convert, from_mapping, settings_of
+from madbench.config import Override, convert, from_mapping, settings_of
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.labels import expand, family_of
 from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
@@ -54,13 +54,13 @@ class CostOptions:
                 yield option if value is True else f"{option} {value}"
 
 
-def print_costs(labels: Sequence[str], overrides: Sequence[str], options: CostOptions, as_json: bool) -> None:
+def print_costs(labels: Sequence[str], overrides: Sequence[Override], options: CostOptions, as_json: bool) -> None:
     """Print one row per label, and every term of a single label. Raises ``BudgetError`` for labels that do not fit."""
     if options.terms and as_json:
         raise ConfigError("--terms has no effect with -f json, which has every term")
     short = {"mix_rank": options.mix_rank, "rank_multiple": options.rank_multiple}
-    short_settings = [f"{name}={value}" for name, value in short.items() if value is not None]
-    settings = settings_of([*(word.removeprefix("model.") for word in overrides), *short_settings])
+    sizes = [replace(override, key=override.key.removeprefix("model.")) for override in overrides]
+    settings = settings_of([*sizes, *(Override.of(name, value) for name, value in short.items() if value is not None)])
     options = _resized(options, settings)
     budget = canonical_budget(options.budget)
     solved: dict[str, Allocation] = {}

@@ -211,7 +211,7 @@ def _command_options(selection: Selection, results: Results | None) -> dict[str,
     selection.leading.Profile.load(profile, overrides)  # raises for an invalid profile, even if there are no runs
     options = option_words({"--profile": selection.profile, "--fidelity": selection.fidelity}, selection.budget)
     folder = option_words({"--results": str(selection.results)})
-    words = {selection.leading.name: [*overrides, *options, *folder]}
+    words = {selection.leading.name: [*map(str, overrides), *options, *folder]}
     if results:
         for suite in results.suites_with_result:
             words[suite.name] = protocol_words(results.rows_of(suite)[0], selection.results)

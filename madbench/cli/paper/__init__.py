@@ -94,7 +94,7 @@ def paper(
     """
     names, overrides = labels_and_overrides(words or [])
     given = {**choices.flags, "--width, --no-title and --no-caption": shape != LayoutOptions()}
-    given |= dict.fromkeys(overrides, True)
+    given |= dict.fromkeys(map(str, overrides), True)
     flags = [flag for flag, value in given.items() if value]
     if len(names) < 2:
         if flags:
@@ -128,7 +128,7 @@ def paper(
         choices.seeds,
         tuple(labels),
         tuple(tasks),
-        tuple(overrides),
+        overrides,
         choices.device,
         choices.results,
         choices.budget,
@@ -288,7 +288,7 @@ def _train(experiment: Experiment, policy: Policy, choices: PaperOptions, printe
     if choices.dry_run:
         print_jobs(experiment, policy, printed)
         return None
-    names = {job.id: row.row.named_changes[0] for row in experiment.rows for job in row.jobs}
+    names = {job.id: row.row.variant for row in experiment.rows for job in row.jobs}
     _, failed = train_on_screen(experiment, policy, console, names, slots=choices.slots, threads=choices.threads)
     for job_id, reason in failed.items():
         console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)

@@ -157,7 +157,7 @@ def _cell(
     """The cost of the jobs of one row and task. Its seconds are None if no pass could be timed."""
     left = sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo")
     cell: dict[str, Any] = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
-    cell |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
+    cell |= {"changes": " ".join(map(str, row.row.changes)), "task": jobs[0].task, "jobs": len(jobs)}
     cell |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
     return cell | {
         "parameters": sorted({sizes[job.id].parameters for job in jobs}),

@@ -17,7 +17,7 @@ from madbench.cli.shared.plan import make_plan, print_plan
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table, with_costs
 from madbench.cli.shared.progress import job_name, train_on_screen
-from madbench.config import parse_seeds, settings_of
+from madbench.config import Override, parse_seeds, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
@@ -38,7 +38,7 @@ MOST_FAILURES = 20  # the most failures that are listed; the JSON has all
 
 def train_labels(
     labels: list[str],
-    overrides: list[str],
+    overrides: Sequence[Override],
     training: TrainingOptions,
     printed: PrintOptions,
     costs: CostsOptions,
@@ -221,7 +221,7 @@ def _table_command(experiment: Experiment, store: Store) -> str:
     suite = protocol.suite
     profile = protocol.profile_name if protocol.corpus is not None else grid.profile  # several may be stored
     is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).without_effect
-    words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]
+    words = ["table", *(experiment.labels if is_mixed else ()), *map(str, grid.overrides)]
     words += option_words({"--profile": profile or None, "--fidelity": grid.fidelity}, grid.budget)
     words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
     corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in experiment.rows if row.protocol.corpus}

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
+from madbench.config import Override
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import mixer_names
 
@@ -30,8 +31,10 @@ def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tup
     return [name for name in names if name in words], others
 
 
-def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
+def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], tuple[Override, ...]]:
     """Split ``LABEL... key.path=value...``. A label may have a '=' after a colon or a parenthesis."""
+    from madbench.suites.addressing import parse_overrides
+
     labels: list[str] = []
     overrides: list[str] = []
     for word in words:
@@ -44,4 +47,4 @@ def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
             raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
         key, equals, _ = word.partition("=")
         (overrides if equals and not re.search("[:(]", key) else labels).append(word)
-    return labels, overrides
+    return labels, parse_overrides(overrides)

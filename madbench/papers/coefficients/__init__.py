@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from madbench.config import Override
 from madbench.labels import expand, parse
 from madbench.mixers.cd.grammar import Label
 
@@ -43,7 +44,7 @@ class Study:
 
     patterns: tuple[str, ...]  # labels and sets of labels
     tasks: tuple[str, ...]
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[Override, ...] = ()
     vary: Mapping[str, tuple[float, ...]] | None = None  # values of each setting in which rows differ
     contrasts: tuple[Contrast, ...] = ()
     shares: tuple[Contrast, ...] = ()  # the better label is expected to have more coefficients near zero

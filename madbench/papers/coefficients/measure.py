@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from madbench.config import key_of
+from madbench.config import Override
 from madbench.errors import ConfigError
 from madbench.papers.coefficients import FULL, QUICK, Principle, Study
 from madbench.papers.coefficients.studies import COPY, FIGURES, principle
@@ -72,15 +72,14 @@ class PrincipleMeasure(Measure):
         if request.labels:
             raise ConfigError(f"{request.labels[0]} has no effect on principle {chosen.number}, which has its labels")
         overrides = request.overrides
-        others = [
-            word for word in study.overrides if word.startswith("tasks.") and word.split(".")[1] not in study.tasks
-        ]
-        changed = {*map(key_of, (*overrides, *others))}
+        of_tasks = [each for each in study.overrides if each.key.startswith("tasks.")]
+        others = [each for each in of_tasks if each.key.split(".")[1] not in study.tasks]
+        changed = {override.path for override in (*overrides, *others)}
         return Grid(
             rows_of(study),
             profile=request.profile_name,
             tasks=study.tasks,
-            overrides=(*(word for word in study.overrides if key_of(word) not in changed), *overrides),
+            overrides=(*(each for each in study.overrides if each.path not in changed), *overrides),
             seeds=seeds_of(request),
             budget=request.budget or "paper",
         )
@@ -159,5 +158,5 @@ def study_of(request: Request) -> Study:
 
 def rows_of(study: Study) -> tuple[Row, ...]:
     """One row per label of the study and combination of values in ``Study.vary``."""
-    axes = [[f"{key}={value}" for value in values] for key, values in (study.vary or {}).items()]
+    axes = [[Override.of(key, value) for value in values] for key, values in (study.vary or {}).items()]
     return tuple(Row(label, changes, changes) for label in study.labels for changes in itertools.product(*axes))

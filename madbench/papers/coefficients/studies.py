@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from madbench.config import Override
 from madbench.papers.coefficients import FULL, QUICK, Contrast, Figure, Principle, Study
 
 COPY, NOISY = "selective_copying", "noisy_in_context_recall"
 FUZZY, MEMORY = "fuzzy_in_context_recall", "memorization"
-HARDER = tuple(f"tasks.{COPY}.setting.{change}" for change in ("seq_len=64", "num_tokens_to_copy=16"))
+HARDER = tuple(
+    Override.of(f"tasks.{COPY}.setting.{name}", value)
+    for name, value in {"seq_len": 64, "num_tokens_to_copy": 16}.items()
+)
+SLOW = Override.of("learning_rates", [1.0e-3], "[1.0e-3]")
 MAPS = ("exp", "softplus", "relu")
+
+
+def _heads(count: int) -> tuple[Override, ...]:
+    return (Override.of("model.n_head", count),)
 
 
 def _positions(constant: str, *tasks: str) -> Study:
@@ -21,7 +30,7 @@ def _positions(constant: str, *tasks: str) -> Study:
     return Study(labels, tasks, contrasts=tuple(contrasts))
 
 
-def _growth(constant: str, task: str, *overrides: str) -> Study:
+def _growth(constant: str, task: str, *overrides: Override) -> Study:
     labels = ("cd:{%s}-%s-b1{,-pow,-sum}-p" % (",".join(MAPS), constant),)
     contrasts = []
     for phi in MAPS:
@@ -31,14 +40,14 @@ def _growth(constant: str, task: str, *overrides: str) -> Study:
     return Study(labels, (task,), overrides, contrasts=tuple(contrasts))
 
 
-def _evolution(*tasks: str, heads: int, overrides: tuple[str, ...] = ()) -> Study:
+def _evolution(*tasks: str, heads: int, overrides: tuple[Override, ...] = ()) -> Study:
     contrasts = [Contrast("diagonal above scalar", f"cd:id-d{kind}-cg", f"cd:id-s{kind}-cg") for kind in "gm"]
     # the paper's headline, first with its own rows, then with unit keys in both mirrors and gates
     for group, block in (("mirrors above gates", "cg"), ("mirrors above gates of unit keys", "cug")):
         contrasts += [Contrast(group, "cd:id-hk2-cug", f"cd:id-{gate}-{block}") for gate in ("sg", "sm", "dg", "dm")]
     contrasts.append(Contrast("learned vectors above keys", "cd:id-hz2-cug", "cd:id-hk2-cug"))
     contrasts += [Contrast("learned above fixed strength", f"cd:id-h{way}2-cug", f"cd:id-h{way}r-cug") for way in "kz"]
-    return Study(("@principle4",), tasks, (f"model.n_head={heads}", *overrides), contrasts=tuple(contrasts))
+    return Study(("@principle4",), tasks, (*_heads(heads), *overrides), contrasts=tuple(contrasts))
 
 
 def _maps(*tasks: str) -> Study:
@@ -128,8 +137,8 @@ PRINCIPLES = (
         "a wide spread with b = 1 and with a gate, a narrow one with 1/sqrt(n); widest for exp",
         "spread",
         {
-            FULL: Study(("@principle5",), (FUZZY,), ("model.n_head=4",), {"model.qk_rank": (128, 256, 512, 1024)}),
-            QUICK: Study(("cd:exp{-b1,,-bz,-bzn}-sum-p",), (COPY,), ("model.n_head=2",),
+            FULL: Study(("@principle5",), (FUZZY,), _heads(4), {"model.qk_rank": (128, 256, 512, 1024)}),
+            QUICK: Study(("cd:exp{-b1,,-bz,-bzn}-sum-p",), (COPY,), _heads(2),
                          {"model.init_std": (0.02, 0.125), "model.qk_rank": (64, 256)}),
         },
         "A constant factor of b cancels in relu with sum and in id under RMSNorm. So b1 and 1/sqrt(n) are one function"
@@ -144,7 +153,7 @@ PRINCIPLES = (
         "Growing coefficients need eta: their sum bounds them.",
         "Appendix D.4, Figure 11", "solved with the sum for all maps; exp without it diverges or learns nothing;"
         " softplus and relu are good without, perfect with the gate's power",
-        "contrasts", {FULL: _growth("1.05", NOISY), QUICK: _growth("1.15", COPY, "learning_rates=[1.0e-3]")},
+        "contrasts", {FULL: _growth("1.05", NOISY), QUICK: _growth("1.15", COPY, SLOW)},
         "Quick: selective copying at T = 32, not the noisy recall of Figure 11, which takes three times the steps"
         " here. The gate is 1.15, which grows to 87 over the sequence (the paper: 516). The rate is 1e-3, because at"
         " 3e-3 exp with the sum does not learn the task in 1,000 steps.",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madbench.config import key_of, parse_seeds
+from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, Protocol
 from madbench.grid import Grid
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
     from madbench.analysis.scores import Results
 
-SHORT = {"embedding=": "embeddings=", "controls=false": "controls=[]"}
-SHORT |= {"controls=true": f"controls=[{','.join(CONTROLS)}]"}
-"""Short forms of overrides: the beginning of KEY=VALUE, and the profile's override that it stands for."""
+NO_CONTROLS = Override.of("controls", [])
+SHORT = {"controls=false": NO_CONTROLS}
+SHORT |= {"controls=true": Override.of("controls", list(CONTROLS), f"[{','.join(CONTROLS)}]")}
+"""The override of the profile that a short form stands for. ``embedding`` is short for ``embeddings``."""
 DEVISED, EXACT = Colliding(positions=360, radius=5, embedding="sinusoidal"), 1e-10
 """The world of Figure 1, and the largest error of an entry that counts as rounding."""
 FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
@@ -59,14 +60,14 @@ class WorldMeasure(Measure):
         asked = list(request.tasks or request.item.tasks)
         for task in asked:
             check_task(task, "--task: ")
-        overrides = [*map(_override, request.overrides)]
+        overrides = tuple(map(_long_form, request.overrides))
         labels = expand(request.labels)
         seeds = parse_seeds(request.seeds or request.item.seeds)
         loaded = InteractionProfile.load(request.profile_name, overrides)
         check_tasks_of(overrides, asked)
         device = "cpu" if request.device == "auto" else resolve_device(request.device)
         shared: tuple[Any, ...] = ("corrected", "strict", loaded.precision, device)
-        protocol = Protocol(INTERACTIONS, loaded, request.profile_name, tuple(overrides), asked, *shared)
+        protocol = Protocol(INTERACTIONS, loaded, request.profile_name, overrides, asked, *shared)
         jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, seeds=seeds)
         if not jobs:
             raise ConfigError(
@@ -77,7 +78,7 @@ class WorldMeasure(Measure):
             by_row.setdefault((job.task, row_name(job)), []).append(job)
         rows = []
         for (_, name), own in by_row.items():
-            rows.append(SuiteRow(GridRow(own[0].label, named_changes=(name,)), protocol, own))
+            rows.append(SuiteRow(GridRow(own[0].label, variant=name), protocol, own))
         return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, request.results)
 
     def decide(self, request: Request, results: Results | None) -> Made:
@@ -101,9 +102,9 @@ class FigureMeasure(WorldMeasure):
 
     def plan(self, request: Request) -> Experiment:
         embedding, _ = FIGURES[request.item.id]
-        chosen = (f"embeddings={embedding}", "controls=[]")
-        changed = {key_of(_override(word)) for word in request.overrides}
-        own = tuple(word for word in chosen if key_of(word) not in changed)
+        chosen = (Override.of("embeddings", embedding), NO_CONTROLS)
+        changed = {_long_form(override).key for override in request.overrides}
+        own = tuple(override for override in chosen if override.key not in changed)
         return super().plan(replace(request, overrides=(*own, *request.overrides)))
 
     def decide(self, request: Request, results: Results | None) -> Made:
@@ -156,15 +157,11 @@ class DevisedMeasure(PlainMeasure):
         return Made((), {statement: verdict}, {"error": error}, [_devised()], {statement: f"at most {error:.1e} off"})
 
 
-def _override(text: str) -> str:
-    """The profile's override that a KEY=VALUE of the command line stands for.
-
-    Short forms are those of :data:`SHORT`.
-    """
-    for short, override in SHORT.items():
-        if text == short or short.endswith("=") and text.startswith(short):
-            return text.replace(short, override, 1)
-    return text
+def _long_form(override: Override) -> Override:
+    """The profile's override that a word KEY=VALUE of the command line stands for."""
+    if override.path == "embedding":
+        return replace(override, key="embeddings")
+    return SHORT.get(str(override), override)
 
 
 def error_table(rows: Sequence[Row]) -> Listing:

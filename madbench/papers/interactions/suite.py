@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.config import check_at_least, from_mapping, key_of
+from madbench.config import Override, check_at_least, from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
@@ -220,21 +220,21 @@ class InteractionProfile(Profile):
             for setting, relu in cells
         ]
 
-    def changes(self, job: Job) -> list[str]:
+    def changes(self, job: Job) -> list[Override]:
         variants = itertools.chain.from_iterable(self.plan(job.task).variants.values())
         own = {name: job.setting[name] for name in ("embedding", "control", *variants) if name in job.setting}
         setting = self.settings(job.task)[0] | own
         training = vars(self.training_config(job.task, job.setting)) | {"precision": job.training.precision}
-        words = changed_overrides(f"tasks.{job.task}.setting", job.setting, setting)
-        words += changed_overrides("training", vars(job.training), training)
+        changes = changed_overrides(f"tasks.{job.task}.setting", job.setting, setting)
+        changes += changed_overrides("training", vars(job.training), training)
         if job.training.precision != self.precision:
-            words.append(f"precision={job.training.precision}")
-        words += changed_overrides(
+            changes.append(Override.of("precision", job.training.precision))
+        changes += changed_overrides(
             "model", {"n_head": job.model.n_head}, {"n_head": self.plan(job.task).heads.get(job.label, 1)}
         )
         if job.model.relu not in self.plan(job.task).relu:
-            words.append(f"model.relu={str(job.model.relu).lower()}")
-        return words + self.mixer_changes(job)
+            changes.append(Override.of("model.relu", job.model.relu, str(job.model.relu).lower()))
+        return changes + self.mixer_changes(job)
 
 
 def plan(
@@ -288,19 +288,19 @@ def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label:
 def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
     """Raise ``ConfigError`` for an override of heads or rates by label or embedding that no job uses."""
     is_colliding = any(job.task == COLLIDING for job in jobs)
-    for word in profile.overrides:
-        if key_of(word) in profile.stays_comparable and not is_colliding:
-            raise ConfigError(f"{key_of(word)} has no effect without colliding agents")
-        section, task, kind, *name = [*key_of(word).split(".", 3), "", ""][:4]
+    for key in (override.key for override in profile.overrides):
+        if key in profile.stays_comparable and not is_colliding:
+            raise ConfigError(f"{key} has no effect without colliding agents")
+        section, task, kind, *name = [*key.split(".", 3), "", ""][:4]
         own = [job for job in jobs if job.task == task]
         if section != "tasks" or not own:
             continue
         if kind == "labels" and labels:
-            raise ConfigError(f"{key_of(word)} has no effect where labels are named: {', '.join(labels)}")
+            raise ConfigError(f"{key} has no effect where labels are named: {', '.join(labels)}")
         used = {"heads": [job.label for job in own], "learning_rates": [job.setting.get("embedding") for job in own]}
         configured = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in used else ()
         if configured and not set(configured) & set(used[kind]):
-            raise ConfigError(f"{key_of(word)} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
+            raise ConfigError(f"{key} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
 
 
 def canonical(job: Job) -> Job:

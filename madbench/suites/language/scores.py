@@ -133,7 +133,7 @@ class LanguageScoring(Scoring):
         profile = _profile_of(protocol)
         # the precision does not affect lengths
         model, training = profile.model_config(), profile.training_config("float32")
-        changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
+        changes = f" with {', '.join(map(str, protocol.overrides))}" if protocol.overrides else ""
         positions = "learned" if model.positions == "learned" else "no"
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         return [

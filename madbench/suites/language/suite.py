@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.config import LANGUAGE_PROFILES, check_at_least, check_numbers, from_mapping
+from madbench.config import LANGUAGE_PROFILES, Override, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels.budgets import BUDGETS
@@ -107,7 +107,7 @@ class LanguageProfile(Profile):
         """The optimizer run of every job of the profile."""
         return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
 
-    def training_changes(self, job: Job) -> list[str]:
+    def training_changes(self, job: Job) -> list[Override]:
         return changed_overrides("training", vars(job.training), vars(self.training_config(job.training.precision)))
 
 
@@ -292,7 +292,7 @@ class LanguageSuite(Suite):
     def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
         return (LOSS,)
 
-    def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> LanguageProfile:
+    def profile_of(self, job: Job, name: str, changes: Sequence[Override]) -> LanguageProfile:
         is_published = job.setting["vocab_size"] == PUBLISHED_VOCABULARY and not changes
         nearest = self.shipped().get(name)
         shipped = nearest if is_published else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import TASKS as TASK_FILES
-from madbench.config import from_mapping
+from madbench.config import Override, from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels import family_of, parse
@@ -94,7 +94,7 @@ class SignalProfile(Profile):
         training = self.training_config(job.task, job.training.precision)
         return [dataclasses.replace(job, setting=self.setting(job.task), model=self.model_config(), training=training)]
 
-    def training_changes(self, job: Job) -> list[str]:
+    def training_changes(self, job: Job) -> list[Override]:
         training = vars(self.training_config(job.task, job.training.precision))
         return [
             *changed_overrides("training", vars(job.training), training),

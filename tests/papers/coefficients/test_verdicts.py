@@ -8,6 +8,7 @@ import pytest
 
 from coefficient_results import decide_on, results_of, store_results
 from madbench.analysis.scores import Results
+from madbench.config import Override
 from madbench.errors import StoreError
 from madbench.experiment import prepare
 from madbench.papers import load_paper
@@ -21,6 +22,8 @@ from madbench.papers.making import Request, jobs_of
 from madbench.rows import Grid
 from madbench.store.runs import Store
 from madbench.suites.tokens import LARGEST_COEFFICIENT
+
+RATES = (Override.parse("learning_rates=[1.0e-3, 3.0e-3]"),)
 
 
 @pytest.mark.slow
@@ -82,7 +85,7 @@ def test_mirrors_that_owe_it_to_unit_keys_alone_are_told_so(tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_of_rates_is_shown_by_validation_and_by_its_best_run(tmp_path):
-    study = dataclasses.replace(principle("3").study(QUICK), overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
+    study = dataclasses.replace(principle("3").study(QUICK), overrides=RATES)
 
     def metrics(job):
         is_low = job.training.learning_rate == 1e-3
@@ -98,7 +101,7 @@ def test_a_sweep_of_rates_is_shown_by_validation_and_by_its_best_run(tmp_path):
 def test_both_choices_of_a_sweep_are_of_the_seeds_that_are_reported(tmp_path):
     """The first seed chooses the rate for the others; were it counted on one side, 65 would be 77."""
     whole = principle("3").study(QUICK)
-    study = dataclasses.replace(whole, patterns=whole.patterns[:1], overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
+    study = dataclasses.replace(whole, patterns=whole.patterns[:1], overrides=RATES)
 
     def metrics(job):
         accuracy = (1.0, 0.6, 0.7)[job.seed]
@@ -129,7 +132,7 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
 
 @pytest.mark.slow
 def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp_path):
-    study = dataclasses.replace(principle("6").study(QUICK), overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
+    study = dataclasses.replace(principle("6").study(QUICK), overrides=RATES)
 
     def curve(job):
         return [{"step": 1, LARGEST_COEFFICIENT: 1e-3 / job.training.learning_rate}]

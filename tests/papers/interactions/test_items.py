@@ -10,6 +10,7 @@ import pytest
 
 from madbench.cli.ls import ls
 from madbench.cli.paper import paper
+from madbench.config import Override
 from madbench.jobs import Record
 from madbench.papers import load_paper
 from madbench.papers.interactions import measure
@@ -194,7 +195,11 @@ def test_what_has_no_effect_or_meaning_is_refused(refuse, given, message):
 
 @pytest.mark.parametrize(
     ("how", "expected"),
-    [({}, "float64"), ({"overrides": ("precision=float32",)}, "float32"), ({"profile": "full"}, "float32")],
+    [
+        ({}, "float64"),
+        ({"overrides": (Override.of("precision", "float32"),)}, "float32"),
+        ({"profile": "full"}, "float32"),
+    ],
 )
 def test_the_protocol_says_the_precision_of_its_jobs(how, expected):
     found = load_paper("interactions")
@@ -207,4 +212,4 @@ def test_the_protocol_says_the_precision_of_its_jobs(how, expected):
 def test_a_change_of_the_precision_is_named_by_the_key_that_makes_it():
     ours, theirs = (InteractionProfile.load("quick", given) for given in ((), ("precision=float32",)))
     (job,) = INTERACTIONS.jobs(["hfa:C3"], theirs, tasks=["hunters"])
-    assert ours.changes(job) == ["precision=float32"]
+    assert [*map(str, ours.changes(job))] == ["precision=float32"]
