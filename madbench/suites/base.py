@@ -62,7 +62,10 @@ class Size:
 
 
 class Suite(abc.ABC):
-    """A way to train and score labels. Each suite is an instance of a subclass that sets the attributes below.
+    """A way to train and score labels.
+
+    Each suite is an instance of a subclass that sets the attributes below without a default and defines the abstract
+    methods.
 
     The defaults fit a suite whose tasks have one column each, an accuracy in percent.
     """
@@ -230,8 +233,14 @@ class Suite(abc.ABC):
 
     @property
     def Trial(self) -> type[Trial]:
-        """The suite's subclass of :class:`madbench.suites.trial.Trial`. Access imports torch."""
-        return pkgutil.resolve_name(self.trial)
+        """The suite's subclass of :class:`madbench.suites.trial.Trial`. Access imports torch.
+
+        Raises ``ConfigError`` if the subclass lacks methods that every trial needs.
+        """
+        trial = pkgutil.resolve_name(self.trial)
+        if lacking := sorted(getattr(trial, "__abstractmethods__", ())):
+            raise ConfigError(f"suite {self.name!r}: its trial {self.trial} lacks {', '.join(lacking)}")
+        return trial
 
     def column(self, name: str) -> Column | None:
         """The column of a task, an average or another quantity. None if the suite has no such column."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import os
@@ -24,7 +25,7 @@ LIKE = "like"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(abc.ABC):
     """The base class of all suites' profiles. Labels, seeds, fidelity and budget come from the command line."""
 
     folder: ClassVar[Path]
@@ -101,7 +102,7 @@ class Profile:
                 raise ConfigError(f"{where}: {key!r} has no effect here; set the {self.noun}'s own {instead!r}")
         from_mapping(self.Training, training, where)
 
-    def check_spelling(self, where: str) -> None:
+    def check_spelling(self, where: str) -> None:  # noqa: B027  most profiles have no such value
         """Raise ``ConfigError`` for a value that trains the same as another value, which is canonical.
 
         The message begins with ``where``. Only the content of a file is checked here. A plan of jobs checks overrides
@@ -162,9 +163,9 @@ class Profile:
         """The overrides of the model around the mixer with which this profile trains the job."""
         return changed_overrides("model", vars(job.model), vars(self.model_config()))
 
+    @abc.abstractmethod
     def training_changes(self, job: Job) -> list[Override]:
         """The overrides of the optimizer run and of the task's setting with which this profile trains the job."""
-        raise NotImplementedError
 
     def trainings_of(self, job: Job) -> list[Any]:
         """All optimizer runs that this profile tries on the job's setting. By default only the one of the job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class LogWindow:
     memory_bytes: int  # peak memory so far
 
 
-class Trial:
+class Trial(abc.ABC):
     """One job ready to train. Each suite has its own subclass, and the training loop uses only this interface.
 
     ``world`` is :mod:`madbench.training.distributed`: the processes that train one run together. ``corpora`` has
@@ -77,30 +78,34 @@ class Trial:
         tokens = torch.randint(job.setting["vocab_size"], (size, length), device=device)
         return tokens, tokens
 
+    @abc.abstractmethod
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         """Check the job and load its data. Sets ``steps``, ``clip`` and ``batch_shape``."""
 
     @property
+    @abc.abstractmethod
     def mixers(self) -> list[nn.Module]:
         """The mixers of the model's blocks in order, for the record."""
-        raise NotImplementedError
 
     @staticmethod
+    @abc.abstractmethod
     def build(job: Job, path: str = "auto") -> nn.Module:
         """Build the model of a job with its initial weights, on the CPU or under ``torch.device``.
 
         The global random state is not changed. ``path`` is the computation path of mixers.
         """
-        raise NotImplementedError
 
     @staticmethod
     def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
-        """The first ``count`` evaluation inputs (count, T), on the CPU; all of them if there are fewer."""
-        raise NotImplementedError
+        """The first ``count`` evaluation inputs (count, T), on the CPU; all of them if there are fewer.
 
+        Raises ``ConfigError`` if the inputs of the suite are not a tensor.
+        """
+        raise ConfigError(f"the inputs of {job.task} are not shown: the suite {job.suite} gives no examples of them")
+
+    @abc.abstractmethod
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
         """The batches of one step on this process, each with its share of the step's loss (:meth:`shares`)."""
-        raise NotImplementedError
 
     def shares(
         self, examples: np.ndarray, at_once: int, weight: Callable[[np.ndarray], int | Tensor] = len
@@ -128,25 +133,25 @@ class Trial:
         """The learning rate of the next step if ``step`` steps have been taken."""
         return self.schedule.rate(step)
 
+    @abc.abstractmethod
     def has_row(self, step: int) -> bool:
         """True if the curve has a row after ``step`` steps."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def row(self, interval: LogWindow) -> dict[str, float]:
         """The curve's next row, with evaluations. A value named ``..._loss`` that is not finite ends the run."""
-        raise NotImplementedError
 
     def is_done(self, row: Mapping[str, float]) -> bool:
         """True if the run ends early, after this row of the curve."""
         return False
 
+    @abc.abstractmethod
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
         """The values of the curve's last row that are shown on the screen."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """The final metrics of the trained model."""
-        raise NotImplementedError
 
     def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         """Details of the record besides the metrics."""

@@ -214,6 +214,11 @@ HALF = {
         "from madbench.suites import Suite\nclass Half(Suite):\n    name = 'bad'\nFAMILY = Half\n",
         "expected a madbench.suites.Suite",
     ),
+    "a suite without the methods of every suite": (
+        "suite",
+        "from madbench.suites import Suite\nclass Half(Suite):\n    name = 'bad'\n    tasks = list\nFAMILY = Half()\n",
+        "abstract methods canonical, plan, size",
+    ),
     "a paper that was not read from a file": (
         "paper",
         "from madbench.papers import Paper\nFAMILY = Paper('t', 's', items=5)\n",

@@ -221,6 +221,9 @@ class InteractionProfile(Profile):
         ]
 
     def changes(self, job: Job) -> list[Override]:
+        return [*self.training_changes(job), *self.model_changes(job), *self.mixer_changes(job)]
+
+    def training_changes(self, job: Job) -> list[Override]:
         variants = itertools.chain.from_iterable(self.plan(job.task).variants.values())
         own = {name: job.setting[name] for name in ("embedding", "control", *variants) if name in job.setting}
         setting = self.settings(job.task)[0] | own
@@ -229,12 +232,14 @@ class InteractionProfile(Profile):
         changes += changed_overrides("training", vars(job.training), training)
         if job.training.precision != self.precision:
             changes.append(Override.of("precision", job.training.precision))
-        changes += changed_overrides(
-            "model", {"n_head": job.model.n_head}, {"n_head": self.plan(job.task).heads.get(job.label, 1)}
-        )
+        return changes
+
+    def model_changes(self, job: Job) -> list[Override]:
+        heads = self.plan(job.task).heads.get(job.label, 1)
+        changes = changed_overrides("model", {"n_head": job.model.n_head}, {"n_head": heads})
         if job.model.relu not in self.plan(job.task).relu:
             changes.append(Override.of("model.relu", job.model.relu, str(job.model.relu).lower()))
-        return changes + self.mixer_changes(job)
+        return changes
 
 
 def plan(
