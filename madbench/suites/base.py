@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Unpack
 
 from madbench.config import Override
 from madbench.errors import ConfigError
@@ -20,6 +20,7 @@ from madbench.mixers import Check
 from madbench.suites.columns import Average, Column
 from madbench.suites.corpora import CorpusSource, StoredCorpus
 from madbench.suites.overrides import Plan
+from madbench.suites.planning import PlanOptions
 from madbench.suites.profile import Profile
 from madbench.suites.training import Schedule
 
@@ -130,11 +131,8 @@ class Suite(abc.ABC):
         """The names of the suite's tasks, in the order of the columns of its table."""
 
     @abc.abstractmethod
-    def plan(self, labels: Iterable[str], profile: AnyProfile, **options: Any) -> Plan:
-        """Plan the jobs of labels without duplicates.
-
-        The names of ``options`` are seeds, tasks, fidelity, budget, precision and corpus.
-        """
+    def plan(self, labels: Iterable[str], profile: AnyProfile, **options: Unpack[PlanOptions]) -> Plan:
+        """Plan the jobs of labels without duplicates."""
 
     @abc.abstractmethod
     def canonical(self, job: Job) -> Job:
@@ -179,7 +177,7 @@ class Suite(abc.ABC):
         """The tasks whose runs a column of the table uses."""
         return self.averages[name].tasks if name in self.averages else (name,)
 
-    def jobs(self, labels: Iterable[str], profile: AnyProfile, **options: Any) -> list[Job]:
+    def jobs(self, labels: Iterable[str], profile: AnyProfile, **options: Unpack[PlanOptions]) -> list[Job]:
         """The jobs of :meth:`plan`. Raises ``ConfigError`` as :meth:`madbench.suites.overrides.Plan.checked` does."""
         return self.plan(labels, profile, **options).checked()
 

@@ -7,19 +7,34 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.jobs import Budget, Fidelity, Job, mapping_text
+from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
 from madbench.labels import Label, parse
 from madbench.mixers.sequence import MixerSequence, solve_blocks
 from madbench.suites.identity import mixer_identity, names_outside_mixer
 from madbench.suites.profile import Profile
 
+if TYPE_CHECKING:
+    from madbench.suites.corpora import StoredCorpus
+    from madbench.text.corpus import Corpus
+
 LEAST_SEEDS = 3
 """Smallest number of seeds per label for a significance test, or for a mark of significance in a table."""
 MOST_JOBS = 100_000
 """The largest number of jobs of one experiment."""
+
+
+class PlanOptions(TypedDict, total=False):
+    """The options of :meth:`madbench.suites.base.Suite.plan`. Each suite has its defaults."""
+
+    seeds: Sequence[int]
+    tasks: Iterable[str] | None  # None for the usual tasks of the suite
+    fidelity: Fidelity
+    budget: Budget
+    precision: Precision | Literal["float64"]
+    corpus: Corpus | StoredCorpus  # only for suites that read text, which need it
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from madbench.mixers import used_settings
 from madbench.suites.base import OWN_PROFILE, Suite
 from madbench.suites.corpora import StoredCorpus
 from madbench.suites.overrides import Plan
+from madbench.suites.planning import PlanOptions
 from madbench.suites.profile import Profile, has_settings, is_rate_change, usual_settings
 
 if TYPE_CHECKING:
@@ -58,10 +59,16 @@ class Protocol:
 
     def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
         """Plan the jobs of ``labels``. Raises a ``MadbenchError`` if any of them could not be trained."""
-        options: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "fidelity", "budget", "precision")}
+        options: PlanOptions = {
+            "seeds": seeds,
+            "tasks": self.tasks,
+            "fidelity": self.fidelity,
+            "budget": self.budget,
+            "precision": self.precision,
+        }
         if self.corpus is not None:
             options["corpus"] = self.corpus
-        return self.suite.plan(labels, self.profile, seeds=seeds, **options)
+        return self.suite.plan(labels, self.profile, **options)
 
     def plans(self, job: Job) -> bool:
         """True if this protocol plans the job. The protocol may have changes that the job's label does not use."""

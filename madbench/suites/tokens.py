@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from madbench.config import PROFILES, Override, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -19,7 +19,7 @@ from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import plan_jobs, solve_mixers
+from madbench.suites.planning import PlanOptions, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides, is_rate_change
 from madbench.suites.training import EpochTraining, Schedule
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
@@ -277,9 +277,10 @@ class TokenSuite(Suite):
     canonical, schedule, size = map(staticmethod, (canonical, schedule, size))
     budgets = tuple(BUDGETS)
 
-    def plan(self, labels: Iterable[str], profile: TokenProfile, **options: Any) -> Plan:
+    def plan(self, labels: Iterable[str], profile: TokenProfile, **options: Unpack[PlanOptions]) -> Plan:
         tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
-        return plan(labels, profile, **{**options, "tasks": tasks, "suite": self.name})
+        chosen: dict[str, Any] = {**options, "tasks": tasks, "suite": self.name}
+        return plan(labels, profile, **chosen)
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
         return job.training.batch_sizes(setting_of(job).num_train_examples)
