@@ -74,6 +74,9 @@ def _signature(function: griffe.Function) -> str:
     words, kind = [], griffe.ParameterKind
     star = False
     for parameter in parameters:
+        if fields := _unpacked(parameter, function):
+            words += [f"{field.name}: {field.annotation} = ..." for field in fields]
+            continue
         if parameter.kind is kind.keyword_only and not star:
             words.append("*")
         star = star or parameter.kind in (kind.keyword_only, kind.var_positional)
@@ -87,6 +90,16 @@ def _signature(function: griffe.Function) -> str:
     if len(line) > 88:
         line = f"{function.name}(\n    " + ",\n    ".join(words) + f",\n){ending}"
     return line
+
+
+def _unpacked(parameter: griffe.Parameter, function: griffe.Function) -> list[griffe.Attribute]:
+    """The fields of the TypedDict that ``**parameter`` unpacks. Empty for any other parameter."""
+    if not (named := re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))):
+        return []
+    kind = function.module[named[1]]
+    while kind.is_alias:
+        kind = _package()[kind.target_path.removeprefix("madbench.")]
+    return [*kind.attributes.values()]
 
 
 def _unquoted(annotation) -> str:

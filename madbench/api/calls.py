@@ -48,9 +48,11 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             raise TypeError(f"{verb.__name__}() has no argument 'names'; display names are given as rename={{...}}")
         rename: Any = settings.get("rename")
         plain, plain_settings = plain_values(arguments), plain_values(settings)
-        labels: Any = ()
-        with suppress(TypeError):  # a wrong call: the verb itself raises the error
-            labels = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
+        try:
+            labels: Any = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
+        except TypeError as error:
+            raise TypeError(f"{verb.__name__}() {error}") from None
+        with suppress(TypeError):  # labels of a wrong type: the verb itself raises the error
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
         names = names_of(labels, DisplayNames().with_names(rename or {}))
         with shown(names), kept_random_state():

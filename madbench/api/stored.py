@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack
 
 import pandas as pd
 
@@ -22,6 +23,24 @@ from madbench.labels import expand
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class StoredChoice(TypedDict, total=False):
+    """The arguments of :meth:`StoredResults.select`, which the functions that show stored runs pass on."""
+
+    profile: str | None
+    overrides: Changes
+    tasks: str | Iterable[str] | None
+    fidelity: Fidelity
+    budget: Budget | None
+    protocol: str | None
+    corpus: str | None
+
+
+_CHOICE = StoredChoice.__annotations__.keys()
 
 
 @dataclass(frozen=True)
@@ -61,27 +80,35 @@ class StoredResults:
         )
 
 
+def names_choice(verb: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Gives ``verb`` a signature with the arguments of :meth:`StoredResults.select` in place of ``**chosen``.
+
+    ``help`` and editors then show them with their defaults.
+    """
+    own = inspect.signature(verb).parameters.values()
+    kept = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    shared = [each for each in inspect.signature(StoredResults.select).parameters.values() if each.name in _CHOICE]
+    merged = sorted([*kept, *shared], key=lambda parameter: parameter.kind)
+    vars(verb)["__signature__"] = inspect.signature(verb).replace(parameters=merged)
+    return verb
+
+
 def open(results: Path | str = "results") -> StoredResults:
     """Opens a results folder for reading: ``madbench.open("results").select("@table1").table()``."""
     return StoredResults(Path(results))
 
 
 @public
+@names_choice
 def table(
     labels: str | Sequence[str] = (),
     *,
-    profile: str | None = None,
-    overrides: Changes = (),
-    tasks: str | Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    protocol: str | None = None,
-    corpus: str | None = None,
     results: Path | str = "results",
     ranks: bool = False,
     costs: bool = False,
     full_square: bool = False,
     rename: Mapping[str, str] | None = None,
+    **chosen: Unpack[StoredChoice],
 ) -> pd.DataFrame:
     """The table of the stored runs, one row per label and column.
 
@@ -95,28 +122,23 @@ def table(
     half. The tables of costs are ``below`` of the frame, one per suite.
     """
     _check_full_square(full_square, costs)
-    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    selection = open(results).select(labels, **chosen)
     selected = selection.select()
     shown = selection.table_of(selected, shows="rank" if ranks else "interval")
     return ShownFrame.of(shown, cost_tables(selected, full_square, list(shown.rows)).values() if costs else ())
 
 
 @public
+@names_choice
 def compare(
     labels: Sequence[str],
     *,
-    profile: str | None = None,
-    overrides: Changes = (),
-    tasks: str | Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    protocol: str | None = None,
-    corpus: str | None = None,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
     within: float | Mapping[str, float] | None = None,
     costs: bool = False,
     full_square: bool = False,
+    **chosen: Unpack[StoredChoice],
 ) -> pd.DataFrame:
     """The comparison of the first label with each of the others: difference, interval, p and verdict per column.
 
@@ -127,48 +149,38 @@ def compare(
     With ``costs`` a row per label and cost follows, as for :func:`table`.
     """
     _check_full_square(full_square, costs)
-    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    selection = open(results).select(labels, **chosen)
     results_to_compare = selection.select_to_compare()
     shown = selection.comparison_of(results_to_compare, within)
     return ShownFrame.of(shown, cost_tables(results_to_compare, full_square).values() if costs else ())
 
 
 @public
+@names_choice
 def attribute(
     labels: str | Sequence[str] = (),
     *,
-    profile: str | None = None,
-    overrides: Changes = (),
-    tasks: str | Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    protocol: str | None = None,
-    corpus: str | None = None,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
+    **chosen: Unpack[StoredChoice],
 ) -> pd.DataFrame:
     """The effect of each factor of the labels, with its pairs of labels, and the interactions of two factors.
 
     Raises ``StoreError`` if no two labels differ in exactly one factor.
     """
-    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    selection = open(results).select(labels, **chosen)
     return ShownFrame.of(selection.attribute())
 
 
 @public
+@names_choice
 def audit(
     labels: str | Sequence[str] = (),
     *,
-    profile: str | None = None,
-    overrides: Changes = (),
-    tasks: str | Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    protocol: str | None = None,
-    corpus: str | None = None,
     results: Path | str = "results",
     against: str | None = None,
     rename: Mapping[str, str] | None = None,
+    **chosen: Unpack[StoredChoice],
 ) -> pd.DataFrame:
     """The audit of a profile: one row per column.
 
@@ -176,28 +188,23 @@ def audit(
     correlations with other columns. ``against`` is another profile. If it is given, the frame instead says which orders
     of labels and which differences also hold under that profile.
     """
-    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    selection = open(results).select(labels, **chosen)
     if against is None:
         return ShownFrame.of(selection.audit())
-    others = _selection(labels, against, overrides, tasks, fidelity, budget, None, corpus, results)
-    return ShownFrame.of(selection.audit(others))
+    other: StoredChoice = {**chosen, "profile": against, "protocol": None}
+    return ShownFrame.of(selection.audit(open(results).select(labels, **other)))
 
 
 @public
+@names_choice
 def findings(
     labels: str | Sequence[str] = (),
     *,
-    profile: str | None = None,
-    overrides: Changes = (),
-    tasks: str | Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    protocol: str | None = None,
-    corpus: str | None = None,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
     claims: Path | str | None = None,
     unscaled: bool = False,
+    **chosen: Unpack[StoredChoice],
 ) -> pd.DataFrame:
     """The verdicts of the stored runs on claims: one row per claim and quantity.
 
@@ -206,11 +213,12 @@ def findings(
         unscaled: True to keep thresholds that are shares of published accuracies in the paper's points. By default
             these thresholds are scaled to the profile.
     """
-    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    selection = open(results).select(labels, **chosen)
     return ShownFrame.of(selection.findings(claims, unscaled))
 
 
 @public
+@names_choice
 def plot(
     figure: str,
     labels: str | Sequence[str] = (),
@@ -218,15 +226,9 @@ def plot(
     width: Width | None = None,
     title: bool = True,
     caption: bool = True,
-    profile: str | None = None,
-    overrides: Changes = (),
-    tasks: str | Iterable[str] | None = None,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    protocol: str | None = None,
-    corpus: str | None = None,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
+    **chosen: Unpack[StoredChoice],
 ) -> Figure:
     """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects`` or
     ``budget``.
@@ -237,31 +239,8 @@ def plot(
 
     Raises ``NothingToDrawError`` if there is nothing to draw.
     """
-    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    selection = open(results).select(labels, **chosen)
     return selection.plot(figure, width, title, caption)
-
-
-def _selection(
-    labels: str | Sequence[str],
-    profile: str | None,
-    overrides: Changes,
-    tasks: str | Iterable[str] | None,
-    fidelity: Fidelity,
-    budget: Budget,
-    protocol: str | None,
-    corpus: str | None,
-    results: Path | str,
-) -> Selection:
-    return open(results).select(
-        labels,
-        profile=profile,
-        overrides=overrides,
-        tasks=tasks,
-        fidelity=fidelity,
-        budget=budget,
-        protocol=protocol,
-        corpus=corpus,
-    )
 
 
 def _check_full_square(full_square: bool, costs: bool) -> None:

@@ -19,6 +19,7 @@ from api_calls import ACCURACIES, CHOSEN, TINY, fill
 from drawings import FIGURES
 from madbench.analysis import notebook
 from madbench.analysis.figures.files import NothingToDrawError
+from madbench.api.stored import StoredChoice, StoredResults
 from madbench.errors import ConfigError, LabelError, StoreError
 from madbench.execute import local
 from madbench.jobs import Record
@@ -185,6 +186,10 @@ def test_functions_that_show_name_the_arguments_that_choose_runs():
         madbench.plot,
     ):
         assert chosen <= inspect.signature(show).parameters.keys()
+    select = inspect.signature(StoredResults.select).parameters
+    assert [*StoredChoice.__annotations__] == [name for name in select if name not in ("self", "labels")]
+    shown = inspect.signature(madbench.table).parameters
+    assert [shown[name] for name in StoredChoice.__annotations__] == [*select.values()][2:]
 
 
 @pytest.mark.slow
