@@ -24,9 +24,9 @@ from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.lm_eval.model import HarnessModel
 from madbench.store.format import Measurement
 from madbench.text.documents import first_line
-from madbench.training.choices import MEASUREMENT
-from madbench.training.choices import TASKS as OWN
 from madbench.training.devices import device_name, git_state, versions
+from madbench.training.multiple_choice import MEASUREMENT
+from madbench.training.multiple_choice import TASKS as OWN
 
 LOCAL = {"arrow", "csv", "json", "pandas", "parquet", "text"}
 """Kinds of data sets that are files beside a task, not a name on huggingface.co."""

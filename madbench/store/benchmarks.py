@@ -3,8 +3,8 @@
 A measurement with the name ``benchmark`` is about one task. Its values are the task's metrics, such as ``acc``,
 ``acc_norm`` and ``exact_match`` (0 to 1), and their standard errors, with the ending ``_stderr``. Its settings are
 ``task`` and ``shots``, the number of examples before a question. Tasks of lm-evaluation-harness and our own tasks
-(:mod:`madbench.training.choices`) are stored in this way. The settings of our own tasks also have the tokens per
-question (``seq_len``) and the number of questions.
+(:mod:`madbench.training.multiple_choice`) are stored in this way. The settings of our own tasks also have the tokens
+per question (``seq_len``) and the number of questions.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from madbench.jobs import Job
 from madbench.models.blocks import autocast
 from madbench.store.format import Measurement
 from madbench.text.corpus import Corpus
-from madbench.training.choices import CHOICES, MEASUREMENT, QUESTIONS, questions, score
 from madbench.training.devices import device_name, git_state, versions
+from madbench.training.multiple_choice import CHOICES, MEASUREMENT, QUESTIONS, questions, score
 
 
 def answer(

@@ -42,7 +42,7 @@ def ask(
 
     Invalid requests are refused before a model is loaded.
     """
-    from madbench.training.choices import TASKS
+    from madbench.training.multiple_choice import TASKS
 
     our_tasks = [name for name in dict.fromkeys(names) if name in TASKS]
     others = [name for name in names if name not in TASKS]
@@ -83,7 +83,7 @@ def ask(
 
 
 def _harness_tasks(names: Sequence[str], folder: Path | None) -> Tasks:
-    from madbench.training.choices import TASKS
+    from madbench.training.multiple_choice import TASKS
 
     try:
         from madbench.lm_eval.measure import Tasks
@@ -104,7 +104,7 @@ def _own(
 ) -> Iterator[Measurement]:
     """The answers to madbench's own tasks, on the validation text of the model's corpus."""
     from madbench.store.benchmarks import answer
-    from madbench.training.choices import QUESTIONS
+    from madbench.training.multiple_choice import QUESTIONS
 
     if not names:
         return

@@ -228,7 +228,7 @@ def _dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _questions(ctx: typer.Context, incomplete: str) -> list[str]:
-    from madbench.training.choices import TASKS
+    from madbench.training.multiple_choice import TASKS
 
     return _next_in_list(incomplete, TASKS)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks, sample
-from madbench.mixers.srg import choices
+from madbench.mixers.srg import letter_checks
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.theorems import appendices, main_text, measures
 from madbench.mixers.srg.theorems.statements import Statements
@@ -46,28 +46,28 @@ def _operator_checks(of_label: Statements) -> Iterable[Check]:
     what = "Ranks stay within the budget, and the next larger admissible rank would not."
     yield check("budget", what, "Section 2.6", measures.budget, 0, no_budget, make=lambda *of: of)
     what = "With gates=qk or gates=vo, the mixer equals that with two gates, the other of which is open."
-    yield check("one gate", what, "Appendix H.7, eq. 84", choices.one_gate, unless=no_gates, make=lambda *of: of)
+    yield check("one gate", what, "Appendix H.7, eq. 84", letter_checks.one_gate, unless=no_gates, make=lambda *of: of)
     what = "If rows see all tokens, the last row equals that of the causal mixer."
     is_causal = "mixing tables of a window in lag order have no rows for later tokens"
     is_causal = is_causal if label.window and label.layout == "lag" else ""
-    yield check("all tokens", what, "eq. 7-11", choices.of_all_tokens, unless=is_causal, make=lambda *of: of)
+    yield check("all tokens", what, "eq. 7-11", letter_checks.of_all_tokens, unless=is_causal, make=lambda *of: of)
     if label.sink:
         what = "With a logit of minus infinity, the mixer is that without a sink."
-        yield check("sink", what, "arXiv 2508.10925", choices.closed_sinks, make=lambda *of: of)
+        yield check("sink", what, "arXiv 2508.10925", letter_checks.closed_sinks, make=lambda *of: of)
     if label.shared_kv:
         what = "Heads that share keys and values are separate heads with equal weights."
         source = "arXiv 1911.02150, arXiv 2305.13245"
-        yield check("shared heads", what, source, choices.equal_heads, make=lambda *of: of)
+        yield check("shared heads", what, source, letter_checks.equal_heads, make=lambda *of: of)
     if label.head_gate:
         what = "With open gates, the mixer is that without gates of heads."
-        yield check("open head gates", what, "arXiv 2505.06708", choices.open_head_gates, make=lambda *of: of)
+        yield check("open head gates", what, "arXiv 2505.06708", letter_checks.open_head_gates, make=lambda *of: of)
     if label.exclusive:
         what = "What a head reads out is orthogonal to its own value, and only that component is removed."
-        yield check("exclusion", what, "arXiv 2603.09078", choices.exclusion, make=lambda *of: of)
+        yield check("exclusion", what, "arXiv 2603.09078", letter_checks.exclusion, make=lambda *of: of)
     if label.window:
         what = "Windows of any size give the results of the reference, and a window of all tokens has no effect."
-        yield check("window", what, "Beltagy et al. 2020, Section 3.1", choices.windows, make=lambda *of: of)
+        yield check("window", what, "Beltagy et al. 2020, Section 3.1", letter_checks.windows, make=lambda *of: of)
     if label.registers and label.has_mixing:
         what = "With register_place=last, registers are the slots behind the tokens. Without mixing, the place is moot."
         source = "Proposition 2.6 (iv), Remark H.6"
-        yield check("appended registers", what, source, choices.registers_at_the_end, make=lambda *of: of)
+        yield check("appended registers", what, source, letter_checks.registers_at_the_end, make=lambda *of: of)

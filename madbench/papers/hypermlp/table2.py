@@ -199,8 +199,8 @@ def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]
     from madbench.store.benchmarks import answer, own_settings, value_of
     from madbench.text.corpus import Corpus
     from madbench.training.checkpoints import load_model
-    from madbench.training.choices import TASKS
     from madbench.training.devices import resolve_device
+    from madbench.training.multiple_choice import TASKS
 
     store, device = Store.open(request.results, create=False), resolve_device(request.device)
     opened = (row.protocol.corpus for row in results.rows_of(LANGUAGE))

@@ -217,7 +217,7 @@ def test_a_sink_without_a_softmax_is_refused_with_the_reason(label):
 
 def test_a_closed_sink_that_has_weight_fails_its_check(monkeypatch):
     assert [outcome.verdict for outcome in run_checks("S-s", names=["sink"])] == ["pass"]
-    monkeypatch.setattr("madbench.mixers.srg.choices.CLOSED", 0.0)
+    monkeypatch.setattr("madbench.mixers.srg.letter_checks.CLOSED", 0.0)
     assert [outcome.verdict for outcome in run_checks("S-s", names=["sink"])] == ["fail"]
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from madbench.errors import ConfigError
 from madbench.text.prepare import prepare
-from madbench.training.choices import CHOICES, TASKS, questions, score
+from madbench.training.multiple_choice import CHOICES, TASKS, questions, score
 
 SEQ_LEN, COUNT = 48, 40
 

@@ -9,7 +9,7 @@ import torch
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build, solve
 from madbench.mixers.checks import run_checks
-from madbench.mixers.srg import choices
+from madbench.mixers.srg import letter_checks
 from madbench.suites.mad.suite import MAD, MadProfile
 from srg_rows import decode, fast_paths, one_row
 
@@ -138,7 +138,7 @@ def test_a_planted_fault_fails_its_check(name, label, planted, monkeypatch):
 
 def test_a_gate_on_the_wrong_side_fails_its_check(monkeypatch):
     assert [outcome.verdict for outcome in run_checks("R-g-q", names=["one gate"])] == ["pass"]
-    monkeypatch.setattr(choices, "OPEN", 0.0)
+    monkeypatch.setattr(letter_checks, "OPEN", 0.0)
     assert [outcome.verdict for outcome in run_checks("R-g-q", names=["one gate"])] == ["fail"]
 
 
