@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Listener, OnEvent, Policy, Summary, ignore_event
-from madbench.jobs import Job
+from madbench.jobs import Job, Record
 from madbench.rows import TableRows
 from madbench.store.html import html_table
 from madbench.store.runs import Store
@@ -143,42 +143,29 @@ class Experiment(TableRows):
         default is OMP_NUM_THREADS or MKL_NUM_THREADS if one of them is set, otherwise the number of free cores. A
         :class:`madbench.execute.base.Listener` receives slots and threads when training begins.
         """
-        from madbench.execute.local import run_jobs
         from madbench.execute.main_module import check_is_not_imported
-        from madbench.execute.slots import choose_threads, plan_batches
         from madbench.execute.torchrun import train_distributed
         from madbench.text.corpus import Corpus
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
-        from madbench.training.measured import has_compiler
-        from madbench.training.stack import groups_of, usual_size
+        from madbench.training.stack import groups_of
 
+        options: RunOptions = {
+            "slots": slots,
+            "executor": executor,
+            "devices": devices,
+            "micro_batch": micro_batch,
+            "compile": compile,
+            "keep_weights": keep_weights,
+            "group": group,
+            "cuda_graph": cuda_graph,
+            "threads": threads,
+        }
         check_is_not_imported()
+        self._check_options(options)
         if is_distributed():
-            for name, value in {"slots": slots, "executor": executor, "devices": devices, "group": group}.items():
-                if value is not None:
-                    raise ConfigError(
-                        f"--{name} has no effect under torchrun: all its processes train one run together"
-                    )
-            if threads is not None:
-                raise ConfigError(
-                    f"--threads {threads} has no effect under torchrun: give it OMP_NUM_THREADS={threads}"
-                )
             self.check_processes()
             executor = functools.partial(train_distributed, device=self.device)
-        if executor is not None and threads is not None:
-            raise ConfigError(
-                f"--threads {threads} has no effect on other machines, where a job has as many threads as cores: "
-                f"cpus_per_job: {threads} in the file of --on"
-            )
-        if group is not None and group > 1 and compile != "never":
-            raise ConfigError(
-                f"--group {group} has no effect with --compile {compile}: compiled models train one by one"
-            )
-        if compile == "always" and executor is None and not has_compiler():
-            raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
-        if not cuda_graph and self.device == "cpu":
-            raise ConfigError("--no-cuda-graph has no effect with --device cpu")
         store = Store.open(self.results) if is_first() else Store(self.results)
         opened = (row.protocol.corpus for row in self.rows)
         corpora = {corpus.digest: corpus.absolute() for corpus in opened if isinstance(corpus, Corpus)}
@@ -195,15 +182,61 @@ class Experiment(TableRows):
         )
         if executor is not None:
             return executor(groups_of(self.jobs, group or 1), store, training, on_event=on_event, policy=policy)
+        return self._train_here(store, training, on_event, policy, options)
+
+    def _check_options(self, options: RunOptions) -> None:
+        """Raise ``ConfigError`` for an option of :meth:`execute` that has no effect or cannot be followed."""
+        from madbench.training.distributed import is_distributed
+        from madbench.training.measured import has_compiler
+
+        compile, group, threads = options["compile"], options["group"], options["threads"]
+        if is_distributed():
+            for name in ("slots", "executor", "devices", "group"):
+                if options.get(name) is not None:
+                    raise ConfigError(
+                        f"--{name} has no effect under torchrun: all its processes train one run together"
+                    )
+            if threads is not None:
+                raise ConfigError(
+                    f"--threads {threads} has no effect under torchrun: give it OMP_NUM_THREADS={threads}"
+                )
+        if options["executor"] is not None and threads is not None:
+            raise ConfigError(
+                f"--threads {threads} has no effect on other machines, where a job has as many threads as cores: "
+                f"cpus_per_job: {threads} in the file of --on"
+            )
+        if group is not None and group > 1 and compile != "never":
+            raise ConfigError(
+                f"--group {group} has no effect with --compile {compile}: compiled models train one by one"
+            )
+        is_here = options["executor"] is None and not is_distributed()
+        if compile == "always" and is_here and not has_compiler():
+            raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
+        if not options["cuda_graph"] and self.device == "cpu":
+            raise ConfigError("--no-cuda-graph has no effect with --device cpu")
+
+    def _train_here(
+        self,
+        store: Store,
+        training: Callable[..., list[Record]],
+        on_event: OnEvent,
+        policy: Policy,
+        options: RunOptions,
+    ) -> Summary:
+        """Train the jobs on this machine, one batch (:func:`madbench.execute.slots.plan_batches`) after the other."""
+        from madbench.execute.local import run_jobs
+        from madbench.execute.slots import choose_threads, plan_batches
+        from madbench.training.stack import groups_of, usual_size
+
+        slots, devices, group = options["slots"], options["devices"], options["group"]
+        can_group = self.device != "cpu" and options["compile"] == "never" and policy.time_limit is None
         statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
         left = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
         todo = {job.id for job in left}
-        chosen = choose_threads(left, threads)
-        training = functools.partial(training, threads=chosen.each)
+        chosen = choose_threads(left, options["threads"])
         total = Summary()
-        for batch in plan_batches(self.jobs, self.device, slots, devices, micro_batch, left, chosen):
-            is_grouped = self.device != "cpu" and compile == "never" and policy.time_limit is None
-            groups = groups_of(batch.jobs, group or (usual_size(len(batch.jobs), batch.slots) if is_grouped else 1))
+        for batch in plan_batches(self.jobs, self.device, slots, devices, options["micro_batch"], left, chosen):
+            groups = groups_of(batch.jobs, group or (usual_size(len(batch.jobs), batch.slots) if can_group else 1))
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
                 total.left += len(store.missing(batch.jobs))
@@ -214,7 +247,7 @@ class Experiment(TableRows):
             total += run_jobs(
                 groups,
                 store,
-                training,
+                functools.partial(training, threads=chosen.each),
                 on_event=on_event,
                 policy=replace(policy, max_failures=allowed),
                 slots=at_once,
