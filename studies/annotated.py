@@ -30,8 +30,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit")
     commit = parser.parse_args().commit
-    modules = {*training_modules()}
-    pairs = dict(sorted(filter(None, (digests_of(module, commit) for module in modules))))
+    former = former_paths(commit)
+    files = {file.relative_to(ROOT).as_posix() for module in training_modules() if (file := file_of(module))}
+    pairs = dict(sorted(filter(None, (digests_of(former.get(file, file), commit) for file in files))))
     if not pairs:
         parser.error(f"{commit} is no commit with files of madbench")
     write_atomically(ANNOTATED, (json.dumps(pairs, indent=0) + "\n").encode())
@@ -48,14 +49,19 @@ def training_modules() -> Iterator[str]:
                 yield from modules_reached(*part)
 
 
-def digests_of(module: str, commit: str) -> tuple[str, str] | None:
-    """The digests of a module's file at a commit: of its comparable code, and of all its code.
+def former_paths(commit: str) -> dict[str, str]:
+    """The paths at a commit of the files that have been renamed since, by present path."""
+    command = ["git", "-C", str(ROOT), "diff", "--name-status", "--diff-filter=R", "-M", commit, "--", "madbench"]
+    lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    return {new: old for _, old, new in (line.split("\t") for line in lines)}
+
+
+def digests_of(path: str, commit: str) -> tuple[str, str] | None:
+    """The digests of a file at a commit: of its comparable code, and of all its code.
 
     None if they are equal, or if the commit has no such file.
     """
-    file = file_of(module)
-    place = file.relative_to(ROOT) if file else module
-    shown = subprocess.run(["git", "-C", str(ROOT), "show", f"{commit}:{place}"], capture_output=True)
+    shown = subprocess.run(["git", "-C", str(ROOT), "show", f"{commit}:{path}"], capture_output=True)
     if shown.returncode:
         return None
     tree = ast.parse(shown.stdout)
