@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from madbench.labels import Explanation
 from madbench.papers.interactions.mixers.base import (
@@ -19,6 +19,8 @@ from madbench.papers.interactions.mixers.tuples import ALL, STRICT
 
 if TYPE_CHECKING:
     from torch import nn
+
+    OwnLabel: TypeAlias = Label  # in the family, its attribute hides this name
 
 
 ORDERED = Explanation("", "ordered tuples",
@@ -52,11 +54,11 @@ class TupleFamily(InteractionFamily):
     Label, Allocation = Label, HaAllocation
     softmax = {"base": "", "degree": "2", "sharing": "", "tuples": ""}
 
-    def own_factors(self, label: Label) -> dict[str, str]:
+    def own_factors(self, label: OwnLabel) -> dict[str, str]:  # type: ignore[override]  # labels of this family only
         sharing = {} if label.base == "C" else {"sharing": "u" if label.unshared else ""}
         return {"degree": "+".join(map(str, label.degrees)), **sharing, "tuples": label.tuples}
 
-    def explain(self, label: Label) -> list[Explanation]:
+    def explain(self, label: OwnLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
         """One row per letter, then one row per property that follows from absent letters, and cautions."""
         rows, n = explain_base(label), label.degree
         degrees, is_mixed = "+".join(map(str, label.degrees)), len(label.degrees) > 1
@@ -83,17 +85,20 @@ class TupleFamily(InteractionFamily):
         asymmetric = label.unshared or label.base == "C"
         return rows + cautions(label, sees_order=asymmetric and label.tuples != ALL)
 
-    def build(self, allocation: HaAllocation, settings: Settings, path: str = "auto", causal: bool = True) -> nn.Module:
+    def build(  # type: ignore[override]  # allocations of this family only
+        self, allocation: HaAllocation, settings: Settings, path: str = "auto", causal: bool = True
+    ) -> nn.Module:
         from madbench.papers.interactions.mixers.coupling import Coupling
         from madbench.papers.interactions.mixers.ha.operator import HyperAttention
 
         label, size = allocation.label, allocation.size
-        options = {"tuples": label.tuples, "causal": causal, "path": path, "max_len": size.max_len}
+        mixer: nn.Module
+        options: dict[str, Any] = {"tuples": label.tuples, "causal": causal, "path": path, "max_len": size.max_len}
         if label.base == "C":
             mixer = Coupling(size.n_head, size.d_model, degree=label.degree, **options)
         else:
             options |= {"linear": label.base == "L", "rope": label.rope}
-            ranks = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
+            ranks: dict[str, Any] = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
             mixer = HyperAttention(size.d_model, allocation.degrees, label.unshared, **ranks, **options)
         mixer.allocation = allocation
         return mixer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from madbench.labels import Explanation
 from madbench.papers.interactions.mixers.base import (
@@ -19,6 +19,8 @@ from madbench.papers.interactions.mixers.hfa.grammar import Label
 if TYPE_CHECKING:
     from torch import nn
 
+    OwnLabel: TypeAlias = Label  # in the family, its attribute hides this name
+
 
 class FeatureFamily(InteractionFamily):
     """The family ``hfa:`` of HyperFeatureAttention."""
@@ -30,10 +32,10 @@ class FeatureFamily(InteractionFamily):
     Label, Allocation = Label, HfaAllocation
     softmax = {"base": "", "orders": "1", "product": ""}
 
-    def own_factors(self, label: Label) -> dict[str, str]:
+    def own_factors(self, label: OwnLabel) -> dict[str, str]:  # type: ignore[override]  # labels of this family only
         return {"orders": "+".join(map(str, label.orders)), "product": "w" if label.product else ""}
 
-    def explain(self, label: Label) -> list[Explanation]:
+    def explain(self, label: OwnLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
         """One row per letter, then one row per property that follows from absent letters, and cautions."""
         rows = explain_base(label)
         orders, is_mixed = "+".join(map(str, label.orders)), len(label.orders) > 1
@@ -56,19 +58,20 @@ class FeatureFamily(InteractionFamily):
             rows.append(Explanation("", "caution: products", what, "", "Section 2's scale, which eq. 39 leaves out"))
         return rows + cautions(label, sees_order=False)
 
-    def build(
+    def build(  # type: ignore[override]  # allocations of this family only
         self, allocation: HfaAllocation, settings: Settings, path: str = "auto", causal: bool = True
     ) -> nn.Module:
         from madbench.papers.interactions.mixers.coupling import Coupling
         from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 
         label, size = allocation.label, allocation.size
-        options = {"causal": causal, "path": path, "max_len": size.max_len}
+        mixer: nn.Module
+        options: dict[str, Any] = {"causal": causal, "path": path, "max_len": size.max_len}
         if label.base == "C":
             mixer = Coupling(size.n_head, size.d_model, orders=label.orders, product=label.product, **options)
         else:
             options |= {"linear": label.base == "L", "rope": label.rope}
-            ranks = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
+            ranks: dict[str, Any] = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
             mixer = HyperFeatureAttention(size.d_model, allocation.orders, label.product, **ranks, **options)
         mixer.allocation = allocation
         return mixer
