@@ -21,10 +21,14 @@ from madbench.mixers.tracing import is_traced
 
 LEAST_ROWS = 256
 """Smallest number of rows of the input for which oneDNN is used."""
-LEAST_WIDTH = 128
-"""Smallest number of inputs, and of outputs, of the linear map for which oneDNN is used."""
+LEAST_INPUTS = 128
+"""Smallest number of inputs of the linear map for which oneDNN is used."""
+LEAST_WEIGHTS = 128**2
+"""Smallest number of elements of the weight for which oneDNN is used."""
 LEAST_COLUMNS = 256
 """oneDNN computes the gradient of a weight if the larger side of the weight has at least this length."""
+LEAST_PRODUCTS = 2**22
+"""Smallest number of multiplications in each product of a batch for which oneDNN, called once per product, is used."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -47,7 +51,8 @@ def is_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
         is_large(x)
         and weight.dim() == 2
         and x.shape[-1] == weight.shape[1]
-        and min(weight.shape) >= LEAST_WIDTH
+        and weight.shape[1] >= LEAST_INPUTS
+        and weight.numel() >= LEAST_WEIGHTS
         and x.dtype == torch.float32
         and (bias is None or bias.shape == weight.shape[:1])
         and all(y is None or (y.dtype == x.dtype and y.device == x.device) for y in (weight, bias))
@@ -82,6 +87,40 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     long.
     """
     return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
+
+
+def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """Writes left right to ``out``, without gradients: left (N, A, K), right (N, K, B) and out (N, A, B)."""
+    if not are_by_onednn(left.shape[1] * right[0].numel(), left):
+        torch.bmm(left, right, out=out)
+        return
+    for a, b, product in zip(left, right, out):
+        product.copy_(multiply(a, b.mT))
+
+
+def add_batches(left: Tensor, right: Tensor, total: Tensor) -> None:
+    """Adds left right to ``total``, without gradients: left (N, A, K), right (N, K, B) and total (N, A, B)."""
+    if are_by_onednn(left.shape[1] * right[0].numel(), left):
+        for a, b, part in zip(left, right, total):
+            part += multiply(a, b.mT)
+    elif total.is_contiguous():
+        total.baddbmm_(left, right)
+    else:  # ``baddbmm_`` is slow for parts of a larger tensor
+        total += torch.bmm(left, right)
+
+
+def are_by_onednn(multiplications: int, x: Tensor) -> bool:
+    """True if oneDNN computes a batch of products in the dtype of x and on its device, in one call per product.
+
+    ``multiplications`` is their number in each product: A K B for the product of (A, K) and (K, B).
+    """
+    return (
+        multiplications >= LEAST_PRODUCTS
+        and x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and onednn_is_faster()
+        and not is_traced()
+    )
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def results(function, tensors, cotangent):
 
 
 @needs_onednn
-@pytest.mark.parametrize("inputs, outputs", [(128, 128), (144, 130), (128, 300), (300, 128), (257, 704)])
+@pytest.mark.parametrize("inputs, outputs", [(128, 128), (144, 130), (128, 300), (300, 128), (257, 704), (700, 24)])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_output_and_gradients_equal_those_in_float64(fast, inputs, outputs, has_bias):
     x, weight = drawn(3, 401, inputs), drawn(outputs, inputs, seed=1)
@@ -219,3 +219,21 @@ def test_the_counter_of_torch_counts_the_same_operations(fast, outputs):
         return counter.get_total_flops()
 
     assert count(products.linear) == count(F.linear) == 3 * 2 * 8 * 140 * 128 * outputs
+
+
+@needs_onednn
+@pytest.mark.parametrize("is_part", [False, True])
+def test_batches_of_products_equal_those_in_float64(fast, is_part, monkeypatch):
+    """Also for factors and results that are parts of larger tensors, as those of tiles are."""
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 30 * 50 * 70)
+    left, right, total = drawn(3, 30, 51), drawn(3, 52, 70, seed=1), drawn(3, 30, 71, seed=2)
+    left, right, total = left[..., :50], right[:, 1:51], total[..., :70]
+    if not is_part:
+        left, right, total = left.contiguous(), right.contiguous(), total.contiguous()
+    assert products.are_by_onednn(30 * 50 * 70, left) and not products.are_by_onednn(30 * 50 * 70 - 1, left)
+    exact, written = left.double() @ right.double(), torch.empty(3, 30, 71)[..., :70]
+    products.multiply_batches(left, right, written)
+    assert (written - exact).norm() <= 1e-6 * exact.norm()
+    exact += total.double()
+    products.add_batches(left, right, total)
+    assert (total - exact).norm() <= 1e-6 * exact.norm()

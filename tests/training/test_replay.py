@@ -94,7 +94,8 @@ def test_replayed_steps_of_every_family_have_the_bits_of_plain_ones(member, labe
 def test_replayed_steps_with_products_by_onednn_have_the_bits_of_plain_ones(member, task, monkeypatch):
     monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
     monkeypatch.setattr(products, "LEAST_ROWS", 1)
-    monkeypatch.setattr(products, "LEAST_WIDTH", 16)
+    monkeypatch.setattr(products, "LEAST_INPUTS", 16)
+    monkeypatch.setattr(products, "LEAST_WEIGHTS", 16)
     check_replayed(lambda: member(label="G-cg-q-12o", task=task))
 
 

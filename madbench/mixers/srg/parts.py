@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.mixers.linear_maps import call
 from madbench.mixers.precision import wide
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.short_conv import causal_convolution
@@ -311,7 +312,7 @@ class SequenceMixing(nn.Module):
 
     def strengths(self, x: Tensor) -> Tensor:
         """The strengths s (B, heads, T, R) of the tokens x (B, T, D)."""
-        return split_heads(torch.sigmoid(self.gate(x)), self.heads)
+        return split_heads(torch.sigmoid(call(self.gate, x)), self.heads)
 
     def right(self, y: Tensor, s: Tensor) -> Tensor:
         """Returns y R, (B, heads, M, W), for y (B, heads, M, W) and s (B, heads, M, R)."""

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from madbench.mixers import products
 from madbench.mixers.derivatives import gradients
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.srg import plain
 from madbench.mixers.srg.parts import Tables as MixingTables
-from madbench.mixers.srg.parts import newest_first
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 from madbench.mixers.tracing import has_data
 
@@ -24,7 +24,8 @@ TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
 """Maximum number of rows of a tile.
 
-Fewer rows make more tiles and slower products; more rows compute more masked slots.
+Fewer rows make more tiles and slower products; more rows compute more masked slots. If oneDNN computes the
+products with values, tiles have up to twice as many rows.
 """
 TILE_NUMBERS = 2**19
 """Maximum number of elements of a sheet (see :mod:`madbench.mixers.srg.tiles`), 2 MiB in float32.
@@ -108,7 +109,8 @@ class _Pass:
         tables = [None if table is None else self._by_row(table) for table in inputs[5:]]
         self.tables = [None if part[0] is None else Tables(*part) for part in (tables[:3], tables[3:])]
         fitting = TILE_NUMBERS // (self.query_heads * self.length)
-        self.rows = min(self.length, TILE_ROWS, max(LEAST_ROWS, fitting))
+        by_onednn = products.are_by_onednn(TILE_ROWS * self.length * v.shape[-1], v)
+        self.rows = min(self.length, 2 * TILE_ROWS if by_onednn else TILE_ROWS, max(LEAST_ROWS, fitting))
         self.entries = max(1, min(self.batch, fitting // self.rows))
         numbers = self.batch * self.query_heads * self.length**2
         self.is_one_tile = self.rows == self.length and numbers <= KEPT_NUMBERS
@@ -221,12 +223,20 @@ class _Pass:
         """Copies x (N, heads, T, C) to (heads N, T, C), in the dtype of the pass."""
         return x.transpose(0, 1).to(self.dtype, memory_format=torch.contiguous_format, copy=True).flatten(0, 1)
 
+    def _newest_first(self, x: Tensor) -> Tensor:
+        """As :meth:`_heads_first`, but ordered as by :func:`madbench.mixers.srg.parts.newest_first`."""
+        batch, heads, length, width = x.shape
+        rows = x.new_empty(heads, batch, length + 1, width, dtype=self.dtype)
+        rows[:, :, :length] = x.transpose(0, 1).flip(2)
+        rows[:, :, length] = 0
+        return rows.flatten(0, 1)
+
     def _group(self, entries: slice) -> Operands:
         """The operands of the sequences in a slice of the batch, with all their rows."""
         q, k, v, s1, s2 = (None if x is None else x[entries] for x in self.inputs[:5])
-        k, v = (newest_first(x) if self.by_lag else x for x in (k, v))
         s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
-        return Operands(self._heads_first(q), self._heads_first(k), self._heads_first(v), s1, s2, *self.tables)
+        ordered = self._newest_first if self.by_lag else self._heads_first
+        return Operands(self._heads_first(q), ordered(k), ordered(v), s1, s2, *self.tables)
 
     def _block(self, group: Operands, rows: slice) -> Operands:
         """The part of a group's operands that belongs to a slice of its rows."""

@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from madbench.mixers import products
 from madbench.mixers.srg.parts import EPS
 
 THIN = 16
@@ -53,17 +54,6 @@ class Operands(NamedTuple):
     s2: Tensor | None  # (H, r, N, M)
     mix1: Tables | None
     mix2: Tables | None
-
-
-def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Adds the batched product of ``left`` and ``right`` to ``total`` (N, A, B), in place.
-
-    ``baddbmm_`` is slow for parts of a larger tensor.
-    """
-    if total.is_contiguous():
-        total.baddbmm_(left, right)
-    else:
-        total += torch.bmm(left, right)
 
 
 class Sheet:
@@ -109,7 +99,7 @@ class Sheet:
 
         The factors are q and k, or the gradient of o and v.
         """
-        torch.bmm(left, right.mT, out=self.keys)
+        products.multiply_batches(left, right.mT, self.keys)
         return self.mask()
 
     def of_rows(self, x: Tensor) -> Tensor:
@@ -140,11 +130,11 @@ class Sheet:
         """
         product, strengthened = inner
         grad = torch.bmm(tables.B, self.flat.mT)
-        add_product(grads.B, strengthened, self.flat)
+        products.add_batches(strengthened, self.flat, grads.B)
         grads.gain.add_(torch.mul(self.flat, y.flat, out=work.flat).sum(1, keepdim=True))
         grad_s = self.of_rows(product.mul_(grad))
         self.of_rows(grad).mul_(s)
-        add_product(grads.A, grad, y.flat)
+        products.add_batches(grad, y.flat, grads.A)
         self.flat.mul_(tables.gain).baddbmm_(grad.mT, tables.A)
         return grad_s
 
@@ -177,7 +167,9 @@ class Tile:
         If the tile has sheets for a backward pass, they keep the values that :meth:`backward` reads.
         """
         weights, norm = self._fill(x)
-        return torch.bmm(weights.keys, x.v), norm
+        o = x.v.new_empty(len(x.v), x.q.shape[1], x.v.shape[-1])
+        products.multiply_batches(weights.keys, x.v, o)
+        return o, norm
 
     def backward(
         self, x: Operands, grad_o: Tensor, along: Tensor | None, grads: Operands, is_filled: bool = False
@@ -193,7 +185,7 @@ class Tile:
         z, h, a = self.scores, self.hidden if x.mix1 else self.scores, self.a
         (gate, scale), (of_gate, of_a) = self._halves(h), self._halves(self.grad)
         read = of_a if x.mix2 else a
-        add_product(grads.v, read.keys.mT, grad_o)
+        products.add_batches(read.keys.mT, grad_o, grads.v)
         of_a.fill(grad_o, x.v)
         if x.mix2:
             work, _ = self._halves(self.work)
@@ -213,7 +205,7 @@ class Tile:
             grads.k.add_(torch.bmm(x.q.mT, columns).mT)
         else:
             grads.q.copy_(torch.bmm(columns, x.k))
-            add_product(grads.k, columns.mT, x.q)
+            products.add_batches(columns.mT, x.q, grads.k)
 
     def _fill(self, x: Operands, has_norm: bool = True) -> tuple[Sheet, Tensor | None]:
         """Writes all sheets. Returns the sheet of weights, which multiply v, and for R and G the norm (H, N, M)."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.errors import TrainingError
-from madbench.mixers import build, softmax
+from madbench.mixers import build, products, softmax
 from madbench.mixers.srg import tiled
 
 LABELS = ("S-p", "S-12o!", "S-2!", "D-p", "R", "R-q-1", "R-cg-q-12o", "G-2o!", "G-pcg-q-12o", "G-pg-q-12")
@@ -111,6 +111,17 @@ def test_float32_is_as_near_to_the_truth_as_the_dense_path(make_mixer, randn):
         errors(run(mixer, path, x.float(), cotangent.float()), expected).max() for path in ("dense", "tiled")
     )
     assert given < 2 * dense + 1e-6
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize("label", LABELS)
+def test_float32_with_products_by_onednn_is_near_the_truth(label, small_tiles, make_mixer, randn, monkeypatch):
+    x, cotangent = randn(3, 33, 16), randn(3, 33, 16, seed=2)
+    expected = run(make_mixer(label, max_len=40), "dense", x, cotangent)
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
+    mixer = make_mixer(label, max_len=40, dtype=torch.float32)
+    assert errors(run(mixer, "tiled", x.float(), cotangent.float()), expected).max() < 1e-5
 
 
 @pytest.mark.parametrize("length", [20, 2 * tiled.TILE_ROWS])
