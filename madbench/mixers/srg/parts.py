@@ -18,6 +18,7 @@ number of rows of a block, W the number of slots, and R or r the rank of R(1) an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +51,7 @@ class Projected:
         return Projected(*(None if tensor is None else tensor.float() for tensor in vars(self).values()))
 
 
-Seen = int | Tensor | None
+Seen: TypeAlias = int | Tensor | None
 """Type of a description of the slots that the M rows of a block see.
 
 - int: the index of the last slot that the first row sees. Each further row sees one more slot.
@@ -255,7 +256,7 @@ def append_slots(z: Tensor, registers: Tensor, last: int) -> Tensor:
     The first row sees ``last`` + 1 tokens, and each further row one more, up to W. Values in later slots are undefined.
     """
     slots = torch.arange(z.shape[-1] + registers.shape[-1], device=z.device)
-    behind = slots - _seen(*z.shape[-2:], last, z.device)
+    behind = slots - _seen(*cast("tuple[int, int]", z.shape[-2:]), last, z.device)
     index = torch.where(behind < 0, slots, z.shape[-1] + behind.clamp(0, registers.shape[-1] - 1))
     return torch.cat((z, registers), dim=-1).gather(-1, index.expand(*z.shape[:-1], -1))
 

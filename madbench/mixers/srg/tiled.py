@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ def attend(
 
 class _Tiled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, base, by_lag, *inputs):
+    def forward(ctx: Any, base: str, by_lag: bool, *inputs: Tensor | None) -> Tensor:
         with without_autocast(inputs[0]):
             work = _Pass(base, by_lag, inputs)
             o, norm = work.forward(keeps=work.is_one_tile and any(ctx.needs_input_grad))
@@ -67,10 +68,10 @@ class _Tiled(torch.autograd.Function):
         return o
 
     @staticmethod
-    def backward(ctx, grad_o):
+    def backward(ctx: Any, grad_o: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, o, norm = ctx.saved_tensors
 
-        def by_hand(grad_o):
+        def by_hand(grad_o: Tensor) -> list[Tensor | None]:
             with without_autocast(grad_o):
                 work = _Pass(ctx.base, ctx.by_lag, inputs)
                 # the backward pass overwrites the kept values, so a second one must compute them again
@@ -91,7 +92,7 @@ def _plain(
     def mixing(s: Tensor | None, of_s: Sequence[Tensor | None]) -> plain.Mixing | None:
         if s is None:
             return None
-        A, B, gain = (table[..., :length] for table in of_s)
+        A, B, gain = (cast(Tensor, table)[..., :length] for table in of_s)
         return plain.Mixing(s, A.mT, B.mT, gain)
 
     return plain.attend(base, by_lag, q, k, v, mixing(s1, tables[:3]), mixing(s2, tables[3:]))
@@ -102,7 +103,7 @@ class _Pass:
 
     def __init__(self, base: str, by_lag: bool, inputs: Sequence[Tensor | None]):
         self.base, self.by_lag, self.inputs = base, by_lag, inputs
-        q, _, v, *_ = inputs
+        q, _, v, *_ = cast("Sequence[Tensor]", inputs)
         self.batch, self.query_heads, self.length, _ = q.shape
         self.n_head = v.shape[1]
         self.dtype = torch.promote_types(q.dtype, torch.float32)
@@ -124,7 +125,7 @@ class _Pass:
 
         If ``keeps`` is true, the tile is kept for the backward pass.
         """
-        q, _, v, *_ = self.inputs
+        q, _, v, *_ = cast("Sequence[Tensor]", self.inputs)
         o = self._of_rows(v, q.dtype)
         norm = None if self.base == "S" else v.new_empty(self.n_head, self.batch, self.length, dtype=self.dtype)
         tiles = self._tiles(backward=keeps)
@@ -165,11 +166,11 @@ class _Pass:
             into = Operands(*(None if x is None else torch.zeros_like(x) for x in group[:5]), *of_tables)
             for rows in self._blocks():
                 of_rows = None if along is None else along[..., rows]
-                tile = filled[1] if filled else tiles(entries, rows)
+                tile = filled[1] if filled else cast("Callable[[slice, slice], Tile]", tiles)(entries, rows)
                 tile.backward(self._block(group, rows), of_o[:, rows], of_rows, self._block(into, rows), bool(filled))
             self._write(into, entries, grads)
-        of_tables = [[None] * 3 if tables is None else tables for tables in of_tables]
-        tables = (grad for of_mixing in of_tables for grad in of_mixing)
+        of_tables = [cast(Any, [None] * 3 if tables is None else tables) for tables in of_tables]
+        tables = (grad for of_mixing in cast("list[Sequence[Tensor]]", of_tables) for grad in of_mixing)
         return [*grads, *(None if x is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], tables))]
 
     def _groups(self) -> Iterator[slice]:
@@ -196,7 +197,7 @@ class _Pass:
         """
         heads = Tile.heads(self.base, self.n_head, backward)
         sizes = [Sheet.numbers(count, self.entries, self.rows, self.length) for count in heads]
-        memory = [self.inputs[0].new_empty(size, dtype=self.dtype) for size in sizes]
+        memory = [cast(Tensor, self.inputs[0]).new_empty(size, dtype=self.dtype) for size in sizes]
 
         @functools.cache
         def tile(entries: int, rows: int, slots: int) -> Tile:
@@ -249,10 +250,10 @@ class _Pass:
     def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
         """Copies the gradients of a group, the sequences ``entries``, into ``grads``, the gradients of the inputs."""
         q, k, v, s1, s2 = grads
-        for grad, of_group in ((q, group.q), (k, group.k), (v, group.v)):
+        for grad, of_group in cast("Sequence[tuple[Tensor, Tensor]]", ((q, group.q), (k, group.k), (v, group.v))):
             of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)
             is_ordered = self.by_lag and grad is not q
             grad[entries] = of_group[:, :, : self.length].flip(2) if is_ordered else of_group
-        for grad, of_group in ((s1, group.s1), (s2, group.s2)):
+        for grad, of_group in cast("Sequence[tuple[Tensor, Tensor]]", ((s1, group.s1), (s2, group.s2))):
             if grad is not None:
                 grad[entries] = of_group.permute(2, 0, 3, 1)

@@ -11,7 +11,7 @@ Blank rows and masked slots are zero.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import torch
 from torch import Tensor
@@ -83,7 +83,8 @@ class Sheet:
         heads, *shape = self.shape
         offset = heads // 2 * self.entries * self.pitch * shape[-1]
         first, second = (
-            type(self)(part, (heads // 2, *shape), self.by_lag) for part in (self.memory, self.memory[offset:])
+            type(self)(part, cast("tuple[int, int, int, int]", (heads // 2, *shape)), self.by_lag)
+            for part in (self.memory, self.memory[offset:])
         )
         return first, second
 
@@ -150,7 +151,14 @@ class Tile:
         sheets = [Sheet(part, (count, *shape), by_lag) for part, count in zip(memory, counts)]
         self.halves = {id(sheet): sheet.halves() if base == "G" else (sheet, sheet) for sheet in sheets[:4]}
         scores = sheets[0]  # without a backward pass, everything computed from the scores overwrites them
-        self.scores, self.hidden, self.grad, self.work, self.a = sheets if sheets[1:] else [scores] * 4 + [None]
+        self.scores: Sheet
+        self.hidden: Sheet
+        self.grad: Sheet
+        self.work: Sheet
+        self.a: Sheet
+        self.scores, self.hidden, self.grad, self.work, self.a = cast(
+            "list[Sheet]", sheets if sheets[1:] else [scores] * 4 + [None]
+        )
         self.keeps, self.a = self.a is not None, self.a or self._halves(scores)[0]
         self.inner1 = self.inner2 = (None, None)
         """The results of :meth:`Sheet.mix` for R(1) and for R(2), which the backward pass reads."""
@@ -189,15 +197,17 @@ class Tile:
         of_a.fill(grad_o, x.v)
         if x.mix2:
             work, _ = self._halves(self.work)
-            tables = x.mix2.transposed, grads.mix2.transposed
-            grads.s2.copy_(of_a.unmix(a, self.inner2, x.s2, *tables, work))
+            tables = x.mix2.transposed, cast(Tables, grads.mix2).transposed
+            cast(Tensor, grads.s2).copy_(of_a.unmix(a, self.inner2, x.s2, *tables, work))
         if self.base == "S":
             of_a.flat.mul_(a.flat)
             of_a.flat.addcmul_(a.flat, of_a.flat.sum(-1, keepdim=True), value=-1)
         else:
             self._through_norm(gate, scale, of_gate, of_a, along)
         if x.mix1:
-            grads.s1.copy_(self.grad.unmix(z, self.inner1, x.s1, x.mix1, grads.mix1, self.work))
+            cast(Tensor, grads.s1).copy_(
+                self.grad.unmix(z, self.inner1, x.s1, x.mix1, cast(Tables, grads.mix1), self.work)
+            )
         self.inner1 = self.inner2 = (None, None)  # kept for every tile, they would need much memory
         columns = self.grad.mask().keys
         if x.q.shape[-1] < THIN:
