@@ -81,7 +81,10 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
 
 
 def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
-    """The squares of every two contrasts in ``pairs``, by these contrasts. Contrasts without a square are left out."""
+    """For every two contrasts in ``pairs``, the squares: four labels that have both factors, either one, or neither.
+
+    Pairs of contrasts without a square are left out.
+    """
     partners = {contrast: dict(of_contrast) for contrast, of_contrast in pairs.items()}
     squares: dict[tuple[Contrast, Contrast], list[Square]] = {}
     for first, second in itertools.combinations(pairs, 2):

@@ -125,8 +125,8 @@ class LeftJob:
     def outcome_for(self, task: Task) -> WorkerResult | None:
         """The outcome of the Slurm job for the jobs of the task.
 
-        None if the Slurm job has not ended well, or trained these jobs in another way. Also None if one of them has no
-        record, unless the task is the Slurm job's whole group.
+        None if the Slurm job has failed or has not ended, or if it trained these jobs with other settings. Also None if
+        a job of the task has no record and the task is only a part of the Slurm job's group.
         """
         if not (self.job.folder.outcome.exists() and self.is_training(task)):
             return None

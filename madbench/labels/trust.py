@@ -60,7 +60,7 @@ def is_allowed(label: str) -> bool:
 
 
 def trusts_entries() -> bool:
-    """True if code may be imported because an entry of the user or of an installed package names it."""
+    """True if importing code is allowed when an entry of the user, or of an installed package, refers to the code."""
     return _OF_PROCESS.includes_entries
 
 

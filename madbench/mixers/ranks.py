@@ -22,7 +22,10 @@ WIDE_VO_STEP = 8  # if d >= WIDE_MODEL, GPU matrix products need twice the time 
 
 @dataclass(frozen=True)
 class Side:
-    """The admissible values of a rank: multiples of ``unit`` that are at least ``least``, and ``whole`` if nonzero."""
+    """The admissible values of a rank: the multiples of ``unit`` from ``least`` on.
+
+    ``whole`` is admissible too, unless it is 0.
+    """
 
     unit: int = 1
     whole: int = 0
@@ -195,7 +198,7 @@ class RankAllocation(CountedParameters):
 
     @property
     def full(self) -> int:
-        """The initial rank of the other side (the side, QK or VO, that is reduced second)."""
+        """The full rank, from which the side that is reduced second (QK or VO) starts."""
         return self.size.d_model
 
     def payment(self) -> tuple[int, int]:

@@ -105,7 +105,10 @@ def _known(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
 def _results(
     suite: Suite, protocol: str, jobs: Sequence[Job], store: Store, profile: str | None, warn: Callable[[str], None]
 ) -> Results:
-    """The results of the jobs of a protocol. Their profile is a shipped one, or else ``profile``."""
+    """The results of the jobs of a protocol, under the shipped profile that trained them.
+
+    Under ``profile`` if no shipped profile did.
+    """
     named = {job.task for job in jobs}
     tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in named]
     shared_choices: dict[str, Any] = {"tasks": tasks, "results": store.root, "given_store": store, "warn": warn}

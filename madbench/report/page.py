@@ -262,8 +262,8 @@ def _missing(
 ) -> list[Missing]:
     """The missing results of each suite, and the stored runs that are left out.
 
-    A suite that the profile lists under ``beside`` is missing only if the store has runs of it and no tasks were
-    requested. Otherwise the user did not train or did not ask for it, and nothing is missing.
+    For a suite that the profile lists under ``beside``, results are missing only if the store has runs of the suite and
+    the user has not chosen tasks.
     """
     missing: list[Missing] = []
     stored = {job.suite for job in results.store.jobs().values()} if results.grid.tasks is None else set()

@@ -165,7 +165,7 @@ class Profile(abc.ABC):
 
     @abc.abstractmethod
     def training_changes(self, job: Job) -> list[Override]:
-        """The overrides of the optimizer run and of the task's setting with which this profile trains the job."""
+        """The overrides with which this profile trains the job: those of ``training`` and of the task's settings."""
 
     def trainings_of(self, job: Job) -> list[Any]:
         """All optimizer runs that this profile tries on the job's setting. By default only the one of the job."""

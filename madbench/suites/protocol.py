@@ -187,7 +187,10 @@ class RatesTried:
 
     @property
     def changes(self) -> tuple[Override, ...]:
-        """The overrides with which the profile tries all rates of the jobs; empty if it already does."""
+        """The overrides with which the profile tries every learning rate and weight decay of the jobs.
+
+        Empty if the profile already tries them all.
+        """
         usual = self.usual_rates
         unusual = {task: rates for task, rates in self.rates.items() if rates - usual[task]}
         if unusual and all(rates == self.rates[next(iter(unusual))] for rates in self.rates.values()):

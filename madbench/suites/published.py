@@ -116,7 +116,7 @@ def paper_scores(paper: str) -> Scores:
 
 @functools.cache
 def published_scores() -> Scores:
-    """The published numbers of all papers, from the rows that name no profile."""
+    """The published numbers of all papers, without those rows of their tables that name a profile."""
     return _merged(item for paper in published_by_paper() for item in paper_scores(paper).items())
 
 

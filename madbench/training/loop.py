@@ -159,8 +159,8 @@ def _at_lowest_step(members: Sequence[GroupMember]) -> list[GroupMember]:
     """The members, with a copy at the lowest step in place of each member that has taken more steps.
 
     If a process is killed, it may have saved only some members of a group. The other members then repeat the missing
-    steps. The copies fill their places, because rounding depends on the size of the group, though not on the copies'
-    numbers.
+    steps. The copies keep the size of the group, on which the rounding of the other members depends. The weights of the
+    copies have no influence on the other members.
     """
     lowest = min(member.state.step for member in members)
     return [member if member.state.step == lowest else member.copy(lowest) for member in members]

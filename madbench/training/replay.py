@@ -219,7 +219,7 @@ def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
 
 
 class ReplayStep(PlainStep):
-    """The training step of one job on a CPU: a :class:`PlainStep` whose passes are replayed."""
+    """The training step of one job on a CPU: a :class:`PlainStep` whose passes are recorded once and then replayed."""
 
     warm_up = 1 + TIMED + PROOFS
 

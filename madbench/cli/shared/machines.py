@@ -88,7 +88,10 @@ def executor_of(on: str | None, device: str, slots: int | None) -> tuple[Executo
 
 
 def _device(device: str, gpus: float | None) -> tuple[str, float]:
-    """The device of the jobs and the GPUs that a job reserves. One determines the other."""
+    """The device of the jobs and the number of GPUs that a job reserves.
+
+    If ``gpus`` is None, the device determines it. With the device ``auto``, ``gpus`` determines the device.
+    """
     if device not in ("auto", "cpu", "cuda"):
         problem = "on other machines a job sees its own GPUs only; expected auto, cpu or cuda"
         raise ConfigError(f"--device {device}: {problem}")

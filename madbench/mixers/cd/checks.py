@@ -46,7 +46,7 @@ UNEVEN = "a sum of terms of both signs is only as exact as the largest term"
 
 
 def checks(family: Any, label: Label) -> Iterable[Check]:
-    """All checks of a label, in the order of their numbers."""
+    """All checks of a label, ordered by the numbers in their names (V1, V2, ...)."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name in ("parameters", "state"))
     parts = (_forms, _ordinary, _state, _softmax_attention, _numerics)

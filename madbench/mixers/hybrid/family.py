@@ -92,7 +92,7 @@ class HybridFamily(Family[Any, HybridAllocation]):
     def factors_of_other(self, other: Label) -> dict[str, str]:
         """The factors of a model that has the label ``other``, of another family, in every layer.
 
-        Its letter is ``b`` if its cache grows with the text, else ``a``.
+        The pattern of its layers has the letter ``b`` if the cache of ``other`` grows with the text, else ``a``.
         """
         letter = "b" if _grows(other) else "a"
         return {"pattern": letter, letter: str(other)}

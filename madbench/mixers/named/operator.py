@@ -120,7 +120,7 @@ class Operator(ABC):
         return sizes | {each.name: getattr(self, each.name) for each in fields(self)}
 
     def further_ranks(self, dims: Dims) -> Mapping[str, int]:
-        """Widths other than those of keys and values that the budget determines, by name. By default empty."""
+        """The widths that the budget determines besides the widths of keys and values, by name. By default empty."""
         return {}
 
     def cached(self, dims: Dims) -> Mapping[str, int]:

@@ -240,7 +240,10 @@ class Tile:
         return (weights if x.mix2 else a).mask(), norm
 
     def _halves(self, sheet: Sheet) -> tuple[Sheet, Sheet]:
-        """The sheets of the gate and the scale for base G. For S and R, the given sheet twice."""
+        """The halves of a tensor of scores: those of the gate and those of the scale for base G.
+
+        For S and R, the given tensor twice.
+        """
         return self.halves[id(sheet)]
 
     def _softmax(self, h: Sheet, a: Sheet) -> None:

@@ -190,9 +190,9 @@ class InteractionProfile(Profile):
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
 
     def relu(self, task: str) -> tuple[bool, ...]:
-        """One value per variant of the ReLU layer, True with the layer.
+        """The models to train on a task: True for one with a ReLU layer, False for one without.
 
-        The variants are those of the model's settings if they set ``relu``, else those of the task's setup.
+        Given by ``relu`` in the settings of the model if they contain it, else by the task's setup.
         """
         return (self.model["relu"],) if "relu" in self.model else self.plan(task).relu
 

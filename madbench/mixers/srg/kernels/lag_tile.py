@@ -76,9 +76,9 @@ def read_rows(
 
 @triton.jit
 def newest_scores(q, K, gate, H, start, T, KW: tl.constexpr, KP: tl.constexpr):
-    """The scores of the P rows from ``start`` with the P keys from ``start``, a tile (P, P) per branch.
+    """The scores of rows ``start`` to ``start + P - 1`` with the keys of the same positions: a tile (P, P) per branch.
 
-    It is the tile ``newer`` for the first P lags.
+    P is the number of rows of ``q``. Together with older scores, this tile gives the scores of the first P lags.
     """
     branches = ()
     for branch in tl.static_range(len(q)):

@@ -1,4 +1,4 @@
-"""Residuals of checks on the boundaries at which slots switch when only the token moves (Appendices C.5 and I).
+"""Residuals of checks on boundaries of the token x_t (Appendices C.5 and I). Slots become active or inactive at them.
 
 A normal is the gradient of a slot's hidden score by the token. L(1) is the matrix of the QK side, W_q M(1) W_k^T.
 """

@@ -165,7 +165,7 @@ def small_size(label: Any, n_head: int = 0) -> Size:
 def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, Tensor]:
     """Returns a small mixer for a path, and an input (1, ``length``, d).
 
-    The mixer has equal weights for all lengths.
+    Mixers that are made for different lengths have the same weights.
     """
     settings, size = family.Settings(), replace(small_size(label), max_len=max(small_size(label).max_len, *LONGER))
     mixer, x = filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
@@ -311,7 +311,7 @@ def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
     keys = [k[:, [min(m, mixer.slots[-1] - 1)]] for m in range(mixer.degree - 1)]
 
     def scores(at: int) -> Tensor:
-        """The scores of the last row at position ``at``, for tuples whose slots all have the same token."""
+        """The scores of the last row for tuples that repeat one token. Query and keys are moved by ``at`` positions."""
         product = math.prod(rotate(key, at) for key in keys)
         return rotate(q, at)[:, :, -1:] @ product.transpose(-1, -2)
 

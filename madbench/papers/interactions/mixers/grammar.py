@@ -195,9 +195,10 @@ class InteractionLabel:
 
     @classmethod
     def _nearest(cls, text: str) -> str | None:
-        """The label with the letters of a text, in any order and case.
+        """A valid label that has the letters of a text, in any order and case.
 
-        If they give an invalid label, the first suggestion of its error. None if there is neither.
+        If these letters give an invalid label, the result is the first suggestion in the error of that label. None if
+        there is no such suggestion.
         """
         if len(text) > SHOWN:
             return None

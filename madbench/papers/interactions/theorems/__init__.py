@@ -11,7 +11,7 @@ from madbench.papers.interactions.theorems import appendix_b, lemmas, limits, re
 
 
 def checks(label: Any) -> Iterator[Check]:
-    """The checks of a label with base ``C``, of ha:3 and of hfa:2. Empty for any other label."""
+    """The checks of ``hfa:C1``, ``ha:3`` and ``hfa:2``. Empty for any other label."""
     if str(label) == "hfa:C1":
         yield from representation.representation()
         yield from lemmas.of_waves()

@@ -75,8 +75,9 @@ def _problem(width: int, seed: int, is_shared: bool) -> tuple[Array, Array]:
 def _worst(effects: Array, values: Array, is_wide: bool) -> float:
     """The largest ratio of an agent's error to the bound of Theorem B.2, over random and nearly constant sequences.
 
-    Linear attention keeps the 4 largest singular directions of effects and values. Its embedding spans the left
-    directions of the effects, and if ``is_wide`` also the right directions and those of the values.
+    Linear attention keeps the 4 largest singular directions of the effects and of the values. Its embedding spans the
+    left singular directions of the effects. If ``is_wide`` is true, it also spans their right singular directions and
+    the singular directions of the values.
     """
     left, sizes, right = np.linalg.svd(effects)
     directions, scales, turned = np.linalg.svd(values, full_matrices=False)

@@ -116,7 +116,7 @@ def learned(has_pairs: bool) -> float:
 
 
 def checks() -> Iterator[Check]:
-    """The checks of one head that attends to single tokens (order 2), and of one that attends to pairs (order 3)."""
+    """The checks of one head that weighs single tokens, and of one that weighs pairs of tokens."""
     source = "ours, after G.2.1"
     what = "One head is certain of keep .. in mind and keep .. at bay, and of both exchanged after another verb."
     run = wrong_of_two_prepositions

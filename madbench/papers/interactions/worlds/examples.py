@@ -213,7 +213,7 @@ class Pixels(World):
     def solution(self) -> tuple[Array, Array]:
         """C (1 + P, 1 + P) and W (1 + P,) of linear attention that give the value exactly.
 
-        C couples the places at the offsets, and W reads the color. P is the number of places.
+        C has a 1 for every two places at one of the world's offsets, and W reads the color. P is the number of places.
         """
         c = np.zeros((1 + self.places, 1 + self.places))
         c[1:, 1:] = self.reached
