@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from madbench.errors import StoreError
 from madbench.jobs import Job, Record, Report, StopTraining
@@ -107,7 +108,7 @@ def train(
                     member.warn_of_group(len(stack))
             compiled = not is_stacked and is_compiled(compile, stack[0], make_step, measurements)
             make = functools.partial(make_step, compile=compiled)
-            train_together(stack, make, functools.partial(finish, compiled))
+            GroupLoop(stack, make, functools.partial(finish, compiled)).run()
 
     folders = {job.id: work for job, work in zip(jobs, works)}
     can_stack = stacking != "never" and compile == "never" and world.size() == 1
@@ -189,25 +190,136 @@ def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphSt
     return GraphStep(Stack(members))
 
 
-def train_together(
-    members: Sequence[GroupMember], make_step: MakeStep, finish: Callable[[GroupMember, Mapping[str, Any]], None]
-) -> None:
-    """Train members in common steps until all are over.
+class GroupLoop:
+    """The loop of members that train in common steps until all are over.
 
-    ``make_step`` makes the step at the start, and again whenever the set of members changes. When a member is over,
-    ``finish`` is called with it and the details of its steps. If the evaluation or ``finish`` of one of several members
-    raises an error, the other members train on, and the error is raised after all are over. ``StoreError`` is raised at
-    once.
+    If the evaluation or ``finish`` of one of several members raises an error, the other members train on, and the error
+    is raised after all are over. ``StoreError`` is raised at once.
     """
-    group, step, first_step = list(members), None, None
-    stacked: list[GroupMember] = []
-    errors: list[Exception] = []
-    watch = Stopwatch(members[0].device)
-    last_save = time.monotonic()
-    last_report = -math.inf if any(member.warning for member in members) else last_save
-    save_every = CHECKPOINT_SECONDS
 
-    def raises(act: Callable[..., None], *arguments: Any) -> bool:
+    def __init__(
+        self,
+        members: Sequence[GroupMember],
+        make_step: MakeStep,
+        finish: Callable[[GroupMember, Mapping[str, Any]], None],
+    ):
+        """
+        Args:
+            members: the members, which may have taken different numbers of steps.
+            make_step: makes the step at the start, and again whenever the set of members changes.
+            finish: called with a member that is over and the details of its steps.
+        """
+        self.make_step, self.finish = make_step, finish
+        self.group = list(members)  # the members that are not over
+        self.stacked: list[GroupMember] = []  # the members of a step, with copies of members that are ahead
+        self.step: Step | None = None  # None if it has to be made
+        self.first_step: Step | None = None
+        self.errors: list[Exception] = []
+        self.keeps_errors = len(members) > 1
+        self.watch = Stopwatch(members[0].device)
+        self.last_save = time.monotonic()
+        self.last_report = -math.inf if any(member.warning for member in members) else self.last_save
+        self.save_every = CHECKPOINT_SECONDS
+
+    def run(self) -> None:
+        """Train the members. Raises ``StopTraining`` if a report asks for it, after checkpoints are written."""
+        while self.group:
+            now = min(member.state.step for member in self.group)
+            live = [member for member in self.group if member.state.step == now]
+            if over := [member for member in live if member.is_over]:
+                self.end(over, live)
+                continue
+            rates, norms = self.take_step(now, live)
+            if failed := self.add_rows(live, rates, norms):
+                self.remove(failed, live)
+                continue
+            clock = time.monotonic()
+            self.save_in_time(live, clock)
+            self.report(live, clock)
+        if self.errors:
+            raise self.errors[0]
+
+    def end(self, over: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
+        """Finish the members ``over``, which are among the members ``live`` at the lowest step."""
+        seconds = self.watch.lap() / len(live)
+        for member in live:
+            member.state.seconds += seconds
+        try:
+            self.remove(over, live)
+        finally:  # a full disk may have no room for their checkpoints
+            for member in over:
+                self.raises(self.finish, member, self.first_step.details if self.first_step else {})
+        self.watch.lap()
+
+    def remove(self, gone: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
+        """Take members out of the group, and write checkpoints of the others among ``live``.
+
+        Without them, a killed and resumed run would repeat steps in a group of another size, with other rounding.
+        """
+        self.group, self.step = [member for member in self.group if member not in gone], None
+        left = [member for member in live if member not in gone]
+        for member in left:
+            member.note_group([each.job.id for each in self.group])
+        if left and world.is_first():
+            self.save(left)
+
+    def take_step(self, now: int, live: Sequence[GroupMember]) -> tuple[list[float], list[Tensor | None]]:
+        """Take step ``now`` of the members ``live``. Return the rate and the gradient norm of each stacked member."""
+        if self.step is None:
+            self.stacked = _at_lowest_step(self.group)
+            self.step = self.make_step(self.stacked)
+            for member in live:
+                member.note_group([each.job.id for each in self.group])
+        self.first_step = self.first_step or self.step
+        rates = [member.rate for member in self.stacked]
+        losses, norms = self.step(rates)
+        for member, loss in zip(self.stacked, losses):
+            member.count_step(loss)
+        if any(member.state.step == now + 1 for member in self.group if member not in live):
+            self.step = None  # a copy has caught up with its member
+        return rates, norms
+
+    def add_rows(
+        self, live: Sequence[GroupMember], rates: Sequence[float], norms: Sequence[Tensor | None]
+    ) -> list[GroupMember]:
+        """Add a row to the curves of ``live`` if it is time. Return the members whose evaluation raised an error."""
+        if not live[0].has_row:
+            return []
+        seconds = self.watch.lap() / len(live)
+        rows = [row for row in zip(self.stacked, rates, norms) if row[0] in live]
+        failed = [member for member, rate, norm in rows if self.raises(member.add_row, seconds, rate, norm)]
+        self.watch.lap()
+        return failed
+
+    def save_in_time(self, live: Sequence[GroupMember], clock: float) -> None:
+        """Write checkpoints of ``live`` if the last ones are old enough."""
+        if world.is_first() and clock - self.last_save > self.save_every:
+            self.save(live)
+            self.save_every = max(CHECKPOINT_SECONDS, self.watch.lap() / CHECKPOINT_SHARE)
+            self.last_save = time.monotonic()
+
+    def save(self, live: Sequence[GroupMember]) -> None:
+        """Write checkpoints of ``live``."""
+        seconds = self.watch.lap() / len(live)
+        for member in live:
+            member.save(seconds)
+
+    def report(self, live: Sequence[GroupMember], clock: float) -> None:
+        """Report the progress of ``live`` if it is time. Raises ``StopTraining`` if a report of any process does."""
+        is_stopped = False
+        if clock - self.last_report > REPORT_SECONDS:
+            self.last_report = clock
+            try:
+                for member in live:
+                    member.report()
+            except StopTraining:
+                is_stopped = True
+        if world.agree(is_stopped):
+            if world.is_first():
+                self.save(live)
+            raise StopTraining
+
+    def raises(self, act: Callable[..., None], *arguments: Any) -> bool:
         """Call ``act`` and return True if it raised an error, which is then kept in ``errors``.
 
         ``StoreError``, and any error in a group of one member, is raised instead.
@@ -217,84 +329,8 @@ def train_together(
         except StoreError:
             raise
         except Exception as error:
-            if len(members) == 1:
+            if not self.keeps_errors:
                 raise
-            errors.append(error)
+            self.errors.append(error)
             return True
         return False
-
-    while group:
-        now = min(member.state.step for member in group)
-        live = [member for member in group if member.state.step == now]
-        if over := [member for member in live if member.is_over]:
-            seconds = watch.lap() / len(live)
-            for member in live:
-                member.state.seconds += seconds
-            group, step = [member for member in group if member not in over], None
-            try:
-                _leave(group, [member for member in live if member not in over], watch)
-            finally:  # a full disk may have no room for their checkpoints
-                for member in over:
-                    raises(finish, member, first_step.details if first_step else {})
-            watch.lap()
-            continue
-        if step is None:
-            stacked = _at_lowest_step(group)
-            step = make_step(stacked)
-            for member in live:
-                member.note_group([each.job.id for each in group])
-        first_step = first_step or step
-        rates = [member.rate for member in stacked]
-        losses, norms = step(rates)
-        for member, loss in zip(stacked, losses):
-            member.count_step(loss)
-        if any(member.state.step == now + 1 for member in group if member not in live):
-            step = None  # a copy has caught up with its member
-        failed = []
-        if live[0].has_row:
-            seconds = watch.lap() / len(live)
-            for member, rate, norm in zip(stacked, rates, norms):
-                if member in live and raises(member.add_row, seconds, rate, norm):
-                    failed.append(member)
-            watch.lap()
-        if failed:
-            group, live = ([member for member in of if member not in failed] for of in (group, live))
-            step = None
-            _leave(group, live, watch)
-            continue
-        clock = time.monotonic()
-        if world.is_first() and clock - last_save > save_every:
-            _save(live, watch)
-            save_every = max(CHECKPOINT_SECONDS, watch.lap() / CHECKPOINT_SHARE)
-            last_save = time.monotonic()
-        is_stopped = False
-        if clock - last_report > REPORT_SECONDS:
-            last_report = clock
-            try:
-                for member in live:
-                    member.report()
-            except StopTraining:
-                is_stopped = True
-        if world.agree(is_stopped):
-            if world.is_first():
-                _save(live, watch)
-            raise StopTraining
-    if errors:
-        raise errors[0]
-
-
-def _leave(group: Sequence[GroupMember], live: Sequence[GroupMember], watch: Stopwatch) -> None:
-    """Write checkpoints of ``live``, the members at the lowest step of a ``group`` that other members have just left.
-
-    Without them, a killed and resumed run would repeat steps in a group of another size, with other rounding.
-    """
-    for member in live:
-        member.note_group([each.job.id for each in group])
-    if live and world.is_first():
-        _save(live, watch)
-
-
-def _save(members: Sequence[GroupMember], watch: Stopwatch) -> None:
-    seconds = watch.lap() / len(members)
-    for member in members:
-        member.save(seconds)
