@@ -35,8 +35,6 @@ class Cell:
     """The number of jobs from which the mean is computed once all of them are done."""
     diverged: int = 0
     """The number of jobs whose training diverged: it ended in NaN or Inf."""
-    has_unequal_shares: bool = False
-    """True if a run weighed the examples of a batch unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
     is_over_budget: bool = False
     """True for a cell of the budget column if the label is too far over budget to compete."""
     mark: str = ""
@@ -118,8 +116,6 @@ class Cell:
         else:
             noise = f" ±{sample.half_width:,.{column.digits}f}"
         signs = "‡" if sample.has_diverged and not column.is_steps else ""
-        if self.has_unequal_shares:
-            signs += "§"
         fewer = f" n={self.n}" if not partial and "/" not in noise and n is not None and 1 < self.n < n else ""
         return number + noise + signs + partial + fewer
 
@@ -155,10 +151,9 @@ PLUS_MINUS = {
 """The sentences of the notes that explain ±, by :data:`Shows`."""
 LEGEND = (
     "‡: some runs diverged; they count at chance. †: single seed, not tested. n=: fewer seeds than the row"
-    " has. §: a run on several processes that did not divide a batch, by a version that weighed the examples of such a"
-    " batch unequally; train it again with --force. (d/e): d of e jobs are done, so the number is not final and not"
-    " compared. Bold: the best mean of its column, to the digits shown. Underlined: not significantly worse than the"
-    f" best, by the test of madbench compare (two-sided, Holm-corrected over the table, {LEVEL:.0%}, at least"
+    " has. (d/e): d of e jobs are done, so the number is not final and not compared. Bold: the best mean of its"
+    " column, to the digits shown. Underlined: not significantly worse than the best, by"
+    f" the test of madbench compare (two-sided, Holm-corrected over the table, {LEVEL:.0%}, at least"
     f" {LEAST_SEEDS} seeds). {OVER_BUDGET}: over budget (! or a ratio above {MOST_MATCHED}); such labels do not"
     " compete."
 )

@@ -86,7 +86,6 @@ class ResultTable(TextTable):
             **{column.counts: True for column in counted if column.counts and self.shows == "interval"},
             "†: single seed": "†" in texts,
             "‡: some runs diverged": "‡" in texts,
-            "§: examples weighed unequally in some runs": "§" in texts,
             _OTHER_CODE: self.other_code,
             f"{OVER_BUDGET}: over budget, not compared": OVER_BUDGET in texts,
             "(d/e): d of e jobs are done": "(" in texts,

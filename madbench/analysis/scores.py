@@ -146,10 +146,6 @@ class Results(TableRows):
         for profile in profiles:
             whose = f" of the {profile.noun}" if len(profiles) > 1 else ""
             notes.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")
-        if unequal := [name for each in chosen for name in self._unequal_shares(each)]:
-            texts.append(
-                f"Examples were weighed unequally in runs of {', '.join(unequal)}, as processes did not divide a batch."
-            )
         texts += [text for each in chosen for text in self.code_marks(each).sentences]
         return Origin(" ".join(texts), " ".join(notes))
 
@@ -165,14 +161,6 @@ class Results(TableRows):
             )
             for suite in self.suites
         }
-
-    def _unequal_shares(self, suite: Suite) -> list[str]:
-        """Texts ``ROW on TASK`` for runs that weighed the examples of a batch unequally.
-
-        :meth:`madbench.suites.Suite.weighs_unequally` explains when that happens.
-        """
-        runs = [each for each in self.runs(suite) if suite.weighs_unequally(each.job, each.details)]
-        return list(dict.fromkeys(f"{outcome.row} on {outcome.job.task}" for outcome in runs))
 
     def sentences(self, suite: Suite | None = None) -> list[str]:
         """Sentences on the runs of one suite, or of all suites by default.

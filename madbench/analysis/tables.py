@@ -163,24 +163,7 @@ def _suite_results(
     def describe() -> str:
         return scoring_of(suite).about(protocol, groups[first], columns, name)
 
-    table = suite_table(results, suite, columns, list(frames.values()), describe, **shown)
-    return replace(table, cells=_with_unequal_shares(table.cells, suite, results.runs(suite)))
-
-
-def _with_unequal_shares(
-    cells: dict[str, dict[str, Cell]], suite: Suite, runs: Sequence[JobOutcome]
-) -> dict[str, dict[str, Cell]]:
-    """A copy of ``cells`` in which ``has_unequal_shares`` is set for cells with runs that weighed examples unequally.
-
-    ``runs`` are the runs of ``suite`` (:meth:`madbench.suites.Suite.weighs_unequally`).
-    """
-    marked = {name: dict(row) for name, row in cells.items()}
-    for run in runs:
-        if suite.weighs_unequally(run.job, run.details) and (row := marked.get(run.row)):
-            for name in row:
-                if run.job.task in suite.tasks_of_column(name):
-                    row[name] = replace(row[name], has_unequal_shares=True)
-    return marked
+    return suite_table(results, suite, columns, list(frames.values()), describe, **shown)
 
 
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:

@@ -116,11 +116,6 @@ class Suite(abc.ABC):
     file_key: ClassVar[str] = ""
     """A YAML key by which a profile file is recognized as one of this suite. If empty, the file has to name its suite.
     """
-    had_unequal_shares: ClassVar[bool] = False
-    """True if earlier versions of the suite weighted the examples of a step unequally on several processes.
-
-    Records of these versions do not have the detail ``equal_shares``.
-    """
     claimed_columns: ClassVar[tuple[str, ...]] = ()
     """Columns that claims use, whether or not a table shows them."""
     figures: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -162,16 +157,6 @@ class Suite(abc.ABC):
                 f"{job.task}: {processes} processes cannot share a batch of {fewest} "
                 f"example{'s' if fewest > 1 else ''}; start at most {fewest}, or change training.batch_size"
             )
-
-    def weighs_unequally(self, job: Job, details: Mapping[str, Any]) -> bool:
-        """True if the examples of a batch had unequal weights in a stored run. ``details`` are those of its record.
-
-        Earlier versions averaged the mean losses of processes, even if these had unequal numbers of examples.
-        """
-        processes = details.get("world_size", 1)
-        if not self.had_unequal_shares or details.get("equal_shares") or not processes > 1:
-            return False
-        return any(size % processes for size in self.batch_sizes(job))
 
     def tasks_of_column(self, name: str) -> tuple[str, ...]:
         """The tasks whose runs a column of the table uses."""

@@ -257,7 +257,7 @@ def test_with_notes_nothing_is_said_twice(shows, meaning):
     rows = [*complete(), *complete(seed=1, accuracy=60.0)]
     made = replace(table(*rows, tasks=MAD_TASKS), shows=shows, shows_notes=True, other_code=frozenset({"S"}))
     for text in (made.below, result_page_table(made).note):
-        for sign in ("±: ", "‡: ", "†: ", "§: ", "¶: ", "(d/e): ", "‖: "):
+        for sign in ("±: ", "‡: ", "†: ", "¶: ", "(d/e): ", "‖: "):
             assert text.count(sign) == 1, sign
         assert f"±: {meaning}" in text and "mean over n seeds (profile" not in text
     assert "mean over n seeds (profile" in replace(made, shows_notes=False).below

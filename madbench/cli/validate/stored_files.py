@@ -14,7 +14,6 @@ from madbench.execute.journal import FOLDER, read_sweeps
 from madbench.files import explain_os_errors, may_exist, names_in
 from madbench.store.index import RunIndex
 from madbench.store.runs import Store
-from madbench.suites import suite_of
 
 
 def check_store(results: Path) -> list[dict[str, Any]]:
@@ -29,20 +28,12 @@ def check_store(results: Path) -> list[dict[str, Any]]:
     store = Store.open(results, create=False)
     names, recorded = store.job_ids(), set()
     sound: set[str] = set()
-    notes: list[str] = []
 
     def check_run(name: str) -> Iterable[str]:
         run, problems = store.check(name)
         if run and not problems:
-            job, record = run.job, run.record
             sound.add(name)
-            recorded.add(record.details.get("corpus", {}).get("folder"))
-            if suite_of(job).weighs_unequally(job, record.details):
-                notes.append(
-                    f"{run.folder}: {record.details['world_size']} processes do not divide a batch of {job.label} on "
-                    f"{job.task}, and its examples weighed unequally; repeat the command that trained it with "
-                    "--force"
-                )
+            recorded.add(run.record.details.get("corpus", {}).get("folder"))
         return problems
 
     left_over: list[str] = []
@@ -89,7 +80,7 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 
     index, work, sweeps = RunIndex(results), results / "work", results / FOLDER
     return [
-        _report("runs", results / "runs", lambda: names, check_run) | {"notes": notes},
+        _report("runs", results / "runs", lambda: names, check_run),
         _report("checkpoints", work, checkpoints, check_one_checkpoint) | {"notes": left_over},
         # after the runs, which name some corpora
         _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished},

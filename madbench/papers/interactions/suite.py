@@ -390,7 +390,6 @@ class InteractionSuite(Suite):
     judged_by = ("mse", "mse {:.2g}", "{:.2g}")
     budgets = ("strict",)
     keeps_weights = True
-    had_unequal_shares = True
     plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
 
     def tasks(self) -> Sequence[str]:

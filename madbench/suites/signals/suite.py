@@ -208,7 +208,6 @@ class SignalSuite(Suite):
     budgets = (*COUNTINGS, "compute")  # "flops" and "state" assume causal mixers, and rows here may see all tokens
     not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is explained, in percent"
-    had_unequal_shares = True
     judged_by = ("score", "score {:.3f}", "{:.1%}")
     plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
 
