@@ -22,7 +22,7 @@ from madbench.labels.budgets import BUDGETS
 from madbench.mixers import Check
 from madbench.mixers.package_checks import package_checks
 from madbench.plugins.registry import Registry, load_value
-from madbench.suites.base import Size, Suite
+from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
@@ -36,7 +36,7 @@ __all__ = [
     "TASKS_LISTED",
     "Column",
     "Profile",
-    "Size",
+    "JobSize",
     "Suite",
     "block_count",
     "broken_suites",
@@ -134,7 +134,7 @@ def block_count(job: Job) -> int:
     return count
 
 
-def size_of(job: Job) -> Size:
+def size_of(job: Job) -> JobSize:
     """The size of a job. It is computed once for jobs that differ only in seed, learning rate and weight decay."""
     key = repr(replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0))
     if key not in _SIZES:
@@ -142,7 +142,7 @@ def size_of(job: Job) -> Size:
     return _SIZES[key]
 
 
-_SIZES: dict[str, Size] = {}
+_SIZES: dict[str, JobSize] = {}
 
 
 def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:

@@ -40,7 +40,7 @@ OWN_PROFILE = "of its own"
 
 
 @dataclass(frozen=True)
-class Size:
+class JobSize:
     """The size of a job: parameters, steps and FLOPs, without early stopping.
 
     It is computed without building the model.
@@ -139,7 +139,7 @@ class Suite(abc.ABC):
         """
 
     @abc.abstractmethod
-    def size(self, job: Job) -> Size:
+    def size(self, job: Job) -> JobSize:
         """The size of a job: its parameters, steps, tokens and FLOPs."""
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Jobs with equal training FLOPs: each label gets the number of steps that costs as much as softmax attention's steps.
 
-Training FLOPs are three times the forward FLOPs of the whole model (:class:`madbench.suites.base.Size`), for all tokens
-of all steps. Evaluations and the optimizer's own work are not included.
+Training FLOPs are three times the forward FLOPs of the whole model (:class:`madbench.suites.base.JobSize`), for all
+tokens of all steps. Evaluations and the optimizer's own work are not included.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from madbench.labels.budgets import BUDGETS
 from madbench.suites.planning import run_key, stored_code
 
 if TYPE_CHECKING:
-    from madbench.suites.base import Size
+    from madbench.suites.base import JobSize
 
 REFERENCE = "S"
 """The label whose training FLOPs all jobs match. Softmax attention has the same FLOPs with and without positions."""
@@ -23,7 +23,7 @@ NEAR = 2
 """Steps tried on each side of an estimate. The estimate is not exact if the last batch of an epoch is smaller."""
 
 
-def with_steps(jobs: Iterable[Job], size: Callable[[Job], Size]) -> list[Job]:
+def with_steps(jobs: Iterable[Job], size: Callable[[Job], JobSize]) -> list[Job]:
     """The jobs, with ``steps`` set for each job whose budget chooses the number of steps.
 
     ``size`` is :meth:`madbench.suites.base.Suite.size` of the jobs' suite.
@@ -45,12 +45,12 @@ def reference(job: Job) -> Job:
     return replace(job, label=REFERENCE, mixer={}, steps=0)
 
 
-def training_flops(size: Size) -> float:
+def training_flops(size: JobSize) -> float:
     """The FLOPs of all training steps, forward and backward. Evaluations are not included."""
     return 3 * size.flops_per_token * size.trained_tokens
 
 
-def nearest_steps(job: Job, size: Callable[[Job], Size]) -> int:
+def nearest_steps(job: Job, size: Callable[[Job], JobSize]) -> int:
     """The number of steps, at least one, whose training FLOPs are nearest to those of softmax attention."""
     theirs, ours = size(reference(job)), size(replace(job, steps=0))
     target, estimate = training_flops(theirs), round(ours.steps * training_flops(theirs) / training_flops(ours))
@@ -61,7 +61,7 @@ def nearest_steps(job: Job, size: Callable[[Job], Size]) -> int:
     return min(range(max(1, estimate - NEAR), max(1, estimate) + NEAR + 1), key=distance)
 
 
-def compute_details(job: Job, size: Callable[[Job], Size]) -> dict[str, Any]:
+def compute_details(job: Job, size: Callable[[Job], JobSize]) -> dict[str, Any]:
     """Details for a record: the steps and training FLOPs of the job, compared with those of softmax attention.
 
     Empty if the job's budget does not choose its steps.

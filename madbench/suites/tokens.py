@@ -15,7 +15,7 @@ from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
 from madbench.labels.budgets import BUDGETS
 from madbench.models.shapes import ModelConfig
-from madbench.suites.base import Size, Suite
+from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
@@ -240,7 +240,7 @@ def setting_of(job: Job) -> TaskSetting:
     return make_setting(job.task, job.setting, f"setting of {job.task}")
 
 
-def size(job: Job) -> Size:
+def size(job: Job) -> JobSize:
     """The size of a job: its parameters, steps, tokens and FLOPs."""
     setting, config = setting_of(job), job.training
     mixers = solve_mixers(job, setting.seq_len)
@@ -248,7 +248,7 @@ def size(job: Job) -> Size:
     judged = setting.count("validation" if job.fidelity == "corrected" else "test")
     examples = setting.num_train_examples
     seen, epochs = config.seen(examples, job.steps)
-    return Size(
+    return JobSize(
         parameters=cost.parameters,
         steps=schedule(job).steps,
         seq_len=setting.input_len,

@@ -1,9 +1,9 @@
 """Predictions of the cost of training: FLOPs, peak memory, and seconds per FLOP on a device.
 
-FLOPs are counted in two ways, which differ for T tokens. A suite's formula (:class:`madbench.suites.base.Size`) counts
-only causal pairs of tokens, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's counter
-(:func:`counted_flops_per_token`) counts only matrix products, on the dense path, with T pairs per token. In the lag
-layout it counts T + 1 pairs per token, because the matrices have one extra column of zeros.
+FLOPs are counted in two ways, which differ for T tokens. A suite's formula (:class:`madbench.suites.base.JobSize`)
+counts only causal pairs of tokens, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's
+counter (:func:`counted_flops_per_token`) counts only matrix products, on the dense path, with T pairs per token. In the
+lag layout it counts T + 1 pairs per token, because the matrices have one extra column of zeros.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from madbench.labels.names import with_typed_labels
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
-from madbench.suites.base import Size
+from madbench.suites.base import JobSize
 
 MOST_SHOWN = 100  # the most printed lines of a table; the JSON has all
 LONG = 600.0  # seconds of training above which the user is asked first
@@ -151,7 +151,7 @@ def _cell(
     row: SuiteRow,
     jobs: Sequence[Job],
     states: Mapping[str, str],
-    sizes: Mapping[str, Size],
+    sizes: Mapping[str, JobSize],
     seconds_per_flop: float | None,
 ) -> dict[str, Any]:
     """The cost of the jobs of one row and task. Its seconds are None if no pass could be timed."""

@@ -18,7 +18,7 @@ from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import families_that_see_all, solve
 from madbench.mixers.sequence import MixerSequence
 from madbench.models.shapes import Cost
-from madbench.suites.base import Size, Suite
+from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
 from madbench.suites.planning import unique
@@ -350,13 +350,13 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
     return from_mapping(WORLDS[task], setting, f"setting of {task}")
 
 
-def size(job: Job) -> Size:
+def size(job: Job) -> JobSize:
     """The size of a job: its parameters, steps, tokens and FLOPs."""
     world, config = world_of(job), job.training
     width = world.vectors.shape[1]
     mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
     cost = job.model.cost(job.label, mixer, world.length, width)
-    return Size(
+    return JobSize(
         parameters=cost.parameters,
         steps=config.steps,
         seq_len=world.length,

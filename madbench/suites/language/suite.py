@@ -13,7 +13,7 @@ from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels.budgets import BUDGETS
 from madbench.models.shapes import GPTConfig
-from madbench.suites.base import Size, Suite
+from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.compute import with_steps
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
@@ -166,12 +166,12 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
         raise ConfigError(f"corpus {str(corpus.folder)!r}: {error}{resplit}") from None
 
 
-def size(job: Job) -> Size:
+def size(job: Job) -> JobSize:
     """The size of a job: its parameters, steps, tokens and FLOPs."""
     config, seq_len = job.training, job.model.seq_len
     mixers, steps = solve_mixers(job, seq_len), schedule(job).steps
     cost = job.model.cost(mixers, job.setting["vocab_size"])
-    return Size(
+    return JobSize(
         parameters=cost.parameters,
         steps=steps,
         seq_len=seq_len,

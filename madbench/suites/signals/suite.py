@@ -16,7 +16,7 @@ from madbench.labels import family_of, parse
 from madbench.labels.budgets import COUNTINGS
 from madbench.mixers import families_that_see_all
 from madbench.models.shapes import SignalModelConfig
-from madbench.suites.base import Size, Suite
+from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
@@ -174,7 +174,7 @@ def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
     return from_mapping(KINDS[task], mapping, f"setting of {task}")
 
 
-def size(job: Job) -> Size:
+def size(job: Job) -> JobSize:
     """The size of a job: its parameters, steps, tokens and FLOPs."""
     setting, config = setting_of(job), job.training
     outputs = setting.classes or setting.channels - 1
@@ -182,7 +182,7 @@ def size(job: Job) -> Size:
     cost = job.model.cost(mixers, setting.length, setting.channels, outputs)
     seen, epochs = config.seen(setting.num_train_examples, job.steps)
     judged = epochs * setting.num_validation_examples + setting.num_test_examples
-    return Size(
+    return JobSize(
         parameters=cost.parameters,
         steps=schedule(job).steps,
         seq_len=setting.length,
