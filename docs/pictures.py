@@ -1,7 +1,7 @@
 """The anatomy of a label and the house as SVG.
 
-``python docs/pictures.py G-cg-q-12o`` and ``python docs/pictures.py house`` print them; those of the pages are in
-``docs/pages/pictures``.
+``python docs/pictures.py G-cg-q-12o`` and ``python docs/pictures.py house`` print them to the standard output; those of
+the pages are in ``docs/pages/pictures``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from madbench.mixers.srg.grammar import LETTERS  # noqa: E402
+from madbench.errors import LabelError  # noqa: E402
+from madbench.labels import parse  # noqa: E402
+from madbench.mixers.srg.grammar import LETTERS, Variant  # noqa: E402
 
 COLOURS = {"base": "#1f5fa8", "features": "#1c7c54", "rank": "#a14a00", "mixing": "#7a3b9a", "budget": "#a1262f"}
 WHAT = {
@@ -121,5 +123,26 @@ def house_picture() -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def main(words: list[str]) -> str:
+    """The picture that the words of the command name. Exits with a message if they name none."""
+    if len(words) != 1 or words[0].startswith("-"):
+        raise SystemExit(
+            "usage: python docs/pictures.py LABEL > picture.svg   (a label of S, R, G, D or L, such as G-cg-q-12o)\n"
+            "       python docs/pictures.py house > picture.svg   (the packages of madbench)"
+        )
+    if words[0] == "house":
+        return house_picture()
+    try:
+        label = parse(words[0])
+    except LabelError as error:
+        raise SystemExit(str(error)) from None
+    if not isinstance(label, Variant):
+        raise SystemExit(
+            f"{label} has no such picture: only in labels of S, R, G, D and L does each letter switch on one part;"
+            f" madbench explain {label} shows its equation"
+        )
+    return label_picture(str(label))
+
+
 if __name__ == "__main__":
-    sys.stdout.write(house_picture() if sys.argv[1] == "house" else label_picture(sys.argv[1]))
+    sys.stdout.write(main(sys.argv[1:]))

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 import madbench
+from command_line import main as main
 from docs_folder import load
 from installed import forget_installed
 from madbench.cli import app
@@ -171,6 +172,17 @@ def test_the_python_of_the_page_on_reading_runs_on_stored_runs(tmp_path, monkeyp
     exec(compile(code, "reading.md", "exec"), {})
 
 
+@pytest.mark.slow
+def test_the_page_on_trained_models_runs_from_top_to_bottom(main):
+    for page, language, code in BLOCKS:
+        if page == "docs/pages/inside.md" and language == "bash":
+            for command in commands_of(code):
+                ended = main(*shlex.split(command)[1:])
+                assert ended.code == 0, ended.stderr
+        elif page == "docs/pages/inside.md":
+            exec(compile(code, page, "exec"), {})
+
+
 @pytest.mark.parametrize(("page", "code"), [(page, code) for page, language, code in BLOCKS if language == "python"])
 def test_python_compiles_and_calls_functions_as_they_are(page, code):
     for call in ast.walk(ast.parse(code)):
@@ -256,6 +268,28 @@ def test_the_pictures_of_the_pages_are_those_of_their_command():
     folder = ROOT / "docs" / "pages" / "pictures"
     assert (folder / "label.svg").read_text() == pictures.label_picture("G-cg-q-12o")
     assert (folder / "house.svg").read_text() == pictures.house_picture()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "usage: python docs/pictures.py LABEL"),
+        (["--help"], "usage: python docs/pictures.py LABEL"),
+        (["KDA"], "KDA has no such picture"),
+        (["3xKDA/S-p"], "3xKDA/S-p has no such picture"),
+        (["cd:gla"], "cd:gla has no such picture"),
+        (["G-cx-q-12o"], "label 'G-cx-q-12o'"),
+    ],
+)
+def test_words_without_a_picture_end_in_a_message(words, message):
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        load("pictures").main(words)
+
+
+def test_the_command_of_a_label_prints_its_picture():
+    pictures = load("pictures")
+    assert pictures.main(["HyperGLU"]) == pictures.label_picture("G-cg-q-12o")
+    assert pictures.main(["house"]) == pictures.house_picture()
 
 
 @pytest.mark.slow

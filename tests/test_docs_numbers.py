@@ -1,16 +1,15 @@
-"""Tables, verdicts and numbers of the pages are those that the commands print on the archives of the repository."""
+"""The check of numbers and verdicts in the text of pages, and the blocks that are made again.
+
+``tests/cli/test_measured.py`` applies it to the pages.
+"""
 
 from __future__ import annotations
-
-import functools
-import re
 
 import pytest
 
 from docs_folder import load
 
 filled, checked = load("filled"), load("checked")
-PAGES = {page.relative_to(filled.ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}
 PRINTED = """Label   Sel. copy    Why
 S-p     85.94 ±1.7
   on Memor.  +3.20   p 0.038
@@ -19,25 +18,10 @@ R-cg-q  26.7 ±0.4    contradicted
 """
 
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory):
-    """The outputs of commands, each made once, on stores that are imported once."""
-    return functools.cache(functools.partial(filled.run, folder=tmp_path_factory.mktemp("results")))
-
-
 def unprinted(sentence: str, mark: str = "madbench x") -> list[str]:
     """The numbers and verdicts of a sentence that the text :data:`PRINTED` does not have."""
     found = checked.unprinted(f"{sentence} <!-- numbers: {mark} -->", lambda command, form: PRINTED)
     return [message.partition(":")[0] for message in found]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [page for page, text in PAGES.items() if re.search("<!-- (made|verdicts|numbers):", text)]
-)
-def test_tables_and_numbers_of_a_page_are_those_that_its_commands_print(page, made):
-    assert filled.rewritten(PAGES[page], made) == PAGES[page]
-    assert checked.unprinted(PAGES[page], made) == []
 
 
 @pytest.mark.parametrize(
