@@ -4,6 +4,7 @@
 paragraph or a list item. Every number and every verdict of this text, back to the last mark, must be in the lines of
 the command's output that contain one of the texts after ``rows``, or in the lines below them that are indented more.
 Without ``rows`` it may be anywhere in the output. The text may round a number. Several marks in a row share the text.
+``<!-- not checked: REASON -->`` stands after text with numbers that no command makes from the archives.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Callable
 
 PLAIN = "text"
 """The format that commands print without ``--format``."""
-CHECKED = re.compile(r"(?:\s*<!-- numbers: .*? -->)+")
+CHECKED = re.compile(r"(?:\s*<!-- (?:numbers|not checked): .*? -->)+")
 NUMBER = re.compile(r"(?<![\w.-])[+−-]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+−-]?\d+)?(?!\w)")
 VERDICT = re.compile(
     r"\b(?:(?:not )?supported|contradicted|reproduced|not (?:decided|enough data|significant|testable))\b"
 )
+RESULT = re.compile(r"± ?\d|\bp (?:<|below|of)? ?0?\.\d|\d \[[+−-]?\.?\d|[+−-]\d*\.\d")
 NO_RESULT = re.compile(
     r"`[^`]*`|\]\([^)]*\)|<[^>]*>|\b95%|R\(\d\)|(?:(?:Table|Figure|Section|Theorem|Definition|Principle)s?|Appendix|eq\."
     r"|Lemma|Corollary|Proposition|Example|Remark) [A-Z]?\.?\d[\w.]*",
@@ -27,13 +29,32 @@ NO_RESULT = re.compile(
 """Parts of a sentence whose digits are no results: code, addresses, tags, the level of intervals, R(1), Table 2."""
 
 
+def unchecked(text: str) -> list[str]:
+    """The paragraphs and list items of a page with an interval, a p-value or a signed number, and without a mark."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    text = re.sub(r"^ *\|.*$|^ {4,}.*$", "", text, flags=re.MULTILINE)  # tables and formulas
+    text = re.sub(r"<!-- ([\w -]+) -->.*?<!-- end \1 -->", "", text, flags=re.DOTALL)  # of studies/evidence.py
+    rests, end = [], 0
+    for marks in CHECKED.finditer(text):
+        rests.append(text[end : _start(text, end, marks.start())])
+        end = marks.end()
+    items = re.split(r"\n\n|\n(?=- )", "".join([*rests, text[end:]]))
+    return [" ".join(item.split()) for item in items if RESULT.search(item)]
+
+
+def _start(text: str, last: int, end: int) -> int:
+    """Where the text begins that the marks at ``end`` cover: at a blank line, a list item or the ``last`` mark."""
+    return max([last, *(match.end() for match in re.finditer(r"\n\n|\n(?=- )", text[:end]))])
+
+
 def unprinted(text: str, made: Callable[[str, str], str]) -> list[str]:
     """The numbers and verdicts of checked sentences that their commands do not print, each with its sentence."""
     wrong, end = [], 0
     for marks in CHECKED.finditer(text):
-        starts = [match.end() for match in re.finditer(r"\n\n|\n(?=- )", text[: marks.start()])]
-        said = " ".join(text[max([end, *starts]) : marks.start()].split())
+        said = " ".join(text[_start(text, end, marks.start()) : marks.start()].split())
         end = marks.end()
+        if "<!-- not checked: " in marks[0]:
+            continue
         printed = "\n".join(_printed(mark, made) for mark in re.findall(r"<!-- numbers: (.*?) -->", marks[0]))
         results = NO_RESULT.sub(" ", said)
         wrong += [f"{number}: {said}" for number in NUMBER.findall(results) if not is_printed(number, printed)]

@@ -45,8 +45,9 @@ TIMES = ("step_ms_ratio", "prefill_ms_ratio", "token_ms_ratio", "training_ratio"
 
 
 def pages() -> list[Path]:
-    """The README and every page."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs" / "pages").rglob("*.md"))]
+    """The README, the page of measured runs and every page of the documentation."""
+    measured = ROOT / "results" / "measured" / "README.md"
+    return [ROOT / "README.md", measured, *sorted((ROOT / "docs" / "pages").rglob("*.md"))]
 
 
 def fill(text: str, page: Path) -> str:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from docs_folder import load
+from madbench.analysis.inference.variance import Terms, terms_of_mean
 
 filled, checked = load("filled"), load("checked")
+PAGES = {page.relative_to(filled.ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}
 PRINTED = """Label   Sel. copy    Why
 S-p     85.94 ±1.7
   on Memor.  +3.20   p 0.038
@@ -54,6 +57,32 @@ def test_a_mark_covers_the_text_back_to_the_last_mark_blank_line_or_list_item():
     text = f"It has 7.7.\n\nIt has 85.9. {mark} It has 9.9.\n- It has 85.9\n  there. {mark}\n"
     assert checked.unprinted(text, lambda command, form: PRINTED) == []
     assert checked.unprinted(f"It has 9.9.\n  {mark}\n", lambda command, form: PRINTED) == ["9.9: It has 9.9."]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_interval_and_p_value_in_running_text_names_its_command(page):
+    assert checked.unchecked(PAGES[page]) == []
+
+
+@pytest.mark.parametrize(
+    "result", ["5 ± 8", "±8.7", "p 0.044", "p below 0.001", "p <.01", "+0.41", "0.71 [+.41, +.89]"]
+)
+def test_a_result_without_a_mark_is_found(result):
+    text = f"Text.\n\n- One item with {result} in it\n- Another.\n"
+    assert checked.unchecked(text) == [f"- One item with {result} in it"]
+    assert checked.unchecked(text.replace(" in it", ' <!-- numbers: madbench x; rows "S" -->')) == []
+    assert checked.unchecked(text.replace(" in it", " <!-- not checked: measured elsewhere -->")) == []
+    assert checked.unchecked(f"| {result} |\n\n```text\n{result}\n```\n") == []
+
+
+def test_the_page_on_the_method_states_the_intervals_of_seeds_that_agree():
+    terms = [terms_of_mean(np.full(n, 50.0), 100.0) for n in (3, 5, 10)]
+    one, two = (
+        [f"±{pair.half_width:.1f}" for pair in pairs] for pairs in (terms, [Terms.joined([t, t]) for t in terms])
+    )
+    text = " ".join(PAGES["docs/pages/method.md"].split())
+    assert f"interval of {one[0]} points, five {one[1]}, ten {one[2]}." in text
+    assert f"two such labels has {two[0]}, {two[1]} and {two[2]}." in text
 
 
 def test_a_marked_table_and_a_block_of_verdicts_are_made_again():
