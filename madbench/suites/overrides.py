@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from madbench.config import Override
 from madbench.errors import ConfigError, LabelError, MadbenchError
@@ -16,6 +16,7 @@ from madbench.mixers.sequence import solve_blocks
 from madbench.suites.planning import check_count, stored_code, unique
 from madbench.suites.profile import Profile
 
+P = TypeVar("P", bound=Profile)
 MOST_NAMED = 4  # most labels in a message
 TOKEN_COUNTS = ("window",)
 """Names of mixer settings that count tokens. A value above the length of the input has the effect of that length."""
@@ -67,10 +68,10 @@ def check_effect(key: str, plans: Sequence[Plan]) -> None:
 
 
 def drop_ineffective_overrides(
-    profile: Profile,
+    profile: P,
     labels: Iterable[str],
     seeds: Sequence[int],
-    plan: Callable[[Profile, Sequence[str]], list[Job]],
+    plan: Callable[[P, Sequence[str]], list[Job]],
     canonical: Callable[[Job], Job],
 ) -> Plan:
     """Plan jobs for every seed, and drop from each job the overrides that have no effect on it.

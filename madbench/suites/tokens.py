@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from madbench.config import PROFILES, Override, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -274,10 +274,12 @@ class TokenSuite(Suite):
         "learning": "madbench.analysis.figures.registry:LEARNING",
         "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
     }
-    canonical, schedule, size = map(staticmethod, (canonical, schedule, size))
+    canonical, schedule, size = map(cast(Any, staticmethod), (canonical, schedule, size))
     budgets = tuple(BUDGETS)
 
-    def plan(self, labels: Iterable[str], profile: TokenProfile, **options: Unpack[PlanOptions]) -> Plan:
+    def plan(  # type: ignore[override]  # profiles of this suite only
+        self, labels: Iterable[str], profile: TokenProfile, **options: Unpack[PlanOptions]
+    ) -> Plan:
         tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
         chosen: dict[str, Any] = {**options, "tasks": tasks, "suite": self.name}
         return plan(labels, profile, **chosen)
@@ -294,9 +296,11 @@ class TokenSuite(Suite):
 
     def job_setting(self, job: Job) -> list[str]:
         profile, changes = self.nearest(job, most_changes=math.inf)
-        profiles = {name: each for name, each in self.shipped().items() if each.difficulty == "baseline"}
+        profiles = {
+            name: each for name, each in self.shipped().items() if cast(TokenProfile, each).difficulty == "baseline"
+        }
         named = {"baseline": self.difficulty(job.task)}
-        named |= {name: each.settings(job.task)[0] for name, each in profiles.items()}
+        named |= {name: cast(TokenProfile, each).settings(job.task)[0] for name, each in profiles.items()}
         settings = [
             [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
             for name, setting in named.items()
@@ -313,11 +317,11 @@ class TokenSuite(Suite):
         name, changes = self.nearest(without_rates)
         return self.settings_under(without_rates, name, [each for each in changes if not is_rate_change(each)])
 
-    def about_profile(self, profile: TokenProfile) -> dict[str, Any]:
+    def about_profile(self, profile: TokenProfile) -> dict[str, Any]:  # type: ignore[override]  # of this suite
         tasks = self.usual_tasks()
         return {"runs": sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in tasks)}
 
-    def check_profile(self, profile: TokenProfile) -> tuple[str, set[int]]:
+    def check_profile(self, profile: TokenProfile) -> tuple[str, set[int]]:  # type: ignore[override]  # of this suite
         usual = self.usual_tasks()
         for task in dict.fromkeys((*usual, *profile.tasks)):
             profile.settings(task), profile.trainings(task, "float32")

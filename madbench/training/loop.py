@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -174,12 +174,12 @@ def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: b
     a CPU it replays recorded passes if all members can be replayed. Otherwise its steps run operation by operation.
     """
     if cuda_graph and has_graphs(members[0].device):
-        if not (problem := why_not(members, graph_step)):
-            return graph_step(members, compile)
+        if not (problem := why_not(members, cast(MakeStep, graph_step))):
+            return cast(Step, graph_step(members, compile))
         members[0].warning = f"no CUDA graph: {problem}"
     is_replayed = not compile and all(map(can_replay, members))
     if len(members) > 1:
-        return ReplayStack(members) if is_replayed else Stack(members)
+        return cast(Step, ReplayStack(members) if is_replayed else Stack(members))
     return ReplayStep(members[0]) if is_replayed else PlainStep(members[0], compile)
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from madbench.config import Override, check_at_least, from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
@@ -390,7 +390,7 @@ class InteractionSuite(Suite):
     judged_by = ("mse", "mse {:.2g}", "{:.2g}")
     budgets = ("strict",)
     keeps_weights = True
-    plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
+    plan, canonical, schedule, size = map(cast(Any, staticmethod), (plan, canonical, schedule, size))
 
     def tasks(self) -> Sequence[str]:
         return TASKS
@@ -398,7 +398,7 @@ class InteractionSuite(Suite):
     def tasks_of_column(self, name: str) -> tuple[str, ...]:
         return (name.removesuffix(ELSEWHERE),)
 
-    def labels_of(self, profile: InteractionProfile, task: str) -> Sequence[str]:
+    def labels_of(self, profile: InteractionProfile, task: str) -> Sequence[str]:  # type: ignore[override]  # of this suite
         return profile.plan(task).labels
 
     def column(self, name: str) -> Column | None:
@@ -444,7 +444,7 @@ class InteractionSuite(Suite):
             "series": "The forecast of every step of a series from earlier steps.",
         }[task]
 
-    def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:
+    def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:  # type: ignore[override]  # of this suite
         return f"{len(self.jobs((), profile))} runs per seed", set()
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from madbench.config import LANGUAGE_PROFILES, Override, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -215,7 +215,7 @@ class LanguageSuite(Suite):
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
     budgets = tuple(BUDGETS)
-    plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
+    plan, canonical, schedule, size = map(cast(Any, staticmethod), (plan, canonical, schedule, size))
     check_processes = staticmethod(check_processes)
 
     def tasks(self) -> Sequence[str]:
@@ -244,9 +244,9 @@ class LanguageSuite(Suite):
                 is_compared=name in (LOSS, "validation_loss"),
                 is_attributed=name == LOSS,
                 legend=legends.get(name, ""),
-                **({"axis": "L5, nats per token (less is better)"} if name == LOSS else {}),
+                **cast("dict[str, Any]", {"axis": "L5, nats per token (less is better)"} if name == LOSS else {}),
             )
-        detail = {"is_compared": False, "is_attributed": False}
+        detail: dict[str, Any] = {"is_compared": False, "is_attributed": False}
         if name in PERPLEXITIES:
             return Column(
                 name,
@@ -281,7 +281,7 @@ class LanguageSuite(Suite):
         return None
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        return [self.column(name) for name in LOSSES] if TASK in tasks else []
+        return [cast(Column, self.column(name)) for name in LOSSES] if TASK in tasks else []
 
     def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
         return [f"{STEPS}{float(threshold)}" for threshold in thresholds]
@@ -311,14 +311,14 @@ class LanguageSuite(Suite):
     def about_task(self, task: str) -> str:
         return "Predict the next token of a text at every position."
 
-    def about_profile(self, profile: LanguageProfile) -> dict[str, Any]:
+    def about_profile(self, profile: LanguageProfile) -> dict[str, Any]:  # type: ignore[override]  # of this suite
         tokens = profile.training["steps"] * profile.training["tokens_per_step"]
         return {"tokens": tokens, "corpus": profile.corpus or "give --corpus"}
 
-    def lacks_corpus(self, profile: LanguageProfile) -> bool:
+    def lacks_corpus(self, profile: LanguageProfile) -> bool:  # type: ignore[override]  # of this suite
         return not profile.corpus
 
-    def corpus_for(self, profile: LanguageProfile, source: CorpusSource) -> Corpus:
+    def corpus_for(self, profile: LanguageProfile, source: CorpusSource) -> Corpus:  # type: ignore[override]  # of this suite
         if source.is_named or profile.corpus:
             check_windows(source.opened, profile.model_config().seq_len)
             return source.opened
@@ -337,7 +337,7 @@ class LanguageSuite(Suite):
         if type(digest) is not str or type(size) is not int or size < 2:
             raise ConfigError(f"{where}: setting: expected a corpus as text and a vocab_size of at least 2")
 
-    def check_profile(self, profile: LanguageProfile) -> tuple[str, set[int]]:
+    def check_profile(self, profile: LanguageProfile) -> tuple[str, set[int]]:  # type: ignore[override]  # of this suite
         training = profile.training_config("float32")
         return f"{training.steps:,} steps of {training.tokens_per_step:,} tokens", {profile.model_config().seq_len}
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from madbench.config import TASKS as TASK_FILES
 from madbench.config import Override, from_mapping
@@ -209,7 +209,7 @@ class SignalSuite(Suite):
     not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is explained, in percent"
     judged_by = ("score", "score {:.3f}", "{:.1%}")
-    plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
+    plan, canonical, schedule, size = map(cast(Any, staticmethod), (plan, canonical, schedule, size))
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
         return job.training.batch_sizes(setting_of(job).num_train_examples)
@@ -237,7 +237,7 @@ class SignalSuite(Suite):
 
         return KINDS[task].description
 
-    def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:
+    def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:  # type: ignore[override]  # of this suite
         lengths = {_setting(task, profile.setting(task)).length for task in TASKS}
         return f"{len(TASKS)} runs per label", lengths
 
