@@ -226,14 +226,14 @@ def parts(command: str) -> tuple[list[str], str]:
 def run(command: str, form: str, folder: Path) -> str:
     """The output of a command of madbench in a format of tables. Its runs are first imported into ``folder``."""
     words, name = parts(command)
-    call, results = [sys.executable, str(ROOT / "cli.py")], folder / (name or "no results")
+    call, results = [sys.executable, str(ROOT / "cli.py")], folder / name
     if name and not results.exists():
         for part in name.split("+"):
             archive = ROOT / "results" / "measured" / f"{part}.tar.xz"
             subprocess.run([*call, "import", str(archive), "--results", results], check=True, capture_output=True)
     how = {"check": True, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
     how["env"] = os.environ | {"COLUMNS": "1000"}  # a row and a caption are one line each
-    options = ["--results", results, *(["--format", form] if form != PLAIN else [])]
+    options = [*(["--results", results] if name else []), *(["--format", form] if form != PLAIN else [])]
     return subprocess.run([*call, *words, *options], **how).stdout
 
 

@@ -60,8 +60,9 @@ def test_tables_verdicts_and_numbers_of_a_page_are_those_that_its_commands_print
     @functools.cache
     def made(command: str, form: str) -> str:
         words, results = filled.parts(command)
-        formats = [] if form == checked.PLAIN else ["--format", form]
-        ended = main(*words, "--results", str(unpacked(results)), *formats)
+        options = ["--results", str(unpacked(results))] if results else []
+        options += [] if form == checked.PLAIN else ["--format", form]
+        ended = main(*words, *options)
         assert ended.code == 0, ended.stderr
         return ended.stdout
 
