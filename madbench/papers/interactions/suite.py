@@ -34,9 +34,9 @@ TASKS = ("colliding", "hunters", "alliances", "plane", "genotype", "pixels", "se
 """The names of the tasks, one per world, in the order of their tables."""
 COLLIDING = TASKS[0]
 """The task whose settings a profile lists by embedding and by control."""
-EMBEDDINGS = ("one_hot", "sinusoidal")
+EMBEDDINGS: tuple[Literal["one_hot", "sinusoidal"], ...] = ("one_hot", "sinusoidal")
 """The embeddings of colliding agents' positions."""
-CONTROLS = ("without_itself", "distinct")
+CONTROLS: tuple[Literal["without_itself", "distinct"], ...] = ("without_itself", "distinct")
 """The controls of colliding agents: broken conditions of the theorem."""
 LEAST_ERROR = 1e-30
 """The smallest mean squared error in scores. A smaller error counts as this error."""
@@ -51,7 +51,7 @@ class InteractionModelConfig:
     relu: bool = field(default=False, metadata=NOT_AT_DEFAULT)
     """True if a dense layer with a ReLU follows the mixer."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(self, 1, "n_head")
 
     def cost(self, label: str, mixer: Allocation, tokens: int, width: int) -> Cost:
@@ -63,7 +63,7 @@ class InteractionModelConfig:
         """
         has_couplings = getattr(parse(label), "base", "") == "C"
         parameters = mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width
-        return Cost(parameters + (4 if self.relu else 0), mixer.flops_per_token(tokens, causal=False))
+        return Cost(parameters + (4 if self.relu else 0), cast(Any, mixer).flops_per_token(tokens, causal=False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +80,14 @@ class InteractionTraining(Training):
     """Decoupled weight decay."""
     beta2: float = field(default=0.99, metadata=NOT_AT_DEFAULT)
     """AdamW's decay of the mean squared gradient."""
-    precision: Literal["float32", "float64"] = "float64"
+    precision: Literal["float32", "float64"] = "float64"  # type: ignore[assignment]  # no bfloat16
     """Dtype of the whole computation."""
     steps: int = 4000
     """Optimizer steps."""
     batch_size: int = 128
     """Samples of one optimizer step."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "steps", "batch_size")
 
@@ -124,7 +124,7 @@ class InteractionProfile(Profile):
     Task = InteractionTask
     stays_comparable = ("embeddings", "controls")
 
-    precision: Literal["float32", "float64"] = "float64"
+    precision: Literal["float32", "float64"] = "float64"  # type: ignore[assignment]  # no bfloat16
     """Arithmetic of everything."""
     embeddings: tuple[Literal["one_hot", "sinusoidal"], ...] = EMBEDDINGS
     """Embeddings of colliding agents' positions that are trained."""
@@ -134,7 +134,7 @@ class InteractionProfile(Profile):
     tasks: dict[str, InteractionTask] = field(default_factory=dict)
     """The setup of each task."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not self.embeddings:
             raise ConfigError(f"embeddings: expected {' or '.join(EMBEDDINGS)} or both, got an empty list")
@@ -302,8 +302,15 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
             continue
         if kind == "labels" and labels:
             raise ConfigError(f"{key} has no effect where labels are named: {', '.join(labels)}")
-        used = {"heads": [job.label for job in own], "learning_rates": [job.setting.get("embedding") for job in own]}
-        configured = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in used else ()
+        used: dict[str, list[Any]] = {
+            "heads": [job.label for job in own],
+            "learning_rates": [job.setting.get("embedding") for job in own],
+        }
+        configured: Sequence[Any] = (
+            cast("Sequence[Any]", list(filter(None, name))) or getattr(profile.plan(task), kind, ())
+            if kind in used
+            else ()
+        )
         if configured and not set(configured) & set(used[kind]):
             raise ConfigError(f"{key} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
 
@@ -328,7 +335,7 @@ def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
     """A world's vector width, its training length, and a key of everything that affects its samples and tests."""
     world = _world(task, json.loads(setting))
     arrays = (hashlib.sha256(array.tobytes()).hexdigest() for array in (world.effects, world.vectors))
-    sizes = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
+    sizes: tuple[Any, ...] = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
     sizes += (getattr(world, "fewest", 0),)
     return world.vectors.shape[1], world.length, (world.symbols, *arrays, world.length, *sizes)
 
@@ -421,7 +428,7 @@ class InteractionSuite(Suite):
         )
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        return [self.column(name) for task in tasks for name in (task, task + ELSEWHERE)]
+        return [cast(Column, self.column(name)) for task in tasks for name in (task, task + ELSEWHERE)]
 
     def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
         return tuple(tasks[:1])
