@@ -138,7 +138,7 @@ def main(words: list[str]) -> str:
         raise SystemExit(str(error)) from None
     if not isinstance(label, Variant):
         raise SystemExit(
-            f"{label} has no such picture: only in labels of S, R, G, D and L does each letter switch on one part;"
+            f"{words[0]} has no such picture: only in labels of S, R, G, D and L does each letter switch on one part;"
             f" madbench explain {label} shows its equation"
         )
     return label_picture(str(label))
