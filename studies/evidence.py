@@ -17,6 +17,7 @@ import csv
 import functools
 import math
 import re
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
@@ -141,6 +142,18 @@ def archives(evidence: Evidence) -> str:
         checkouts = [record.details.get("git") or {} for record in store.records({job.id for job in jobs}).values()]
         changed = sum(bool(checkout.get("dirty")) for checkout in checkouts)
         lines.append(f"| {name}{SUFFIX} | {len(jobs):,} | {changed or ''} | `madbench sweep {' '.join(words)}` |")
+    return "\n".join(lines)
+
+
+def costs(evidence: Evidence) -> str:
+    """The seconds that the runs of each archive took, as recorded on one core each."""
+    lines = ["| Runs | Mean | Median | Sum, on two cores |", "| --- | ---: | ---: | ---: |"]
+    for name, store in evidence.stores.items():
+        seconds = [record.details["seconds"] for record in store.records(store.jobs()).values()]
+        times = (
+            f"{statistics.mean(seconds):.1f} s | {statistics.median(seconds):.1f} s | {sum(seconds) / 7200:.1f} hours"
+        )
+        lines.append(f"| `{name}{SUFFIX}`, {len(seconds):,} | {times} |")
     return "\n".join(lines)
 
 
@@ -342,7 +355,7 @@ def tasks(evidence: Evidence, name: str) -> str:
 
 
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
-    made.__name__: made for made in (archives, correlations, pilots, aims, labels, forecasts, verdicts, claims)
+    made.__name__: made for made in (archives, correlations, pilots, aims, labels, forecasts, verdicts, claims, costs)
 }
 """The function that makes a block, by the block's name."""
 PARTS: dict[str, Callable[[Evidence, str], str]] = {"tasks": tasks, "verdicts": further_verdicts}
