@@ -105,7 +105,7 @@ class MLSTM(Recurrent):
         from madbench.mixers.named import ops
 
         with ops.without_autocast(x):
-            m = cast(Tensor, rows.dynamics.row_log)
+            m = cast("Tensor", rows.dynamics.row_log)
             least, epsilon = (-m.detach()).exp().to(y.dtype), EPS * (m - m.detach()).exp().to(y.dtype)
             y = y[..., :-1] / (y[..., -1].abs().maximum(least) + epsilon)[..., None]
             normed = ops.merge_heads(layer_norm(y, y.shape[-1:], eps=EPS))

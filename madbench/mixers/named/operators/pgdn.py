@@ -71,7 +71,7 @@ class PGDN(GDN):
             d = self.recurrence(layer, x, q, k, v, log_alpha)
             m, squares = self.preconditioner(layer, x, d.w, carried["squares"] if carried else None)
             written = m * d.w
-            d = replace(d, k=written * cast(Tensor, d.beta)[..., None], w=written, read=d.w)
+            d = replace(d, k=written * cast("Tensor", d.beta)[..., None], w=written, read=d.w)
             return Rows(d, {**windows, "squares": squares})
 
     def preconditioner(self, layer: nn.Module, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
