@@ -173,6 +173,22 @@ def test_a_profile_like_another_is_checked_with_its_settings(problems, write):
     assert problems(write("mine.yaml", "like: evening\nmodel: {n_layer: 4}\n")) == []
 
 
+def test_a_profile_like_another_belongs_to_the_suite_that_has_the_other_and_its_tasks(problems, write):
+    text = "like: {}\nmodel: {{n_layer: 4, d_model: 96}}\ntasks: {{memorization: {{training: {{epochs: 9}}}}}}\n"
+    assert problems(write("mine.yaml", text.format("evening"))) == []
+    assert problems(write("mine.yaml", text.format("quick"))) == []
+    (problem,) = problems(write("mine.yaml", "like: quick\ntasks: {hunters: {training: {epochs: 3}}}\n"))
+    assert "training of hunters: unknown key 'epochs'" in problem
+
+
+def test_a_grid_is_checked_with_its_settings(invoke, problems, write):
+    grid = "labels: [S-p, G-p]\nvary: {model.n_layer: [1, 2]}\n"
+    assert invoke(validate, write("grid.yaml", grid)).output.endswith("grid: 4 rows\n")
+    assert problems(write("grid.yaml", "labels: [S-p]\ntasks: [memorization]\n")) == []
+    wrong = problems(write("grid.yaml", grid.replace("n_layer", "n_layerz") + "seed: 1\n"))
+    assert "unknown key 'seed'; did you mean 'seeds'?" in wrong[0] and "did you mean 'n_layer'?" in wrong[1]
+
+
 def test_a_wrong_key_of_a_profile_like_another_is_named(problems, write):
     (problem,) = problems(write("mine.yaml", "like: evening\nmodel: {n_layers: 4}\n"))
     assert "did you mean 'n_layer'" in problem

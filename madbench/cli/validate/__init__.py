@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -21,14 +22,19 @@ from madbench.cli.validate.machine import check_machine
 from madbench.cli.validate.stored_files import check_store
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import BudgetError, ConfigError, MadbenchError
+from madbench.grid import GridFile, expand_grid
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
 from madbench.suites import Suite, find_suite, suites
+from madbench.suites.corpora import NoCorpusError
 from madbench.suites.profile import LIKE, Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
 
 Finding = tuple[list[str], str, list[str]]
 """The problems of a file, the summary of a valid file, and notes."""
+
+GRID_KEYS = {field.name for field in dataclasses.fields(GridFile)} - {"description", "labels", "tasks"}
+"""The keys by which a grid is recognized. Sets of labels and profiles have none of them."""
 
 
 def validate(
@@ -44,11 +50,12 @@ def validate(
 ) -> None:
     """Check YAML files, a results folder, or this machine.
 
-    Every problem of a file is listed, without training. A file with the key
-    labels is a set of variants, one with the key task a task, one with
-    learning_rates a profile of MAD, one with training but without learning_rates
-    a profile of language models. Any other profile has the key suite, or a key
-    by which its suite recognizes it. Exit code 2 when anything is wrong.
+    Every problem of a file is listed, without training. A file with the key task
+    is a task, one with vary, set, mode, rows, seeds or another key of a grid a
+    grid, any other with labels a set of variants. A profile belongs to the suite
+    that it names, else to that of the profile under like, else to MAD if it has
+    learning_rates, to language models if it has training, or to a suite that
+    recognizes another key. Exit code 2 when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records, curves,
     weights, measurements, checkpoints, corpora, index, journals. It names damaged
@@ -143,16 +150,29 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
     folder, every = path.resolve().parent, [*suites().values()]
     if of_folder := [suite for suite in every if folder in _profile_folders(suite)]:
         return of_folder[0].Profile.noun, functools.partial(_check_profile, of_folder[0])
-    kinds = [("variants", "labels", _check_variants), ("task", "task", _check_task)]
+    kinds = [("task", "task", _check_task), ("variants", "labels", _check_variants)]
     kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in every]
+    if "task" not in mapping and (GRID_KEYS & mapping.keys() or {"labels", "tasks"} <= mapping.keys()):
+        return "grid", _check_grid
+    if "task" not in mapping and (suite := _suite_like(mapping)):
+        return suite.Profile.noun, functools.partial(_check_profile, suite)
     matching = [(kind, check) for kind, key, check in kinds if key and key in mapping]
-    like = [suite for suite in every if LIKE in mapping and mapping[LIKE] in suite.Profile.names()]
-    matching = matching or [(suite.Profile.noun, functools.partial(_check_profile, suite)) for suite in like]
     matching = matching or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
     if not matching:
-        named = ", ".join(f"{key} ({kind})" for kind, key, _ in kinds if key)
+        named = ", ".join([*(f"{key} ({kind})" for kind, key, _ in kinds if key), f"{LIKE} (any profile)"])
         raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {named}")
     return matching[0]
+
+
+def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
+    """The suite of the profile that the key ``like`` names. None if no suite has such a profile.
+
+    If several suites have one, it is the first of them that has all tasks of the file, else the first.
+    """
+    named = [suite for suite in suites().values() if mapping.get(LIKE) in suite.Profile.names()]
+    tasks = mapping.get("tasks") or ()
+    fitting = [suite for suite in named if isinstance(tasks, Mapping) and set(tasks) <= set(suite.tasks())]
+    return next(iter([*fitting, *named]), None)
 
 
 def _profile_folders(suite: Suite) -> set[Path]:
@@ -185,6 +205,19 @@ def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
     problems = find_problems(lambda content: load_task_file(path, content), mapping, sound, path)
     settings = () if problems else load_task_file(path).settings
     return problems, f"{file.task}, {len(settings)} settings", []
+
+
+def _check_grid(path: Path, mapping: Mapping[str, Any]) -> Finding:
+    from madbench.experiment import prepare  # imports torch
+
+    def load(content: Mapping[str, Any]) -> None:
+        grid = expand_grid(from_mapping(GridFile, content, str(path)), str(path))
+        with contextlib.suppress(NoCorpusError):  # it is prepared when the grid is trained
+            prepare(grid, is_plan=True, makes_corpus=False)
+
+    problems = find_problems(load, mapping, {"labels": ["S"]}, path)
+    count = 0 if problems else len(expand_grid(from_mapping(GridFile, mapping, str(path))).rows)
+    return problems, counted(count, "row"), []
 
 
 def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Finding:
