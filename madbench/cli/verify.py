@@ -14,7 +14,7 @@ from rich.text import Text
 from madbench.cli.shared.options import LABELS_HELP
 from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.print_options import FormatOption
-from madbench.cli.shared.printing import print_json, tracked
+from madbench.cli.shared.printing import counted, print_json, tracked
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.errors import ConfigError
 from madbench.labels import check_code, expand
@@ -29,7 +29,7 @@ STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
 def verify(
     labels: Annotated[list[str], argument("LABEL", LABELS_HELP, show_default=False)],
     show_all: Annotated[
-        bool, option("Also print every check of several labels, not only failed ones.", "--all")
+        bool, option("Print every check of every label, also those that do not apply.", "--all")
     ] = False,
     format: FormatOption = "terminal",
 ) -> None:
@@ -42,14 +42,15 @@ def verify(
     block, decoding that equals the parallel form, bounds for bfloat16, and the
     theorems of the family's paper. The residual is the difference that should be
     zero ("<= 1e-09"), or the difference of two results that must differ
-    ("> 1e-03"). A statement that does not apply to the label has the reason.
+    ("> 1e-03"). Statements that do not apply to the label are counted, and --all
+    lists them with the reason.
 
     Families of installed packages are also checked. If a check fails, the
     operator is not the one that its label names, and the exit code is 1.
 
     [bold]Examples[/bold]
 
-      madbench verify G-cg-q-12o         every check, a few seconds
+      madbench verify G-cg-q-12o         every check that applies, a few seconds
       madbench verify @table1            one line per label, and failed checks
       madbench verify '~R-cg-q-12o' --all
       madbench verify S-p -f json         for a program
@@ -71,7 +72,7 @@ def verify(
         console = Console(highlight=False)
         failed_first = sorted(outcomes_of, key=lambda label: not _fails(outcomes_of[label]))
         for label in failed_first:
-            _print(console, label, outcomes_of[label], show_all or len(outcomes_of) == 1)
+            _print(console, label, outcomes_of[label], show_all, is_whole=show_all or len(outcomes_of) == 1)
         if len(outcomes_of) > 1:
             failing = sum(map(_fails, outcomes_of.values()))
             console.print(f"{len(outcomes_of)} labels, {failing or 'none'} with a failed check", style="bold")
@@ -83,18 +84,34 @@ def _fails(outcomes: Sequence[CheckResult]) -> bool:
     return any(outcome.verdict == "fail" for outcome in outcomes)
 
 
-def _print(console: Console, label: str, outcomes: Sequence[CheckResult], is_whole: bool) -> None:
-    """Print a line for the label and its checks: all checks, or those that failed."""
+def _print(
+    console: Console, label: str, outcomes: Sequence[CheckResult], shows_inapplicable: bool, is_whole: bool
+) -> None:
+    """Print a line for the label and its checks: all checks, or those that failed. Below all checks the line
+    is repeated.
+
+    Without ``shows_inapplicable``, the checks that do not apply to the label are only counted.
+    """
     counts: Counter[str] = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")
-    console.print(
-        Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (typed_label(label), "bold"), f"  {summary}"), soft_wrap=True
-    )
-    outcomes = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
-    outcomes = outcomes if is_whole else [outcome for outcome in outcomes if outcome.verdict == "fail"]
-    if not outcomes:
-        return
+    line = Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (typed_label(label), "bold"), f"  {summary}")
+    console.print(line, soft_wrap=True)
+    shown = [verdict for verdict in STYLES if verdict == "fail" or is_whole]
+    if not shows_inapplicable:
+        shown = [verdict for verdict in shown if verdict != "not applicable"]
+    outcomes = [outcome for verdict in shown for outcome in outcomes if outcome.verdict == verdict]
+    if outcomes:
+        _print_checks(console, outcomes)
+    if is_whole and "not applicable" not in shown and (count := counts["not applicable"]):
+        console.print(f"{counted(count, 'check')} not applicable to the label; --all lists them", style="dim")
+    if outcomes and is_whole:
+        console.print(line, soft_wrap=True)
+    if outcomes:
+        console.print()
+
+
+def _print_checks(console: Console, outcomes: Sequence[CheckResult]) -> None:
     names = Column("check", min_width=max(len(outcome.check.name) for outcome in outcomes))
     table = Table("", names, Column("residual", justify="right", min_width=8), "bound", "statement", box=None)
     for outcome in outcomes:
@@ -107,4 +124,3 @@ def _print(console: Console, label: str, outcomes: Sequence[CheckResult], is_who
         bound = row["bound"] if residual else ""
         table.add_row(verdict, Text(row["check"]), residual, bound, Text.assemble(*lines))
     console.print(table)
-    console.print()

@@ -95,11 +95,18 @@ def _run_checks(
                 outcomes.append(run_check(check))
     except Exception as error:
         _raise_of_label(error)
-        check = Check("checks", "The family defines checks of this label.", "the protocol", None)
-        outcomes.append(CheckResult(check, error=_error_text(error)))
+        outcomes.append(CheckResult(_check_without_mixer(error), error=_error_text(error)))
     finally:
         torch.set_num_threads(threads)
     return outcomes
+
+
+def _check_without_mixer(error: Exception) -> Check:
+    """The check that failed if ``error`` was raised while the checks of a label were prepared."""
+    if isinstance(error, MadbenchError):
+        statement = "A mixer of the label can be built and run. It maps (batch, tokens, d_model) to the same shape."
+        return Check("mixer", statement, "the protocol", None)
+    return Check("checks", "The checks of the label can be prepared without an error.", "the protocol", None)
 
 
 def run_check(check: Check) -> CheckResult:

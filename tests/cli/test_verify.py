@@ -39,7 +39,7 @@ def test_a_setting_of_a_profile_is_refused(refuse):
 
 def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch):
     monkeypatch.setattr(SRGFamily, "checks", broken)
-    result = invoke(verify, "S")
+    result = invoke(verify, "S", "--all")
     assert result.exit_code == 1 and result.output.startswith("fail  S  4 fail, 1 pass, 1 not applicable")
     for text in ("ZeroDivisionError", "the residual is nan", "RuntimeError: no more checks", "there is none"):
         assert text in result.output
@@ -49,6 +49,28 @@ def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch)
     verdicts = ["fail", "pass", "not applicable", "fail", "fail", "fail"]
     assert [row["verdict"] for row in rows] == verdicts and rows[0]["residual"] == 0.5
     assert list(madbench.verify("S").verdict) == verdicts
+
+
+def test_the_verdict_is_also_last_and_checks_that_do_not_apply_are_counted(invoke, monkeypatch):
+    monkeypatch.setattr(SRGFamily, "checks", broken)
+    lines = invoke(verify, "S").output.split("\n")
+    assert lines[0] == lines[-3] == "fail  S  4 fail, 1 pass, 1 not applicable"
+    assert lines[-4] == "1 check not applicable to the label; --all lists them"
+    assert not any("there is none" in line for line in lines)
+    assert "--all lists" not in invoke(verify, "S", "--all").output
+
+
+def test_a_module_of_a_wrong_shape_fails_the_check_of_its_shape(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    head = "from torch import nn\nclass Wide(nn.Module):\n"
+    body = "    def __init__(self, d_model):\n        super().__init__()\n"
+    body += (
+        "        self.map = nn.Linear(d_model, d_model + 1)\n    def forward(self, x):\n        return self.map(x)\n"
+    )
+    (tmp_path / "wide_mixer.py").write_text(head + body)
+    rows = json.loads(invoke(verify, "my:wide_mixer.Wide", "-f", "json").output)
+    assert [(row["check"], row["verdict"]) for row in rows] == [("mixer", "fail")]
+    assert "to the same shape" in rows[0]["statement"] and "17)" in rows[0]["reason"]
 
 
 @pytest.mark.slow
