@@ -154,8 +154,8 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
     kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in every]
     if "task" not in mapping and (GRID_KEYS & mapping.keys() or {"labels", "tasks"} <= mapping.keys()):
         return "grid", _check_grid
-    if "task" not in mapping and (suite := _suite_like(mapping)):
-        return suite.Profile.noun, functools.partial(_check_profile, suite)
+    if "task" not in mapping and (like := _suite_like(mapping)):
+        return like.Profile.noun, functools.partial(_check_profile, like)
     matching = [(kind, check) for kind, key, check in kinds if key and key in mapping]
     matching = matching or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
     if not matching:
