@@ -65,10 +65,12 @@ class FindingsTable(Listing):
 def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
     """The table of the findings ``rows``.
 
-    Its notes begin with ``protocol``, which has sentences about the protocols of the runs. They also give
-    ``left_out``, the number of unfinished results that are left out.
+    If all findings with marks have the same marks, the caption has them in place of the cells. The notes begin with
+    ``protocol``, which has sentences about the protocols of the runs. They also give ``left_out``, the number of
+    unfinished results that are left out.
     """
-    papers = dict.fromkeys(row.paper for row in rows)
+    papers, marks = dict.fromkeys(row.paper for row in rows), dict.fromkeys(row.marks for row in rows if row.marks)
+    shared = next(iter(marks)) if len(marks) == 1 else ()
     headings, lines = ["Claim", "Published", "Ours", "n", "Verdict", "Why"], []
     for last, row in zip([None, *rows], rows):
         is_new_paper = last is None or row.paper != last.paper
@@ -80,12 +82,15 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
         is_same = last is not None and last.claim is row.claim
         title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
         why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
-        lines.append([title, _published(row), _ours(row), str(row.n or ""), _verdict(row), why])
+        lines.append([title, _published(row), _ours(row), str(row.n or ""), _verdict(row, row.marks == shared), why])
     units = differences_text(row.quantity for row in rows) or "points"
     caption = (
         f"Gains in {units}; more is better. {_published_caption(rows)}"
         "Ours: mean over the pairs of labels that isolate the claim, with its 95% interval."
     )
+    if shared:
+        subject = "All verdicts" if all(row.marks for row in rows) else "All verdicts on registered claims"
+        caption = f"{subject}: {', '.join(shared)}. {caption}"
     if note := choice_note(row.chosen_on for row in rows):  # cells have this sign, so the caption explains it
         caption += f" {CHOSEN}: {note}."
     notes = " ".join([*protocol, *_notes(rows, left_out)])
@@ -150,9 +155,14 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     return [*lines, ("note", claim.note)] if claim.note else lines
 
 
-def _verdict(row: Finding) -> str:
-    """The verdict of a finding as text in a cell, with the sign :data:`CHOSEN` if it applies, and marks in brackets."""
+def _verdict(row: Finding, is_bare: bool) -> str:
+    """The verdict of a finding as text in a cell, with the sign :data:`CHOSEN` if it applies, and marks in brackets.
+
+    A bare verdict has no marks.
+    """
     sign = f" {CHOSEN}" if row.chosen_on else ""
+    if is_bare:
+        return f"{row.verdict}{sign}"
     return row.verdict_text.replace(row.verdict, f"{row.verdict}{sign}", 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -177,3 +178,18 @@ def test_verdicts_from_chosen_settings_have_a_sign_a_note_and_a_column():
     of_lag = [row for row in rows_found if row.claim.name == "lag"]
     assert any(f"supported ({note})." in text for _, text in explanation(of_lag))
     assert "§" not in str(table().text_rows()) + table().caption
+
+
+def test_marks_that_all_verdicts_share_are_in_the_caption_only():
+    found = findings(scored(VALUES, MAD_TASKS))
+    assert len(found) > 1
+    marks = ("provisional", "registered before 2 of 9 runs")
+    table = findings_table([replace(row, marks=marks) for row in found])
+    assert table.caption.startswith("All verdicts: provisional, registered before 2 of 9 runs. Gains in")
+    assert not any("provisional" in cell for line in table.text_rows()[1] for cell in line)
+    assert all("provisional" in record["verdict"] for record in table.records())
+    some = findings_table([replace(row, marks=marks if i else ()) for i, row in enumerate(found)])
+    assert some.caption.startswith("All verdicts on registered claims: provisional")
+    mixed = findings_table([replace(row, marks=marks[: 1 + i % 2]) for i, row in enumerate(found)])
+    verdicts = [line[4] for line in mixed.text_rows()[1] if line[4]]
+    assert "All verdicts" not in mixed.caption and all("(provisional" in verdict for verdict in verdicts)

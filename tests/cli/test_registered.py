@@ -142,7 +142,7 @@ def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
     assert "1 of these failed (madbench sweep --retry): G-12!; seeds 2." in caption
     for columns in (60, 120, 200):
         shown = " ".join(invoke(findings, "--registered", FILE, columns=columns).stdout.split())
-        assert "(provisional)" in shown
+        assert "All verdicts: provisional." in shown
     store.finish(run.job, Record("diverged", error="at step 4", details=LATER))
     caption, records = judged()
     assert "provisional" not in caption + "".join(one["verdict"] for one in records)
