@@ -35,6 +35,7 @@ from madbench.analysis.quantities import (
 )
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
+from madbench.analysis.scores import budget_ratios
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
 from madbench.labels.names import display_name
@@ -187,7 +188,7 @@ Ratios = Mapping[str, Mapping[str, float]]
 
 def _budget_ratios(scores: pd.DataFrame) -> Ratios:
     by_suite = scores.groupby("suite", sort=False)
-    return {name: of_suite.groupby("label").budget_ratio.mean().dropna().to_dict() for name, of_suite in by_suite}
+    return {name: budget_ratios(of_suite) for name, of_suite in by_suite}
 
 
 def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:

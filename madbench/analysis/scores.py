@@ -16,6 +16,7 @@ import pandas as pd
 
 from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.marked_text import Origin
+from madbench.analysis.quantities import is_average
 from madbench.labels import factors_of_text
 from madbench.labels.budgets import BUDGETS, MOST_MATCHED
 from madbench.labels.names import display_name
@@ -177,10 +178,12 @@ class Results(TableRows):
 
     def _over_budget(self, suite: Suite) -> list[str]:
         """A list with one sentence that names the rows over budget and their budget ratios. Empty if there are none."""
-        runs = dict.fromkeys((run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite))
-        over = {row: ratio for row, label, ratio in runs if ratio and self.is_over_budget(label, ratio)}
+        labels = {row.name: row.row.label for row in self.rows_of(suite)}
+        ratios = budget_ratios(self.scores[self.scores.suite == suite.name])
+        over = {row: ratio for row, ratio in ratios.items() if self.is_over_budget(labels[row], ratio)}
         named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
-        return [f"Over budget ({self.matched} relative to softmax attention): {named}."] if over else []
+        subject = f"Over budget ({self.matched} relative to softmax attention, mean over tasks)"
+        return [f"{subject}: {named}."] if over else []
 
     def is_over_budget(self, label: str, budget_ratio: float) -> bool:
         """True if a label exceeds its budget by so much that it does not compete to be the best.
@@ -199,6 +202,17 @@ class Results(TableRows):
     def matched(self) -> str:
         """The quantity that the budget makes equal for all mixers, such as ``parameters``."""
         return BUDGETS[self.rows[0].protocol.budget].name
+
+
+def budget_ratios(scores: pd.DataFrame) -> dict[str, float]:
+    """The budget ratio of each row: the mean over its tasks and seeds. Rows without a known ratio are left out.
+
+    The columns of averages are left out, since they lack seeds of which a task is missing.
+    """
+    averages = {name for name in scores.column.unique() if is_average(name)}
+    of_tasks = scores[~scores.column.isin(averages)]
+    ratios: dict[str, float] = of_tasks.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
+    return ratios
 
 
 def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:

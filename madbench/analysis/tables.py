@@ -15,7 +15,7 @@ from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
-from madbench.analysis.scores import Results, scores_of_rows
+from madbench.analysis.scores import Results, budget_ratios, scores_of_rows
 from madbench.errors import ConfigError
 from madbench.labels.budgets import COUNTINGS
 from madbench.suites import Column, Suite
@@ -190,9 +190,7 @@ def suite_table(
     """
     planned = {row.name: row for row in results.rows_of(suite)}
     scores = pd.concat(frames, ignore_index=True)
-    averages = {name for name in scores.column.unique() if is_average(name)}
-    jobs = scores[~scores.column.isin(averages)]
-    ratios = jobs.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
+    ratios = budget_ratios(scores)
     over = {name for name, ratio in ratios.items() if results.is_over_budget(planned[name].row.label, ratio)}
     competing = planned.keys() - over if len(frames) == 1 else ()
     cells: dict[str, dict[str, Cell]] = {}

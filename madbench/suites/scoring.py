@@ -385,9 +385,9 @@ def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     below = [f"{row} {ratio:.2f}" for row, ratio in stored.items() if ratio < LEAST_MATCHED]
     rules = dict.fromkeys(BUDGETS[outcome.job.budget] for outcome in outcomes)
     counted = [
-        "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."
+        "Budget is mixer parameters over softmax attention's, both with the conv taps of the label; mean over tasks."
         if rule.quantity == "parameters"
-        else f"Budget is a mixer's {rule.name} over softmax attention's, at the longest input of each run."
+        else f"Budget is a mixer's {rule.name} over softmax attention's, at each run's longest input; mean over tasks."
         for rule in rules
     ]
     if any(rule.chooses_steps for rule in rules):

@@ -46,7 +46,9 @@ def shared_grid_results(tmp_path_factory) -> Callable[..., Results]:
     return functools.partial(fill_grid, tmp_path_factory.mktemp("grid") / "results")
 
 
-def fill_grid(folder: Path, labels=("S", "R"), accuracy=lambda job: 0.5, **keys) -> Results:
+def fill_grid(
+    folder: Path, labels=("S", "R"), accuracy=lambda job: 0.5, budget_ratio=lambda job: 1.0, **keys
+) -> Results:
     keys = {"profile": "quick", "tasks": ["in_context_recall"], "seeds": [0, 1, 2]} | keys
     made = prepare(load_grid(list(labels), keys), device="cpu", results=folder)
     store = Store.open(folder)
@@ -55,6 +57,6 @@ def fill_grid(folder: Path, labels=("S", "R"), accuracy=lambda job: 0.5, **keys)
         if value is not None and not store.has(job):
             metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
             status = "diverged" if math.isnan(value) else "finished"
-            details = {"budget_ratio": 1.0, "seconds": 10.0}
+            details = {"budget_ratio": budget_ratio(job), "seconds": 10.0}
             store.finish(job, Record(status, {} if status == "diverged" else metrics, details=details))
     return Results.from_rows(made, store)

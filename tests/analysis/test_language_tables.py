@@ -296,7 +296,7 @@ def test_a_label_over_budget_is_marked_in_every_form(language_run, language_resu
     assert "1.260‖" in table.to_markdown() and "1.260‖" in table.to_html() and r"1.260$\|$" in table.to_latex()
     marked = {(line["label"], line["over_budget"]) for line in csv.DictReader(io.StringIO(table.to_csv()))}
     assert marked == {("S", "False"), ("R", "True")}
-    assert "Over budget (parameters relative to softmax attention): R 1.260." in results.sentences()
+    assert "Over budget (parameters relative to softmax attention, mean over tasks): R 1.260." in results.sentences()
 
 
 def test_runs_without_any_details_are_tabulated(language_run, language_table):

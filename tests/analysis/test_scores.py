@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from madbench.analysis.tables import result_table
 from madbench.config import PAPERS
 from madbench.jobs import Job, Record
 from madbench.store.runs import Store
@@ -345,3 +346,12 @@ def test_captions_call_a_row_matched_only_where_it_is():
     matched, (counted, below) = budget_sentences([of("S", 1.0)]), budget_sentences([of("S", 1.0), of("S-c-q", 0.631)])
     assert matched == [counted]
     assert "S-c-q 0.63" in below and "S 1" not in below
+
+
+def test_table_and_captions_say_the_same_mean_budget(grid_results):
+    ratios = {"in_context_recall": 1.1, "memorization": 1.4}
+    of_task = {"S": dict.fromkeys(ratios, 1.0), "R-12!": ratios}
+    results = grid_results(of_task, tasks=[*ratios], budget_ratio=lambda job: of_task[job.label][job.task])
+    assert result_table(results).cells["R-12!"]["budget_ratio"].mean == pytest.approx(1.25)
+    (over,) = [text for text in results.sentences() if text.startswith("Over budget")]
+    assert over.endswith("mean over tasks): R-12! 1.250.")
