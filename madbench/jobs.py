@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -59,6 +59,50 @@ class Job:
         own = (*own, self.steps) if self.steps else own  # jobs without steps keep their ids of earlier versions
         shared = (mapping_text(self.setting), _config_text(self.model), mapping_text(self.mixer))
         return _id_of("\n".join([f"{SCHEMA} {own}", *shared, _config_text(self.training)]))
+
+    @classmethod
+    def read_lazily(cls, fields: Mapping[str, Any], make: Callable[[], Job], **known: Any) -> Job:
+        """A job from the plain values of :meth:`to_dict`, which a store has checked before.
+
+        The objects ``model`` and ``training`` are those of the job that ``make`` returns, which is called when one of
+        them is first needed. ``known`` has the values of other attributes.
+        """
+        job = object.__new__(cls)
+        training, rates = fields["training"], ("learning_rate", "weight_decay")
+        vars(job).update({name: value for name, value in fields.items() if name not in ("model", "training")}, **known)
+        vars(job)["_make"] = make
+        vars(job)["precision"] = training["precision"]
+        if {*rates} <= training.keys():
+            vars(job)["rates"] = tuple(float(training[name]) for name in rates)
+        return job
+
+    def __getattr__(self, name: str) -> Any:
+        """Sets the fields that :meth:`read_lazily` left out."""
+        if name not in ("model", "training") or "_make" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        made = vars(self)["_make"]()
+        vars(self).update(model=made.model, training=made.training)
+        return getattr(self, name)
+
+    @functools.cached_property
+    def precision(self) -> Precision:
+        """The precision of matrix products."""
+        return self.training.precision
+
+    @functools.cached_property
+    def rates(self) -> tuple[float, float]:
+        """The learning rate and the weight decay. 0 if the suite has no such setting."""
+        return getattr(self.training, "learning_rate", 0.0), getattr(self.training, "weight_decay", 0.0)
+
+    @property
+    def has_outside_mixer(self) -> bool:
+        """True if the job's id depends on code of its mixer outside of this package."""
+        return "+" in self.family
+
+    @property
+    def has_outside_code(self) -> bool:
+        """True if the job's id depends on code of its mixer or task outside of this package."""
+        return self.has_outside_mixer or bool(self.task_source)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values. :func:`madbench.suites.job_from_dict` restores the job."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pandas as pd
 
 from madbench.analysis.quantities import parts_of
 from madbench.jobs import Job, mapping_text
 from madbench.suites import suite_of
-from madbench.suites.scoring import JobOutcome, scoring_of
+from madbench.suites.scoring import JobOutcome, UntrainedScores, scoring_of
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,34 @@ HEURISTIC = Baseline("heuristic", "the best answer that ignores the context, mos
 BASELINES = (CHANCE, HEURISTIC)
 
 
-def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = True) -> dict[str, float]:
+SettingKey = tuple[str, str, str]
+"""The suite, the task and the setting of a job, the setting as JSON."""
+
+
+def setting_key(job: Job) -> SettingKey:
+    """The key of a job's setting."""
+    return job.suite, job.task, mapping_text(job.setting)
+
+
+def baseline_values(
+    baseline: Baseline,
+    jobs: Sequence[Job],
+    averages: bool = True,
+    known: Mapping[SettingKey, UntrainedScores] = MappingProxyType({}),
+) -> dict[str, float]:
     """The score of ``baseline`` by column: for each task, the mean over the settings in ``jobs``.
 
     Unknown scores are left out. With ``averages``, an average is included if the scores of all its tasks are known.
+    ``known`` has the scores of settings that were computed before. Scores of other settings are computed.
     """
     jobs = list({(job.task, id(job.setting)): job for job in jobs}.values())  # many jobs share few settings
     suites = {job.task: suite_of(job) for job in jobs}
     scorings = {task: scoring_of(suite) for task, suite in suites.items()}
     by_task: dict[str, list[float]] = {}
     for job in {(job.task, mapping_text(job.setting)): job for job in jobs}.values():
-        by_task.setdefault(job.task, []).append(getattr(scorings[job.task], baseline.name)(job))
+        scores = known.get(setting_key(job))
+        value = getattr(scores, baseline.name) if scores else getattr(scorings[job.task], baseline.name)(job)
+        by_task.setdefault(job.task, []).append(value)
     values = {task: sum(of_settings) / len(of_settings) for task, of_settings in by_task.items()}
     values = {task: value for task, value in values.items() if math.isfinite(value)}
     names = {name for suite in suites.values() for name in suite.averages} if averages else ()
@@ -62,6 +80,7 @@ def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[JobOutcome]) -> pd.
     jobs: dict[str, list[Job]] = {}
     for outcome in outcomes:
         jobs.setdefault(outcome.row, []).append(outcome.job)
-    values = {label: baseline_values(HEURISTIC, of_label) for label, of_label in jobs.items()}
+    untrained = {setting_key(outcome.job): outcome.untrained for outcome in outcomes if outcome.untrained}
+    values = {label: baseline_values(HEURISTIC, of_label, known=untrained) for label, of_label in jobs.items()}
     known = [values.get(label, {}).get(name, math.nan) for label, name in zip(scores.label, scores.column)]
     return scores.assign(heuristic=pd.Series(known, scores.index, dtype=float))

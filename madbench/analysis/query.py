@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from madbench.analysis.versions import Versions
-from madbench.config import Override, convert
+from madbench.config import Override
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, expand, is_shown_as_stored, reading_problem
 from madbench.labels.parsing import texts_of
+from madbench.store.columns import RunColumns
 from madbench.store.index import Track
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
@@ -25,7 +26,7 @@ from madbench.suites.addressing import (
     tasks_by_suite,
 )
 from madbench.suites.changes import setting_change
-from madbench.suites.identity import mixer_identity, names_outside_mixer
+from madbench.suites.identity import mixer_identity
 from madbench.suites.protocol import by_protocol
 from madbench.tasks import is_built_in, task_problem
 
@@ -60,8 +61,6 @@ class Query:
     """Called with one sentence for each damaged run and each label that is left out."""
 
     def __post_init__(self) -> None:
-        convert(self.fidelity, Fidelity, "fidelity")
-        convert(self.budget, Budget | None, "budget")
         requested, names = self.requested_tasks, self.suite_names
         is_alone = requested is not None and len(requested) == 1
         named = [override for override in self.overrides if is_alone or override.suite]
@@ -146,6 +145,10 @@ class Query:
         columns = self.store.columns(job)
         return columns is not None and bool(columns.is_known)
 
+    def columns_of(self, suite: Suite) -> Iterator[RunColumns]:
+        """The columns of the stored jobs of one suite that the index of the store has."""
+        return filter(None, map(self.store.columns, self.jobs_of(suite)))
+
     @functools.cached_property
     def known_labels(self) -> frozenset[str]:
         """The labels of stored runs that are known (:meth:`is_known`)."""
@@ -199,7 +202,7 @@ class Query:
         kept = {
             name: job
             for name, job in jobs.items()
-            if names_outside_mixer(job) or self.is_shown_as_stored(job.label) or self._is_present(job, identity)
+            if job.has_outside_mixer or self.is_shown_as_stored(job.label) or self._is_present(job, identity)
         }
         if count := len(jobs) - len(kept):
             labels = first_labels(job.label for name, job in jobs.items() if name not in kept)

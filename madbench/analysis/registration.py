@@ -31,7 +31,6 @@ from madbench.jobs import content_id
 from madbench.rows import TableRows
 from madbench.store.edited_code import earlier_runs
 from madbench.store.runs import Snapshot
-from madbench.suites.identity import names_outside_code
 from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
 
 EXPLORATORY = "Exploratory, not registered"
@@ -193,7 +192,7 @@ def _why_other_runs(registration: Registration, made: Experiment, store: Snapsho
     """
     pairs = zip(registration.jobs, made.jobs)
     other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(made.jobs) else []
-    if not other or not all(names_outside_code(job) for job in other):
+    if not other or not all(job.has_outside_code for job in other):
         return (
             "this installation would train other runs: a profile, the default profile, a task or a family changed"
             " after the registration; install the version that registered it"

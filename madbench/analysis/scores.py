@@ -14,24 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from madbench.analysis.baselines import with_heuristics
+from madbench.analysis.baselines import SettingKey, setting_key, with_heuristics
 from madbench.analysis.marked_text import Origin
 from madbench.analysis.quantities import is_average
 from madbench.labels import factors_of_text
 from madbench.labels.budgets import BUDGETS, MOST_MATCHED
 from madbench.labels.names import display_name
-from madbench.rows import TableRows
+from madbench.rows import SuiteRow, TableRows
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.planning import choosing_advice, choosing_note
 from madbench.suites.protocol import Protocol, recognise_protocol
-from madbench.suites.scoring import JobOutcome, Scoring, no_scores, outcome_sentences, scoring_of
+from madbench.suites.published import published_numbers
+from madbench.suites.scoring import JobOutcome, Scoring, UntrainedScores, no_scores, outcome_sentences, scoring_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from madbench.jobs import Job, Record
+    from madbench.store.columns import RunColumns
 
 
 def columns_of(table: TableRows) -> list[str]:
@@ -65,7 +67,12 @@ class Results(TableRows):
             rows = self.rows_of(suite)
             records = self._records(suite, {job.id for row in rows for job in row.jobs if self._may_have_run(job)})
             by_suite[suite.name] = [
-                JobOutcome(row.name, job, records.get(job.id) if self._may_have_run(job) else None)
+                JobOutcome(
+                    row.name,
+                    job,
+                    records.get(job.id) if self._may_have_run(job) else None,
+                    self.untrained_scores.get(setting_key(job)),
+                )
                 for row in rows
                 for job in row.jobs
             ]
@@ -81,6 +88,20 @@ class Results(TableRows):
         """
         records = {name: record for name, record in self.store.records(ids).items() if record.status != "failed"}
         return {name: self.store.read(name).record for name in records} if scoring_of(suite).has_curves else records
+
+    @functools.cached_property
+    def untrained_scores(self) -> dict[SettingKey, UntrainedScores]:
+        """The scores without training of those settings of the table's jobs that the index of the store has."""
+        columns = self._columns(job for row in self.rows for job in row.jobs)
+        return {
+            (each.suite, each.task, each.setting): UntrainedScores(*own)
+            for each in columns
+            if (own := each.untrained_scores)
+        }
+
+    def _columns(self, jobs: Iterable[Job]) -> Iterator[RunColumns]:
+        """The columns of those ``jobs`` that the index of the store has."""
+        return filter(None, (self.store.columns(job) for job in jobs if self._may_have_run(job)))
 
     def outcomes(self, suite: Suite) -> list[JobOutcome]:
         """The outcome of every job of the suite, row by row. A job without a result has an outcome without a record."""
@@ -185,6 +206,15 @@ class Results(TableRows):
         subject = f"Over budget ({self.matched} relative to softmax attention, mean over tasks)"
         return [f"{subject}: {named}."] if over else []
 
+    def published(self, row: SuiteRow, shows_always: bool = False) -> dict[str, float]:
+        """The published numbers of a row, by column (:func:`madbench.suites.published.published_numbers`)."""
+        profile = row.protocol.profile
+        columns = self._columns(row.jobs) if profile.is_shipped and not row.row.changes else ()
+        found = (each.published_under(profile.source) for each in columns)
+        if numbers := next(filter(None, found), None):
+            return numbers.shown(profile, shows_always)
+        return published_numbers(row.protocol, row.name, shows_always)
+
     def is_over_budget(self, label: str, budget_ratio: float) -> bool:
         """True if a label exceeds its budget by so much that it does not compete to be the best.
 
@@ -193,8 +223,8 @@ class Results(TableRows):
         return budget_ratio > MOST_MATCHED or self._says_over_budget(label)
 
     def _says_over_budget(self, label: str) -> bool:
-        columns = (self.store.columns(job) for row in self.rows if row.row.label == label for job in row.jobs)
-        if known := next((each for each in columns if each and each.is_known), None):
+        columns = self._columns(job for row in self.rows if row.row.label == label for job in row.jobs)
+        if known := next((each for each in columns if each.is_known), None):
             return bool(known.is_over_budget)
         return factors_of_text(label).get("budget") == "over"
 

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from madbench.analysis.protocols import nothing_stored, protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
@@ -25,7 +26,7 @@ from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named, tasks_in_order
 from madbench.suites.overrides import Plan, check_effect
-from madbench.suites.profile import Profile
+from madbench.suites.profile import Profile, StoredProfile
 from madbench.suites.protocol import Protocol, by_protocol, recognise_protocol
 
 _UNREAD_WITHOUT_CODE = ("model.n_head",)
@@ -52,13 +53,22 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
     ``ConfigError`` if several protocols match. Its message has one command per protocol.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
-    profile = suite.Profile.load(name, query.own_overrides(suite))
+    profile = _profile(query, suite, name)
     if not query.jobs_of(suite):
         raise StoreError(f"{query.results}: no runs of {plural(suite)} yet; {_makes_some(query, suite)}")
     is_chosen = query.protocol is not None and query.protocol in query.protocols(suite)
     if not is_chosen and not query.has_corpus(suite):
         return _rows_of_profile(query, suite, profile)
     return _rows_of_protocol(query, suite, profile if query.is_given(suite) else None, nothing, is_enough)
+
+
+def _profile(query: Query, suite: Suite, name: str) -> Profile:
+    """The profile ``name`` with the overrides of the query. Without overrides, the store answers if it has its runs."""
+    overrides = query.own_overrides(suite)
+    entries = () if overrides else (each.in_profile(name) for each in query.columns_of(suite))
+    if found := next(filter(None, entries), None):
+        return cast(Profile, StoredProfile(suite.Profile, name, found))
+    return suite.Profile.load(name, overrides)
 
 
 def _makes_some(query: Query, suite: Suite) -> str:
@@ -132,7 +142,7 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
     """
     columns = query.store.columns(job)
     if columns and columns.profile and profile.is_shipped:
-        return profile.precision in ("auto", job.training.precision) and columns.is_of_profile(profile.source)
+        return profile.precision in ("auto", job.precision) and columns.is_of_profile(profile.source)
     return profile.trains_job(job)
 
 
@@ -142,12 +152,12 @@ def _rows_by_precision(query: Query, suite: Suite, profile: Profile) -> list[lis
     tasks = tasks_in_order(suite, suite_overrides, query.tasks_of(suite))
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     alike = [job for job in stored if (job.fidelity, job.budget) == (fidelity, budget)]
-    precisions = {job.training.precision for job in alike} if profile.precision == "auto" else {profile.precision}
+    precisions = {job.precision for job in alike} if profile.precision == "auto" else {profile.precision}
     labels = query.labels or in_grammar_order({job.label for job in alike})
     by_precision = []
     for precision in sorted(precisions):
         protocol = Protocol(suite, profile, profile.source, suite_overrides, tasks, fidelity, budget, precision)
-        jobs = [job for job in alike if job.training.precision == precision and job.task in tasks]
+        jobs = [job for job in alike if job.precision == precision and job.task in tasks]
         by_precision.append(_rows_with_runs(query, _rows(query, protocol, labels, jobs)))
     return list(filter(None, by_precision))
 
@@ -213,16 +223,41 @@ def _jobs_by_label(query: Query, profile: Profile, stored: Sequence[Job]) -> dic
 
 
 def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> SuiteRow:
-    """The row of ``label``: all jobs that the profile of ``protocol`` trains, for each seed of the stored ``jobs``."""
+    """The row of ``label``: all jobs that the profile of ``protocol`` trains, for each seed of the stored ``jobs``.
+
+    The profile is asked only if jobs are missing, or if the index of the store does not say what the profile trains.
+    """
+    seeds = sorted({job.seed for job in jobs})
+    tasks = [_stored_task(query, protocol, [job for job in jobs if job.task == task], seeds) for task in protocol.tasks]
+    if all(tasks):
+        return SuiteRow(Row(label), protocol, list(itertools.chain.from_iterable(tasks)))
     shown_jobs = query.versions.shown_first(jobs)
     by_task = {job.task: job for job in shown_jobs}
     expected: dict[str, Job] = {}
     for task in protocol.tasks:
         like = by_task.get(task) or replace(shown_jobs[0], task=task, task_source="")
         cells = protocol.profile.jobs_like(like)
-        same_seed = [replace(cell, seed=seed) for cell in cells for seed in sorted({job.seed for job in jobs})]
+        same_seed = [replace(cell, seed=seed) for cell in cells for seed in seeds]
         expected |= {job.id: job for job in same_seed or jobs if job.task == task}
     return query.versions.of_row(SuiteRow(Row(label), protocol, list(expected.values())))
+
+
+def _stored_task(query: Query, protocol: Protocol, jobs: Sequence[Job], seeds: Sequence[int]) -> list[Job]:
+    """The stored ``jobs`` of a row and a task, in the order of the profile, if none is missing for these ``seeds``.
+
+    Otherwise empty. Known runs have code of this package only, and therefore one version.
+    """
+    counts: set[int] = set()
+    by_place: dict[tuple[int, int], Job] = {}
+    for job in jobs if protocol.profile.is_shipped else ():
+        columns = query.store.columns(job)
+        if not (columns and columns.is_known and (entry := columns.in_profile(protocol.profile.source))):
+            return []
+        counts.add(entry.count)
+        by_place[entry.place, job.seed] = job
+    kinds = {(job.family, repr(job.mixer), job.steps) for job in jobs}
+    is_whole = len(kinds) == len(counts) == 1 and len(jobs) == len(by_place) == len(seeds) * counts.pop()
+    return [by_place[place] for place in sorted(by_place)] if is_whole else []
 
 
 def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
@@ -301,5 +336,5 @@ def _is_requested(query: Query, suite: Suite, run: Run, profile: Profile | None)
         return True
     if not query.labels or query.is_shown_as_stored(job.label):
         return False
-    shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
+    shared = (job.fidelity, job.budget, job.precision, "cpu", corpus)
     return Protocol(suite, profile, "", (), [job.task], *shared).plans(job)  # changes that the label may not use

@@ -21,7 +21,6 @@ from madbench.labels.budgets import COUNTINGS
 from madbench.suites import Column, Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.protocol import Protocol
-from madbench.suites.published import published_numbers
 from madbench.suites.scoring import JobOutcome, mean_over, scoring_of
 
 if TYPE_CHECKING:
@@ -206,11 +205,7 @@ def suite_table(
     rows = {name: planned[name].row for name in results.names if name in cells}
     names = {column.name for column in columns}
     published = {
-        name: {
-            key: number
-            for key, number in published_numbers(planned[name].protocol, name, shows_published).items()
-            if key in names
-        }
+        name: {key: number for key, number in results.published(planned[name], shows_published).items() if key in names}
         for name in rows
     }
     protocol = planned[next(iter(rows))].protocol
@@ -219,7 +214,9 @@ def suite_table(
         short += f", matched by {protocol.budget}"
     jobs = [job for row in planned.values() for job in row.jobs]
     baselines = (
-        {baseline: baseline_values(baseline, jobs) for baseline in BASELINES} if jobs and len(frames) == 1 else {}
+        {baseline: baseline_values(baseline, jobs, known=results.untrained_scores) for baseline in BASELINES}
+        if jobs and len(frames) == 1
+        else {}
     )
     return ResultTable(
         (suite,),

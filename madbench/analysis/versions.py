@@ -19,7 +19,7 @@ from madbench.rows import SuiteRow
 from madbench.store.edited_code import counts_by_file
 from madbench.store.runs import Store
 from madbench.suites.code import listed_code
-from madbench.suites.identity import mixer_identity, mixer_version, names_outside_code, without_code
+from madbench.suites.identity import mixer_identity, mixer_version, without_code
 from madbench.tasks import task_source
 
 
@@ -38,7 +38,7 @@ class Versions:
 
     def has_versions(self, job: Job) -> bool:
         """True if several versions of the job's code may be stored: it is outside of this package, or not imported."""
-        return names_outside_code(job) or self.is_shown_as_stored(job.label)
+        return job.has_outside_code or self.is_shown_as_stored(job.label)
 
     def ordered(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
         """``jobs``, grouped by the version of their mixer's code. The preferred version comes first.

@@ -17,6 +17,7 @@ from madbench.analysis.marked_text import Width
 from madbench.analysis.selection import Selection
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.api.calls import Changes, changes_of, public, words_of
+from madbench.config import convert
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
@@ -66,8 +67,11 @@ class StoredResults:
 
         Nothing is read before a method of the selection asks for it.
         """
+        expanded = expand(labels)
+        convert(fidelity, Fidelity, "fidelity")
+        convert(budget, Budget | None, "budget")
         return Selection(
-            labels=expand(labels),
+            labels=expanded,
             overrides=changes_of(overrides),
             profile=None if profile is None else str(profile),
             tasks=None if tasks is None else words_of(tasks),

@@ -18,16 +18,19 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from madbench.config import TASKS, VARIANTS
-from madbench.errors import MadbenchError
+from madbench.config import PAPERS, TASKS, VARIANTS
+from madbench.errors import ConfigError, MadbenchError
 from madbench.jobs import Job, Record, mapping_text
 from madbench.labels import factors_of_text, is_of_package, parse
+from madbench.plugins.paper_folders import paper_folders
 from madbench.suites import REGISTRY as SUITES
-from madbench.suites import suite_of, suites
+from madbench.suites import Suite, suite_of, suites
 from madbench.suites.code import RunCode, run_code
-from madbench.suites.identity import mixer_identity, names_outside_code
-from madbench.suites.profile import has_settings
+from madbench.suites.identity import mixer_identity
+from madbench.suites.profile import JobInProfile, PublishedNumbers, has_settings
 from madbench.suites.protocol import protocol_id
+from madbench.suites.published import FILE as PUBLISHED
+from madbench.suites.published import published_by_paper, published_under
 from madbench.tasks import task_problem
 
 
@@ -49,6 +52,18 @@ class RunColumns:
     changes: str
     """The changes to the nearest profile that give this run's job. Empty if a shipped profile contains the job
     unchanged.
+    """
+    in_profiles: str
+    """The job in each shipped profile that contains it, as JSON: the profile's name to the fields of
+    :class:`madbench.suites.profile.JobInProfile`. This and the next two columns are empty if the run is not known.
+    """
+    untrained: str
+    """The fields of :class:`madbench.suites.scoring.UntrainedScores` as a JSON list. Empty for a setting that no
+    shipped profile has, because its scores take long to compute.
+    """
+    published: str
+    """The published numbers of the label, as JSON: the profile's name to the two fields of
+    :class:`madbench.suites.profile.PublishedNumbers`.
     """
     protocol: str
     """The id of the run's own protocol. Empty if the label or the task is not installed."""
@@ -77,6 +92,21 @@ class RunColumns:
         """The column ``code``. None if the run is not known."""
         return RunCode(*json.loads(self.code)) if self.code else None
 
+    @property
+    def untrained_scores(self) -> list[float] | None:
+        """The scores in ``untrained``. None if it is empty."""
+        return [float(value) for value in json.loads(self.untrained)] if self.untrained else None
+
+    def published_under(self, profile: str) -> PublishedNumbers | None:
+        """The entry of ``published`` for a profile. None if there is none."""
+        numbers = json.loads(self.published).get(profile) if self.published else None
+        return numbers and PublishedNumbers(*numbers)
+
+    def in_profile(self, name: str) -> JobInProfile | None:
+        """The entry of ``in_profiles`` for a profile. None if there is none."""
+        fields = json.loads(self.in_profiles).get(name) if self.in_profiles else None
+        return fields and JobInProfile(**fields)
+
     def is_of_profile(self, name: str) -> bool:
         """True if the shipped profile ``name`` contains this run's job without changes."""
         return not self.changes and name in self.profile.split()
@@ -87,74 +117,94 @@ _NUMBERS = ("seed", "is_known", "is_present", "is_over_budget")
 
 
 def read_columns(values: Sequence[Any]) -> RunColumns:
-    """The columns of a run from the values in a row of the index. Raises ``TypeError`` if a value has another type."""
+    """The columns of a run from the values in a row of the index. Raises ``TypeError`` if a value has another type.
+
+    Raises ``ValueError`` if a value is not the JSON that it should be.
+    """
     columns = RunColumns(*values)
     for name, value in vars(columns).items():
         if type(value) is not (int if name in _NUMBERS else str):
             raise TypeError(f"{name}: not a value of this column")
-    columns.run_code  # noqa: B018  raises if it is not the JSON of this column
+    for text in (columns.in_profiles, columns.untrained, columns.published, columns.code):
+        json.loads(text or "null")
     return columns
 
 
 def columns_of(job: Job, record: Record) -> RunColumns:
     """The columns of the run with this job and record."""
     setting, corpus = mapping_text(job.setting), suite_of(job).corpus_of(job)
+    is_known = _is_known(job) and not isinstance(record.details.get("code"), dict)
     decided_by = (job.suite, job.task, job.label, job.fidelity, job.budget, setting, job.mixer, job.model, job.training)
-    key = repr(decided_by)
+    key = repr((is_known, decided_by))
     if key not in _BELONGS_TO:
-        _BELONGS_TO[key] = _belongs_to(job)
-    profile, changes, protocol = _BELONGS_TO[key]
+        _BELONGS_TO[key] = _belongs_to(job, is_known)
     return RunColumns(
         job.suite,
         job.task,
         setting,
         job.label,
         job.seed,
-        profile,
-        changes,
-        protocol,
+        *_BELONGS_TO[key],
         job.fidelity,
         job.budget,
         job.training.precision,
         corpus.digest if corpus else "",
         " ".join(filter(None, [job.family, job.task_source])),
-        *_code_columns(job, record),
+        int(is_known),
+        *(_code_columns(job, record) if is_known else (0, 0, "")),
     )
 
 
-def _code_columns(job: Job, record: Record) -> tuple[int, int, int, str]:
-    """The columns from ``is_known`` on."""
-    if not _is_known(job) or isinstance(record.details.get("code"), dict):
-        return 0, 0, 0, ""
+def _code_columns(job: Job, record: Record) -> tuple[int, int, str]:
+    """The columns after ``is_known``, of a known run."""
+    is_present = mixer_identity(job.label, job.task, job.fidelity) == job.family
     code = run_code(job, record.details)
     is_over = factors_of_text(job.label).get("budget") == "over"
-    return 1, int(_is_present(job)), int(is_over), json.dumps([code.state, code.what, code.is_recorded])
+    return int(is_present), int(is_over), json.dumps([code.state, code.what, code.is_recorded])
 
 
 def _is_known(job: Job) -> bool:
-    if names_outside_code(job) or job.suite not in SUITES.built_in or not is_of_package(job.label):
+    if job.has_outside_code or job.suite not in SUITES.built_in or not is_of_package(job.label):
         return False
     if not has_settings(job.label) or str(parse(job.label)) != job.label:
         return False
     return job.task in suite_of(job).tasks() and not task_problem(job.task)
 
 
-def _is_present(job: Job) -> bool:
-    return mixer_identity(job.label, job.task, job.fidelity) == job.family
+_BELONGS_TO: dict[str, tuple[str, str, str, str, str, str]] = {}
 
 
-_BELONGS_TO: dict[str, tuple[str, str, str]] = {}
-
-
-def _belongs_to(job: Job) -> tuple[str, str, str]:
-    """The columns ``profile``, ``changes`` and ``protocol`` of a job."""
+def _belongs_to(job: Job, is_known: bool) -> tuple[str, str, str, str, str, str]:
+    """The columns from ``profile`` to ``protocol`` of a job."""
     if has_settings(job.label):
         suite = suite_of(job)
         with suppress(MadbenchError):  # the task is not installed
             exact = [name for name, profile in suite.shipped().items() if not profile.changes(job)]
             profile, changes = (" ".join(exact), ()) if exact else suite.nearest(job)
-            return profile, " ".join(map(str, changes)), protocol_id(suite, job)
-    return "", "", ""
+            places = {name: JobInProfile.of(suite.shipped()[name], job) for name in exact if is_known}
+            in_profiles = {name: vars(place) for name, place in places.items() if place}
+            texts = ("", "", "")
+            if in_profiles:
+                texts = json.dumps(in_profiles), _untrained(suite, job), _published(job.label, [*in_profiles])
+            return profile, " ".join(map(str, changes)), *texts, protocol_id(suite, job)
+    return "", "", "", "", "", ""
+
+
+def _published(label: str, profiles: Sequence[str]) -> str:
+    try:
+        if any(PAPERS not in folder.parents for folder, _ in published_by_paper().values()):
+            return ""  # files of an installed paper may change
+        numbers = {name: published_under(label, name) for name in profiles}
+    except ConfigError:  # reported by the table that shows the numbers
+        return ""
+    return json.dumps({name: [each.of_no_profile, each.of_profile] for name, each in numbers.items()})
+
+
+def _untrained(suite: Suite, job: Job) -> str:
+    from madbench.suites.scoring import scoring_of  # imports pandas
+
+    scoring = scoring_of(suite)
+    return json.dumps([scoring.chance(job), scoring.heuristic(job), scoring.solved_share(job.task)])
 
 
 def stamp() -> str:
@@ -166,6 +216,8 @@ def stamp() -> str:
     for suite in suites().values():
         for path in suite.Profile.files().values():
             digest.update(f"{suite.name} {path.name}\n".encode() + path.read_bytes())
+    for paper in paper_folders().values():
+        digest.update(f"{paper} {(paper / PUBLISHED).exists()}\n".encode())
     for folder in (Path(__file__).parents[1], TASKS, VARIANTS):
         for line in sorted(_file_lines(folder)):
             digest.update(line.encode())
@@ -176,7 +228,9 @@ def _file_lines(folder: Path | str) -> Iterator[str]:
     """One line per file in a folder and its subfolders, which changes with the file."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir() and entry.name != "__pycache__":
+            if entry.name.startswith(".") or entry.name == "__pycache__":
+                continue
+            if entry.is_dir():
                 yield from _file_lines(entry.path)
             elif entry.is_file():
                 state = entry.stat()

@@ -13,7 +13,7 @@ from madbench.jobs import Job
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.code import listed_code
 from madbench.suites.code_marks import UNRECORDED, CodeMarks, of_other_version, runs_of
-from madbench.suites.identity import names_outside_code, without_code
+from madbench.suites.identity import without_code
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
 
     They are counted by label or task, and by the file that changed.
     """
-    jobs = [job for job in jobs if names_outside_code(job)]
+    jobs = [job for job in jobs if job.has_outside_code]
     if not jobs:
         return []
     stored = store.jobs()
     wanted = {without_code(job): job for job in jobs if job.id not in stored}
     if not wanted:
         return []
-    alike = ((job, wanted.get(without_code(job))) for job in stored.values() if names_outside_code(job))
+    alike = ((job, wanted.get(without_code(job))) for job in stored.values() if job.has_outside_code)
     return counts_by_file([(job, planned) for job, planned in alike if planned], store)
 
 

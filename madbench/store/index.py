@@ -31,7 +31,7 @@ from madbench.jobs import SCHEMA, Job, Record
 from madbench.store import columns
 from madbench.store.checks import read_record
 from madbench.store.columns import RunColumns
-from madbench.store.format import NAMES, make_job, plain_numbers
+from madbench.store.format import NAMES, make_job, plain_numbers, read_checked_job
 
 WORTH_INDEXING = 200  # number of runs from which a lookup in the index is faster than reading the files
 VERSION = f"7 {SCHEMA} {__version__}"
@@ -69,13 +69,12 @@ class RunIndex:
         Few folders are always read. Runs that were not in the index are added to it. ``track`` shows the progress if
         many folders have to be read.
         """
+        self._forget_columns(names)
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
         runs = self._indexed(signatures)
         unknown = [name for name in names if name not in runs]
-        for name in unknown:
-            self.columns.pop(name, None)  # of a record that was replaced
         runs |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
         self._add({name: run for name in unknown if isinstance(run := runs[name], tuple)}, signatures)
         return {name: runs[name] for name in names}
@@ -88,10 +87,16 @@ class RunIndex:
         """
         if self.path.is_file():
             names = [*self._unsettled, name]
+            self._forget_columns(names)
             signatures = {each: signature(f"{self.runs}/{each}") for each in names}
             runs = {each: run for each in names if isinstance(run := read(each), tuple)}
             settled = self._add(runs, signatures)
             self._unsettled = [each for each in runs if each not in settled]
+
+    def _forget_columns(self, names: Iterable[str]) -> None:
+        """Forget the columns of runs that are read again, since their records may have been replaced."""
+        for name in names:
+            self.columns.pop(name, None)
 
     def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
         """Write the rows of runs whose files still have these ``signatures``. Return the names of these runs."""
@@ -130,7 +135,7 @@ class RunIndex:
         address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as index:
             names = [name for _, name, *_ in index.execute("PRAGMA table_info(runs)")]
-            if names == [*_RUN, "digest"]:  # of an earlier version, which has no columns
+            if {*_RUN, "digest"} <= {*names} != {*_COLUMNS}:  # of another version, which has other columns
                 return []
             return index.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs").fetchall()
 
@@ -147,9 +152,11 @@ class RunIndex:
                 label, seed, *gave = parse_json(content)
                 fields = dict(zip(("status", "metrics", "details", "error"), gave, strict=True))
                 record, _ = read_record({**fields, "files": {}}, [])
-                job = make_job(shared, label, seed, name)
+                own = columns.read_columns(plain)
+                read = read_checked_job if own.is_known else make_job
+                job = read(shared, label, seed, name)
                 vars(job)["id"] = name  # fills the cached property without computing the hash
-                runs[name], self.columns[name] = (job, record), columns.read_columns(plain)
+                runs[name], self.columns[name] = (job, record), own
         return runs
 
     def _write(self, rows: Sequence[Sequence[str | int]]) -> None:

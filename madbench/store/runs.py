@@ -50,6 +50,7 @@ from madbench.store.format import (
     add_measurement,
     damaged_measurements,
     encode,
+    has_present_schema,
     read_measurements,
     read_run,
 )
@@ -121,10 +122,11 @@ class Store:
             raise StoreError(f"{store.root}: no runs yet (no folder 'runs'); madbench run LABEL{where} makes some")
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
-        runs = [store._try(name) for name in first]
-        others = [run for run in runs if isinstance(run, OtherVersionError)]
-        if others and len(others) == len(runs):  # if only some are, they may be damaged
-            raise OtherVersionError(store.root, others[0].schema)
+        if not any(has_present_schema(store._runs / name) for name in first):
+            runs = [store._try(name) for name in first]
+            others = [run for run in runs if isinstance(run, OtherVersionError)]
+            if others and len(others) == len(runs):  # if only some are, they may be damaged
+                raise OtherVersionError(store.root, others[0].schema)
         if create:
             store._drop_stale_work()
         return store

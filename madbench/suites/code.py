@@ -30,7 +30,7 @@ from madbench.jobs import Job
 from madbench.labels import family_name, family_of, label_code, missing_package, own_modules
 from madbench.labels.patterns import part_texts
 from madbench.suites import find_suite, suite_code
-from madbench.suites.identity import mixer_identity, names_outside_code
+from madbench.suites.identity import mixer_identity
 from madbench.tasks import settings_class, task_code, task_names, task_source
 
 PARTS = ("family", "task", "suite", "model", "training")
@@ -109,7 +109,7 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     for code in outside.values() if isinstance(outside, dict) else ():
         if (state := code_state(code)).kind != "same":
             return RunCode(state.kind, _printable(state.file), is_recorded)
-    if not isinstance(outside, dict) and names_outside_code(job):
+    if not isinstance(outside, dict) and job.has_outside_code:
         return RunCode("unknown", "", is_recorded)
     try:
         missing = missing_package(job.label)

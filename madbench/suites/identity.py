@@ -23,16 +23,6 @@ def mixer_identity(label: str | Label, task: str, fidelity: Fidelity = "correcte
     return identity
 
 
-def names_outside_mixer(job: Job) -> bool:
-    """True if the job's id depends on code of its mixer outside of this package."""
-    return "+" in job.family
-
-
-def names_outside_code(job: Job) -> bool:
-    """True if the job's id depends on code of its mixer or task outside of this package."""
-    return names_outside_mixer(job) or bool(job.task_source)
-
-
 def mixer_version(job: Job) -> str:
     """Text that is equal for jobs with the same version of the mixer's code and the same mixer settings."""
     return f"{job.family.partition(',')[0]} {job.mixer}"

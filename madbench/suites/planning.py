@@ -13,7 +13,7 @@ from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
 from madbench.labels import Label, parse
 from madbench.mixers.sequence import MixerSequence, solve_blocks
-from madbench.suites.identity import mixer_identity, names_outside_mixer
+from madbench.suites.identity import mixer_identity
 from madbench.suites.profile import Profile
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def codes_of(jobs: Iterable[Job]) -> dict[str, StoredCode]:
     """The stored code of labels whose code is outside of this package, by label."""
     by_label: dict[str, list[Job]] = {}
     for job in jobs:
-        if names_outside_mixer(job):
+        if job.has_outside_mixer:
             by_label.setdefault(job.label, []).append(job)
     return {label: StoredCode.from_jobs(own) for label, own in by_label.items()}
 

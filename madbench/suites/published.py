@@ -14,6 +14,7 @@ from pathlib import Path
 from madbench.config import PAPERS, Override, from_mapping, read_yaml
 from madbench.errors import ConfigError
 from madbench.plugins.paper_folders import paper_folders
+from madbench.suites.profile import PublishedNumbers
 from madbench.suites.protocol import Protocol
 
 FILE = "published.yaml"
@@ -145,15 +146,14 @@ def _is_of(row: Mapping[str, str], profile: str, overrides: tuple[Override, ...]
     return row.get("profile") == profile and (row.get("overrides") or "").split() == [*map(str, overrides)]
 
 
-def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
-    """The published numbers of the row ``name``, by column.
+def published_under(name: str, profile: str, overrides: tuple[Override, ...] = ()) -> PublishedNumbers:
+    """The published numbers of the row ``name`` under a profile with these overrides."""
+    return PublishedNumbers(published_scores().get(name, {}), profile_scores(profile, overrides).get(name, {}))
 
-    Numbers that name no profile are included if the protocol's profile is comparable with the paper, or if
-    ``shows_always`` is True.
-    """
-    is_shown = protocol.profile.comparable_with_paper or shows_always
-    own = profile_scores(protocol.profile_name, protocol.overrides)
-    return (published_scores().get(name, {}) if is_shown else {}) | own.get(name, {})
+
+def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
+    """The published numbers of the row ``name`` to show under ``protocol`` (:meth:`PublishedNumbers.shown`)."""
+    return published_under(name, protocol.profile_name, protocol.overrides).shown(protocol.profile, shows_always)
 
 
 def _merged(rows: Iterable[tuple[str, dict[str, float]]]) -> Scores:

@@ -49,8 +49,6 @@ SETTING = ["suite", "label", "column", "setting", "seed"]
 """The columns whose values select the runs of one setting and seed. These runs differ in rates only."""
 _OF_SEEDS = SETTING[:-1]
 """The columns whose values select the runs of all seeds of one setting."""
-_RATES = ("learning_rate", "weight_decay")
-"""The training settings in which the runs of :data:`SETTING` differ."""
 PUBLISHED_FIDELITY = "published"
 """The fidelity in which every seed chooses its own rate, as in the published code."""
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
@@ -62,12 +60,25 @@ _SUMS = {name: (name, "sum") for name in COUNTS}
 
 
 @dataclass(frozen=True)
+class UntrainedScores:
+    """The scores of a job's setting that need no training, in the units of its column. NaN if a score is not known."""
+
+    chance: float
+    """The value of a model that guesses."""
+    heuristic: float
+    """The value of the best answer that ignores the context."""
+    solved_share: float
+    """The fraction of the way from chance to ceiling above which a seed has solved the task."""
+
+
+@dataclass(frozen=True)
 class JobOutcome:
     """A job in a row of a table, with its stored record."""
 
     row: str  # name of the row: a label, or a row of a grid
     job: Job
     record: Record | None  # None if nothing is stored or the run failed
+    untrained: UntrainedScores | None = None  # None if the store does not have them; they are then computed
 
     @property
     def status(self) -> str:
@@ -146,10 +157,11 @@ class Scoring:
         """One row per outcome, in order: its job's settings, its ``status`` (or ``missing``) and its numbers.
 
         Columns: id, suite, label (the name of its row), column (its task), setting (JSON), rate (and decay), is_held
-        (True if a first seed may choose for others), chance, seed, status, value, selection, ceiling, budget_ratio,
-        mixer_parameters, device.
+        (True if a first seed may choose for others), chance, solved_share, seed, status, value, selection, ceiling,
+        budget_ratio, mixer_parameters, device.
         """
         outcomes = list(outcomes)
+        share_of = functools.cache(self.solved_share)
         jobs = [outcome.job for outcome in outcomes]
         columns: dict[str, list[Any]] = {
             "id": [job.id for job in jobs],
@@ -157,9 +169,12 @@ class Scoring:
             "label": [outcome.row for outcome in outcomes],
             "column": [job.task for job in jobs],
             "setting": [mapping_text(job.setting) for job in jobs],
-            "rate": [tuple(getattr(job.training, name, 0.0) for name in _RATES) for job in jobs],
+            "rate": [job.rates for job in jobs],
             "is_held": [job.fidelity != PUBLISHED_FIDELITY for job in jobs],
-            "chance": [self.chance(job) for job in jobs],
+            "chance": [each.untrained.chance if each.untrained else self.chance(each.job) for each in outcomes],
+            "solved_share": [
+                each.untrained.solved_share if each.untrained else share_of(each.job.task) for each in outcomes
+            ],
             "seed": [job.seed for job in jobs],
             "status": [outcome.status for outcome in outcomes],
         }
@@ -194,9 +209,15 @@ class Scoring:
         scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
         usual = scores.groupby(["column", "setting"]).ceiling.transform("mean").fillna(self.limit)
         scores["ceiling"] = scores.ceiling.fillna(usual)
-        share = scores.column.map({task: self.solved_share(task) for task in scores.column.unique()})
+        share = scores.column.map(self._solved_shares(collected))
         scores["solved"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
         return scores
+
+    def _solved_shares(self, collected: pd.DataFrame) -> Mapping[str, float]:
+        """The share that solves each task (:meth:`solved_share`), from the frame if it has this column."""
+        if "solved_share" in collected:
+            return dict(zip(collected.column, collected.solved_share))
+        return {task: self.solved_share(task) for task in collected.column.unique()}
 
     def choosing_rows(self, collected: pd.DataFrame) -> pd.Series:
         """A mask of the rows of first seeds that choose among several rates for the other seeds of their label.
@@ -215,7 +236,7 @@ class Scoring:
 
         0 if there is no such label. See :meth:`choosing_rows`.
         """
-        tried = {(outcome.job.training.learning_rate, outcome.job.training.weight_decay) for outcome in outcomes}
+        tried = {outcome.job.rates for outcome in outcomes}
         if len(tried) < 2:
             return 0
         collected = self.collect(outcomes)

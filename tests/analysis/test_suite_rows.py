@@ -7,7 +7,9 @@ from contextlib import contextmanager
 import pytest
 
 from madbench.analysis.selection import Selection
+from madbench.analysis.tables import result_table
 from madbench.jobs import Record
+from madbench.store import index as run_index
 from madbench.store.runs import Store
 from madbench.suites import find_suite
 from madbench.suites.addressing import parse_overrides
@@ -58,6 +60,25 @@ def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, pro
     with no_plan():
         selection = Selection(profile=profile, tasks=tasks, overrides=parse_overrides(overrides), results=store.root)
         assert [job.id for job in selection.select().jobs] == [job.id for job in planned]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("suite", "profile", "label", "tasks", "overrides"), PROFILES)
+def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profile, label, tasks, overrides):
+    """Of a whole row, of one with missing runs, and of one whose seeds have different runs."""
+    suite = find_suite(suite)
+    planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
+    monkeypatch.setattr(run_index, "present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
+    for name, stored in {"whole": planned, "ends": [planned[0], planned[-1]], "most": planned[1:]}.items():
+        store, answers = fill(tmp_path / name, stored), []
+        for worth in (10**9, 1, 1):
+            monkeypatch.setattr(run_index, "WORTH_INDEXING", worth)
+            results = Selection(profile=profile, tasks=tasks, overrides=overrides, results=store.root).select()
+            table = result_table(results, shows_published=True, shows_baselines=True)
+            answers.append((results.jobs, results.scores.to_csv(), table.text_rows(), table.describe(), table.origin))
+        assert answers[0] == answers[1] == answers[2]
+        columns = [results.store.columns(job) for job in results.jobs if job.id in results.store.jobs()]
+        assert columns and all(each.is_known for each in columns)
 
 
 def test_reading_makes_no_plan_with_or_without_changes(tmp_path, no_plan):

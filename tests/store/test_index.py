@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -318,11 +319,12 @@ def test_other_programs_read_what_a_run_belongs_to(tmp_path):
     assert [(each.is_known, each.run_code is None) for each in found] == [(1, False), (0, True)]
 
 
-def test_the_index_of_an_earlier_version_is_made_anew(store, monkeypatch):
+@pytest.mark.parametrize("columns", ["", "suite, task, profile, changes, "])
+def test_the_index_of_an_earlier_version_is_made_anew(store, monkeypatch, columns):
     expected = answers_of_files(store, monkeypatch)
     answers(store)
     with sqlite3.connect(index_of(store)) as index:
-        index.execute("CREATE TABLE earlier AS SELECT name, signature, shared, content, digest FROM runs")
+        index.execute(f"CREATE TABLE earlier AS SELECT name, signature, shared, content, {columns}digest FROM runs")
         index.execute("DROP TABLE runs")
         index.execute("ALTER TABLE earlier RENAME TO runs")
     assert RunIndex(store.root).problems({job.id for job in JOBS}) == []
@@ -431,6 +433,33 @@ def test_a_moved_store_keeps_its_index_and_a_copied_one_does_not_trust_it(store,
     copied = Store(shutil.copytree(moved.root, moved.root.with_name("copied")))
     answers(copied)
     assert len(names) >= len(JOBS)
+
+
+def test_a_known_job_of_the_index_is_the_stored_one(store, monkeypatch):
+    """Its model and its optimizer run are made later, also in another process."""
+    answers(store)
+    names = reads(monkeypatch)
+    indexed_jobs = Snapshot.open(store.root).jobs()
+    assert names == [] and not any("model" in vars(job) for job in indexed_jobs.values())
+    assert [indexed_jobs[job.id].rates for job in JOBS] == [job.rates for job in JOBS]
+    for job in JOBS:
+        other = pickle.loads(pickle.dumps(indexed_jobs[job.id]))
+        assert other == indexed_jobs[job.id] == job
+        assert replace(other, seed=9).id == replace(job, seed=9).id
+
+
+def test_the_state_of_the_code_is_that_of_the_newest_record(store, monkeypatch):
+    answers(store)
+    job, digests = JOBS[0], {"package_code": {"family": "0" * 16}}
+    changed = replace(RECORDS[1], details=digests)
+    for patch in (lambda folder: "", lambda folder: str(curve_of(store, job).stat().st_ctime_ns)):
+        monkeypatch.setattr(run_index, "present_tick", patch)
+        store.finish(job, changed, replace=True)
+        found = Store(store.root)
+        records = {run.job.id: run.record for run in found.runs(with_curves=False)}
+        states = [found.run_code(each, records[each.id].details).state for each in JOBS]
+        assert states == ["other", *["same"] * (len(JOBS) - 1)]
+        changed = replace(changed, metrics={"accuracy": 0.1})
 
 
 def test_a_few_runs_are_read_without_an_index(store, monkeypatch):

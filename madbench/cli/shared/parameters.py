@@ -82,8 +82,10 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
         values.pop("help_all", None)
         trust.begin()
         words = [word for name in labelled for word in texts_of(values.get(name) or ())]
+        words = [word for word in words if ":" in word or "@" in word]  # others name no code and have one spelling
         trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
-        show(names_of(words, names_from_words(values.get("rename") or ())))
+        names = names_from_words(values.get("rename") or ())
+        show(names_of(words, names) if words else names)
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         verb(**values)
