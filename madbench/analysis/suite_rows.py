@@ -24,7 +24,7 @@ from madbench.jobs import Job
 from madbench.rows import Row, SuiteRow
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite, suites
-from madbench.suites.addressing import profile_named, tasks_in_order
+from madbench.suites.addressing import profile_named, tasks_in_order, with_prefixes
 from madbench.suites.overrides import Plan, check_effect
 from madbench.suites.profile import Profile, StoredProfile
 from madbench.suites.protocol import Protocol, by_protocol, recognise_protocol
@@ -53,7 +53,8 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
     ``ConfigError`` if several protocols match. Its message has one command per protocol.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
-    profile = _profile(query, suite, name)
+    with with_prefixes(query.overrides, suite):
+        profile = _profile(query, suite, name)
     if not query.jobs_of(suite):
         raise StoreError(f"{query.results}: no runs of {plural(suite)} yet; {_makes_some(query, suite)}")
     is_chosen = query.protocol is not None and query.protocol in query.protocols(suite)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.config import Override, override_text, plain_values
-from madbench.errors import MadbenchError
+from madbench.errors import MadbenchError, suggestion
 from madbench.labels import trust
 from madbench.labels.names import DisplayNames, shown, with_display_names
 from madbench.labels.sets import names_of
@@ -51,7 +51,9 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             labels: Any = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
         except TypeError as error:
-            raise TypeError(f"{verb.__name__}() {error}") from None
+            unknown = next((name for name in settings if name not in signature.parameters), "")
+            hint = suggestion(unknown, signature.parameters) if unknown else ""
+            raise TypeError(f"{verb.__name__}() {error}{hint}") from None
         with suppress(TypeError):  # labels of a wrong type: the verb itself raises the error
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
         names = names_of(labels, DisplayNames().with_names(rename or {}))

@@ -17,7 +17,8 @@ def run(
         list[str] | None,
         argument(
             "LABEL|KEY=VALUE",
-            options.LABELS_HELP + " KEY=VALUE changes the profile. Default: the labels of the profile for --tasks.",
+            options.LABELS_HELP + " KEY=VALUE changes the profile. Default: the labels that the profile lists "
+            "for --tasks; most profiles list none.",
         ),
     ] = None,
     *,

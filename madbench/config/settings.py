@@ -11,7 +11,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -36,11 +36,12 @@ def cached_by_class(function: F) -> F:
     return typing.cast(F, functools.cache(function))
 
 
-def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
+def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str, read_before: Sequence[str] = ()) -> T:
     """Builds the dataclass ``cls`` from ``mapping``, which has field names as keys.
 
     Raises ``ConfigError`` for an unknown or missing key, a value of the wrong type, and a value that the class rejects.
-    The message begins with ``where`` (a file or an option).
+    The message begins with ``where`` (a file or an option). If a key is unknown, it also suggests the keys
+    ``read_before``, which the file may have, but ``mapping`` no longer has.
     """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of keys to values, got {shown(mapping)}")
@@ -48,7 +49,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     values = {}
     for key, value in mapping.items():
         if key not in types_by_name:
-            raise ConfigError(f"{where}: unknown key {shown(key)}{did_you_mean(key, types_by_name)}")
+            raise ConfigError(f"{where}: unknown key {shown(key)}{did_you_mean(key, [*read_before, *types_by_name])}")
         values[key] = convert(value, types_by_name[key], f"{where}: {key}")
     for name in required:
         if name not in values:

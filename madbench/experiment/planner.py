@@ -36,6 +36,7 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
     tasks_in_order,
+    with_prefixes,
 )
 from madbench.suites.corpora import NoCorpusError
 from madbench.suites.overrides import check_effect
@@ -190,7 +191,8 @@ class _Planner:
 
     def _protocol(self, suite: Suite, overrides: Sequence[Override], name: str) -> Protocol:
         suite_overrides = own_overrides(overrides, suite, self.leading)
-        profile = suite.Profile.load(name, suite_overrides)
+        with with_prefixes(overrides, suite):
+            profile = suite.Profile.load(name, suite_overrides)
         tasks = tasks_in_order(suite, suite_overrides, self.tasks.get(suite.name))
         fidelity = suite.fidelity_of(self.grid.fidelity)
         shared = (fidelity, self.grid.budget, self._precision(profile), self.device, suite.corpus_for(profile, self))

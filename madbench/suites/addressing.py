@@ -7,7 +7,9 @@ its profile, ``language_model.training.steps=600`` changes the profile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from madbench.config import Override
 from madbench.errors import ConfigError, did_you_mean, suggestion
@@ -99,6 +101,26 @@ def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -
     """
     changes = (override for override in overrides if not override.names_profile)
     return tuple(each.without_suite() for each in changes if suite_of_override(each, leading) is suite)
+
+
+@contextmanager
+def with_prefixes(overrides: Iterable[Override], suite: Suite) -> Iterator[None]:
+    """A context in which errors about the profile of ``suite`` name overrides as they were typed, with their prefix.
+
+    A profile is loaded with overrides without a prefix, so that its errors have none. ``overrides`` have the prefixes.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        for override in overrides:
+            if override.suite == suite.address and not override.names_profile:
+                if text.startswith(f"override {override.key!r}: unknown key"):
+                    text = text.replace("did you mean '", f"did you mean '{suite.address}.")
+                text = re.sub(f"(?<=')(?={re.escape(override.key)}[='])", f"{suite.address}.", text)
+        if text == str(error):
+            raise
+        raise ConfigError(text) from None
 
 
 def profile_named(

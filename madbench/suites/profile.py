@@ -250,7 +250,7 @@ class Profile(abc.ABC):
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = cls.read(path)
-        from_mapping(cls, mapping, str(path)).check_spelling(str(path))
+        from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
         keys = tuple(change.path for change in changes)
         docs = cls.docs() if keys else {}
         for key in keys:

@@ -200,6 +200,12 @@ def test_functions_that_show_warn_of_what_they_leave_out(stored, tmp_path):
         madbench.table(**stored)
 
 
+def test_an_unknown_argument_suggests_the_nearest():
+    for function in (madbench.run, madbench.table):
+        with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'task'; did you mean 'tasks'\?"):
+            function("S-p", task="memorization")
+
+
 def test_functions_that_show_refuse_what_no_verb_takes(stored):
     for show in (madbench.table, madbench.attribute, madbench.findings, partial(madbench.compare, ["S", "S-c"])):
         name = getattr(show, "func", show).__name__

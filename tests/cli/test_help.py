@@ -155,6 +155,12 @@ def test_an_option_that_moved_says_what_does_the_same_now(main, option):
     assert refused.stderr == f"{option} is now {MOVED_OPTIONS[option]}\n"
 
 
+def test_an_option_of_other_commands_names_the_option_for_its_purpose(main):
+    refused = main("again", "mine.tar.xz", "--results", "there")
+    assert refused.code == 2
+    assert refused.stderr == "--results: madbench again has no such option; --keep FOLDER keeps the new runs\n"
+
+
 @pytest.mark.parametrize("verb", MOVED)
 @pytest.mark.parametrize("rest", [(), ("--help",), ("colliding", "--format", "latex")])
 def test_a_verb_that_moved_says_where_it_is_now(main, verb, rest):

@@ -220,6 +220,15 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
         (["S", "training.learning_rate=1"], "has no effect here; set the profile's own 'learning_rates'"),
         (["S", "-t", "compression", "tasks.memorization.training.epochs=1"], "the tasks are compression"),
         (["training.epochs=3"], "nothing to train: give at least one label and one seed"),
+        (["-t", "compression"], "seed; the profile lists no labels for compression"),
+        (
+            ["S", "-t", "compression,language_model", "language_model.training.steps=abc"],
+            "override 'language_model.training.steps=abc': training: steps: expected a whole number",
+        ),
+        (
+            ["S", "-t", "compression,language_model", "language_model.steps=3"],
+            "override 'language_model.steps': unknown key; did you mean 'language_model.training.steps'?",
+        ),
         (["S", "--details"], "--details has no effect without --dry-run"),
         (["S", "-t", "compression", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
         (["G-q-12", "model.d_model=8"], "G-q-12 does not fit its budget at d_model 8"),

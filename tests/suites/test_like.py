@@ -26,6 +26,16 @@ def test_settings_of_tasks_are_merged(tmp_path):
     assert jobs[0].setting == others[0].setting and jobs[0].training.epochs == 3 != others[0].training.epochs
 
 
+def test_an_unknown_key_of_a_file_suggests_like_too(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("like: evening\nzzz: 1\n")
+    with pytest.raises(ConfigError, match="unknown key 'zzz'; expected one of: like, description"):
+        MAD.Profile.load(str(file))
+    file.write_text("liek: evening\n")
+    with pytest.raises(ConfigError, match="did you mean 'like'"):
+        MAD.Profile.load(str(file))
+
+
 @pytest.mark.parametrize(
     "base, why",
     [

@@ -17,3 +17,5 @@ MOVED_OPTIONS = {
     "--register": "madbench register FILE.yaml",
 }
 """Former options, and the options or commands that do the same now."""
+OTHER_OPTIONS = {("again", "--results"): "--keep FOLDER keeps the new runs"}
+"""Options of most commands that a command does not have, and its option for the purpose, by command and option."""

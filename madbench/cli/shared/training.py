@@ -59,6 +59,11 @@ def train_labels(
     )
     if not grid.rows:
         grid = replace(grid, rows=tuple(map(Row, labels_of_tasks(grid))))
+    if not grid.rows:
+        of_tasks = f"for {', '.join(tasks)}" if tasks else "of its own"
+        raise ConfigError(
+            f"nothing to train: give at least one label and one seed; the profile lists no labels {of_tasks}"
+        )
     train_grid(grid, training, printed=printed, costs=costs)
 
 

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from madbench.cli.shared.completion import completion_of
-from madbench.cli.shared.moved import MOVED_OPTIONS
+from madbench.cli.shared.moved import MOVED_OPTIONS, OTHER_OPTIONS
 from madbench.cli.shared.parameters import every_option, with_groups
 from madbench.errors import ConfigError, did_you_mean
 
@@ -35,6 +35,8 @@ class Verb(TyperCommand):
         except Exception as error:  # typer may have a click of its own, so its class is not known here
             if (former := getattr(error, "option_name", None)) in MOVED_OPTIONS:
                 raise ConfigError(f"{former} is now {MOVED_OPTIONS[former]}") from None
+            if instead := OTHER_OPTIONS.get((str(self.name), str(former))):
+                raise ConfigError(f"{former}: madbench {self.name} has no such option; {instead}") from None
             raise
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
         if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help

@@ -224,7 +224,7 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     cls = suite.Profile
 
     def load(content: Mapping[str, Any]) -> None:
-        suite.check_profile(from_mapping(cls, content, str(path)))
+        suite.check_profile(from_mapping(cls, content, str(path), (LIKE,)))
 
     mapping, shipped = cls.read(path), cls.read(next(iter(cls.files().values())))
     required = [field.name for field in dataclasses.fields(cls) if field.default is field.default_factory]
