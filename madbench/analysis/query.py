@@ -13,7 +13,7 @@ from madbench.analysis.versions import Versions
 from madbench.config import Override
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, expand, is_shown_as_stored, reading_problem
+from madbench.labels import every_label, expand, is_shown_as_stored, label_identity, reading_problem
 from madbench.labels.parsing import texts_of
 from madbench.store.columns import RunColumns
 from madbench.store.index import Track
@@ -26,7 +26,6 @@ from madbench.suites.addressing import (
     tasks_by_suite,
 )
 from madbench.suites.changes import setting_change
-from madbench.suites.identity import mixer_identity
 from madbench.suites.protocol import by_protocol
 from madbench.tasks import is_built_in, task_problem
 
@@ -198,7 +197,7 @@ class Query:
         Warns of the jobs that are left out. All jobs with code outside of this package are kept, and so are jobs of
         labels that are shown without their code.
         """
-        identity = functools.cache(mixer_identity)
+        identity = functools.cache(label_identity)
         kept = {
             name: job
             for name, job in jobs.items()
@@ -214,7 +213,7 @@ class Query:
         columns = self.store.columns(job)
         if columns and columns.is_known:
             return bool(columns.is_present)
-        return identity(job.label, job.task, job.fidelity) == job.family
+        return identity(job.label) == job.family
 
     @functools.cached_property
     def versions(self) -> Versions:

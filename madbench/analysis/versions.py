@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 
 from madbench.identity.listing import code_state
 from madbench.jobs import Job
+from madbench.labels import label_identity
 from madbench.rows import SuiteRow
 from madbench.store.edited_code import counts_by_file
 from madbench.store.runs import Store
 from madbench.suites.code import listed_code
-from madbench.suites.identity import mixer_identity, mixer_version, without_code
+from madbench.suites.identity import mixer_version, without_code
 from madbench.tasks import task_source
 
 
@@ -75,7 +76,7 @@ class Versions:
         """
         job = jobs[0]
         is_readable = not self.is_shown_as_stored(job.label)
-        return is_readable and mixer_identity(job.label, job.task, job.fidelity) == job.family
+        return is_readable and label_identity(job.label) == job.family
 
     def of_row(self, row: SuiteRow) -> SuiteRow:
         """A copy of ``row`` whose jobs have one version of the mixer's code, and one version of each task's code.

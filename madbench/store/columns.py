@@ -21,12 +21,11 @@ from typing import Any
 from madbench.config import PAPERS, TASKS, VARIANTS
 from madbench.errors import ConfigError, MadbenchError
 from madbench.jobs import Job, Record, mapping_text
-from madbench.labels import factors_of_text, is_of_package, parse
+from madbench.labels import factors_of_text, is_of_package, label_identity, parse
 from madbench.plugins.paper_folders import paper_folders
 from madbench.suites import REGISTRY as SUITES
 from madbench.suites import Suite, suite_of, suites
 from madbench.suites.code import RunCode, run_code
-from madbench.suites.identity import mixer_identity
 from madbench.suites.profile import JobInProfile, PublishedNumbers, has_settings
 from madbench.suites.protocol import protocol_id
 from madbench.suites.published import FILE as PUBLISHED
@@ -157,7 +156,7 @@ def columns_of(job: Job, record: Record) -> RunColumns:
 
 def _code_columns(job: Job, record: Record) -> tuple[int, int, str]:
     """The columns after ``is_known``, of a known run."""
-    is_present = mixer_identity(job.label, job.task, job.fidelity) == job.family
+    is_present = label_identity(job.label) == job.family
     code = run_code(job, record.details)
     is_over = factors_of_text(job.label).get("budget") == "over"
     return int(is_present), int(is_over), json.dumps([code.state, code.what, code.is_recorded])

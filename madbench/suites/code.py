@@ -27,10 +27,9 @@ from madbench.errors import LabelError, MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
 from madbench.identity.package import gives_equal_bits, imports_within, package_digest
 from madbench.jobs import Job
-from madbench.labels import family_name, family_of, label_code, missing_package, own_modules
+from madbench.labels import family_name, family_of, label_code, label_identity, missing_package, own_modules
 from madbench.labels.patterns import part_texts
 from madbench.suites import find_suite, suite_code
-from madbench.suites.identity import mixer_identity
 from madbench.tasks import settings_class, task_code, task_names, task_source
 
 PARTS = ("family", "task", "suite", "model", "training")
@@ -71,7 +70,7 @@ def check_planned_code(job: Job) -> None:
 
     A worker imports the code again, possibly after an edit.
     """
-    now = mixer_identity(job.label, job.task, job.fidelity) if KIND in job.family else job.family
+    now = label_identity(job.label) if KIND in job.family else job.family
     source = task_source(job.task) if KIND in job.task_source else job.task_source
     if (now, source) != (job.family, job.task_source):
         what = job.label if now != job.family else f"task {job.task}"

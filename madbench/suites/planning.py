@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
-from madbench.labels import Label, parse
+from madbench.labels import Label, label_identity, parse
 from madbench.mixers.sequence import MixerSequence, solve_blocks
-from madbench.suites.identity import mixer_identity
 from madbench.suites.profile import Profile
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def plan_jobs(
         code = stored_code(name)
         if code is None:
             mixer = profile.identifying_settings(label)
-            identities = {task: mixer_identity(label, task, fidelity) for task in tasks}
+            identities = dict.fromkeys(tasks, label_identity(label))
             for length, task in task_of_length.items():
                 try:
                     solve_blocks(label, blocks, model.d_model, model.n_head, length, budget, **mixer)
