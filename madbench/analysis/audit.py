@@ -195,7 +195,8 @@ def audit_table(results: Results) -> Listing:
     caption = " ".join(text for text, is_shown in parts.items() if is_shown)
     records = [_record(row, reasons, theirs) for row in rows]
     notes = " ".join([*results.sentences(), notes])
-    return Listing(rows, headings, lines, records, caption, notes, "tab:audit", "%s")
+    explained = f"ICC, Heur., Split, Near, s/bit, and {Listing.notes_explain}"
+    return Listing(rows, headings, lines, records, caption, notes, "tab:audit", "%s", notes_explain=explained)
 
 
 def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:

@@ -46,6 +46,8 @@ class TextTable(ABC):
     """Sentences on how the numbers are computed, and on missing runs."""
     shows_notes: bool = False
     """True if the notes are printed below the caption."""
+    notes_explain: str = "how the numbers were computed"
+    """What the notes explain, for the sentence of the terminal that names --notes."""
     latex_name: str = r"\texttt{%s}"
     """The LaTeX format of the first cell of a row."""
     latex_label: str = "tab:results"
@@ -181,6 +183,7 @@ class Listing(TextTable):
     latex_label: str
     latex_name: str = TextTable.latex_name
     shows_notes: bool = False
+    notes_explain: str = TextTable.notes_explain
 
     def of_origin(self, origin: Origin | None) -> Self:
         """A copy of the table with the sentences of ``origin`` added to caption and notes. None adds nothing."""

@@ -58,6 +58,10 @@ def test_a_narrow_terminal_has_every_column_and_the_caption_says_what_to_keep(fi
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
     shown = invoke(audit, "--profile", tiny, columns=80).stdout
+    assert "--notes explains ICC, Heur., Split, Near, s/bit, and how" in " ".join(shown.split())
+    noted = " ".join(invoke(audit, "--profile", tiny, "--notes", columns=80).stdout.split())
+    assert all(f"{column}:" in noted for column in ("ICC", "Heur.", "split", "Near", "s/bit"))
+    assert "--notes explains" not in noted
     assert max(map(len, shown.splitlines())) <= 80
     assert {"ICC", "Heur.", "Solved", "Published", "s/bit", "Seeds"} <= set(shown.split())
     assert "Columns to keep" in shown

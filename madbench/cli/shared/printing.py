@@ -99,7 +99,7 @@ def print_text_table(
     table, *below = (each.with_notes_if(printed.notes) for each in (table, *(costs or {}).values()))
     format = printed.format
     if format == "terminal":
-        _print_on_terminal(table, "" if printed.notes else " --notes explains how the numbers were computed.")
+        _print_on_terminal(table, "" if printed.notes else f" --notes explains {table.notes_explain}.")
         for each in below:
             print()
             _print_on_terminal(each)
