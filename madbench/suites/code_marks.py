@@ -66,7 +66,8 @@ class CodeMarks:
         """A sentence on the runs whose records have no digests of this package's code. Empty if there are none."""
         count = sum(len(rows) for code, rows in self.by_code.items() if not code.is_recorded)
         runs = "1 run was" if count == 1 else f"{count:,} runs were"
-        return f"{runs} stored without digests of madbench's code, which may have changed since." if count else ""
+        what = "stored without digests of madbench's code, which may have changed since"
+        return f"{runs} {what}; madbench again tests if the present code gives the same numbers." if count else ""
 
 
 def _sentence(code: RunCode, rows: Sequence[str]) -> str:
