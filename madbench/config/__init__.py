@@ -5,7 +5,7 @@ The other packages of madbench import the names below from here.
 
 from madbench.config.field_docs import field_docs
 from madbench.config.overrides import Override, apply_override, override_text, settings_of
-from madbench.config.paths import EXAMPLES, LANGUAGE_PROFILES, PAPERS, PROFILES, TASKS, VARIANTS
+from madbench.config.paths import EXAMPLES, PAPERS, TASKS, VARIANTS
 from madbench.config.seeds import MOST_SEED, check_seeds, parse_seeds, seed_list
 from madbench.config.settings import MOST, cached_by_class, check_at_least, check_numbers, convert, from_mapping
 from madbench.config.values import plain_values
@@ -13,12 +13,10 @@ from madbench.config.yaml_files import read_yaml
 
 __all__ = [
     "EXAMPLES",
-    "LANGUAGE_PROFILES",
     "MOST",
     "MOST_SEED",
     "Override",
     "PAPERS",
-    "PROFILES",
     "TASKS",
     "VARIANTS",
     "apply_override",

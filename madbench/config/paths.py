@@ -9,7 +9,5 @@ _ROOT = _PACKAGE / "_data" if (_PACKAGE / "_data").is_dir() else _PACKAGE.parent
 
 VARIANTS = _ROOT / "variants"
 TASKS = _ROOT / "tasks"
-PROFILES = TASKS / "mad"
-LANGUAGE_PROFILES = TASKS / "language"
 PAPERS = _PACKAGE / "papers"
 EXAMPLES = _ROOT / "examples"

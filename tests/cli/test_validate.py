@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from madbench.cli.validate import validate
-from madbench.config import LANGUAGE_PROFILES, PAPERS, PROFILES, TASKS, VARIANTS
+from madbench.config import PAPERS, TASKS, VARIANTS
 from madbench.papers.interactions.suite import InteractionProfile
 from madbench.suites.signals.suite import SignalProfile
 
@@ -54,8 +54,8 @@ def test_everything_shipped_is_sound(invoke):
     shipped = [
         *VARIANTS.glob("*.yaml"),
         *TASKS.glob("*.yaml"),
-        *PROFILES.glob("*.yaml"),
-        *LANGUAGE_PROFILES.glob("*.yaml"),
+        *(TASKS / "mad").glob("*.yaml"),
+        *(TASKS / "language").glob("*.yaml"),
     ]
     shipped += [*InteractionProfile.folder.glob("*.yaml"), *SignalProfile.folder.glob("*.yaml")]
     shipped += [*PAPERS.glob("*/variants/*.yaml"), *PAPERS.glob("*/profiles/*/*.yaml")]
@@ -169,7 +169,7 @@ tasks:
 
 
 def test_a_profile_like_another_is_checked_with_its_settings(problems, write):
-    assert problems(PROFILES / "evening-4.yaml") == []
+    assert problems(TASKS / "mad" / "evening-4.yaml") == []
     assert problems(write("mine.yaml", "like: evening\nmodel: {n_layer: 4}\n")) == []
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from madbench.config import LANGUAGE_PROFILES, Override, check_at_least, check_numbers, from_mapping
+from madbench.config import TASKS, Override, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels.budgets import BUDGETS
@@ -85,7 +85,7 @@ class LanguageTraining(Training):
 class LanguageProfile(Profile):
     """A profile of a language model: its size, its schedule and its default corpus."""
 
-    folder = LANGUAGE_PROFILES
+    folder = TASKS / NAME
     suite_name = NAME
     noun = "profile"
     Model = GPTConfig
