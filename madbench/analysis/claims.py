@@ -171,7 +171,11 @@ class ClaimsFile:
     is requested by name."""
 
     def with_quantities(self, paper: str = "") -> tuple[Claim, ...]:
-        """The claims. Missing ``quantities`` are those of the file, and a missing ``published_by`` is ``paper``."""
+        """Return the claims of the file with missing fields filled in.
+
+        A claim without ``quantities`` gets those of the file, or the default columns if the file has none. A claim
+        without ``published_by`` gets ``paper``.
+        """
         quantities = self.quantities or default_headline()
         return tuple(
             replace(claim, quantities=claim.quantities or quantities, published_by=claim.published_by or paper)

@@ -137,9 +137,9 @@ class Query:
         return self._of_present_families(jobs)
 
     def is_known(self, job: Job) -> bool:
-        """True if the store's index says that this package has the code of the stored run of ``job`` and can show it.
+        """True if, according to the store's index, this package has the code of the stored run and can show the run.
 
-        Otherwise the code itself is asked.
+        If False, the code of the label and the task must be loaded to find out.
         """
         columns = self.store.columns(job)
         return columns is not None and bool(columns.is_known)

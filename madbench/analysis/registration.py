@@ -42,7 +42,7 @@ OTHER_TEST = "registered with another test"
 MOST_CHANGES = 5
 """The largest number of changed values that a sentence names."""
 _WORDING = ("title", "sentence", "source", "theory", "group", "note", "published_by")
-"""The keys of a claim that affect no verdict. ``published_by`` does not, as published numbers are registered."""
+"""The keys of a claim that affect no verdict. One is ``published_by``, as the published numbers are registered too."""
 _PROBLEMS = {
     "failed": "failed (madbench sweep --retry)",
     "damaged": "cannot be read (madbench validate --store)",

@@ -47,7 +47,7 @@ class TextTable(ABC):
     shows_notes: bool = False
     """True if the notes are printed below the caption."""
     notes_explain: str = "how the numbers were computed"
-    """What the notes explain, for the sentence of the terminal that names --notes."""
+    """The words for the subject of the notes in the sentence that advises --notes on a terminal."""
     latex_name: str = r"\texttt{%s}"
     """The LaTeX format of the first cell of a row."""
     latex_label: str = "tab:results"

@@ -91,7 +91,10 @@ class Results(TableRows):
 
     @functools.cached_property
     def untrained_scores(self) -> dict[SettingKey, UntrainedScores]:
-        """The scores without training of those settings of the table's jobs that the index of the store has."""
+        """The scores that need no training, by setting, as far as the store's index has them.
+
+        The settings are those of the table's jobs.
+        """
         columns = self._columns(job for row in self.rows for job in row.jobs)
         return {
             (each.suite, each.task, each.setting): UntrainedScores(*own)

@@ -64,7 +64,10 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
 
 
 def _profile(query: Query, suite: Suite, name: str) -> Profile:
-    """The profile ``name`` with the overrides of the query. Without overrides, the store answers if it has its runs."""
+    """The profile ``name`` with the overrides of the query.
+
+    Without overrides, and if the store has runs of the profile, it is a :class:`StoredProfile` from the store's index.
+    """
     overrides = query.own_overrides(suite)
     entries = () if overrides else (each.in_profile(name) for each in query.columns_of(suite))
     if found := next(filter(None, entries), None):

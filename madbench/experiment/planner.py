@@ -252,7 +252,11 @@ class _Planner:
         return imagined_corpus(vocab_size)
 
     def notes_on_left_out(self) -> list[str]:
-        """A note per suite that the leading profile names under ``beside`` but that lacks a corpus."""
+        """Notes on suites that are left out because they have no corpus, one note per suite.
+
+        These suites would be trained with the leading suite, because its profile names them under ``beside``. Empty if
+        the user named tasks.
+        """
         if self.grid.tasks is not None:
             return []
         beside = self.leading.Profile.load(self.grid.profile or self.leading.default).beside

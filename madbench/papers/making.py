@@ -234,7 +234,12 @@ def judged(verdicts: Mapping[str, str]) -> str:
 
 
 def state_of(request: Request, made: Made) -> str:
-    """The state of an item, from its verdicts. A small model cannot contradict; a part reproduces only partly."""
+    """The state of an item, from its verdicts (:func:`judged`). ``made`` for an item without verdicts.
+
+    If small models contradict the paper, the state is :data:`SMALL`. If the item covers only a part of the paper's
+    statement, as its field ``part`` says, the state is :data:`PARTLY` with this part instead of ``reproduced``. The
+    whole statement is covered if the user requested tasks, or if models of the item's own profiles are not small.
+    """
     state = judged(made.verdicts) if made.verdicts else "made"
     if state == CONTRADICTED and request.is_small:
         return SMALL

@@ -209,7 +209,10 @@ class Observed:
 
     @torch.no_grad()
     def preprocessing(self, job: Job) -> str:
-        """The short convolution of queries and keys. Its size is the number of rows that depend on the first token."""
+        """The short convolution of queries and keys as text, such as ``ShortConv (dim = 4)``. The word None if absent.
+
+        To find its size, the first token is changed: the size is the number of queries, or keys, that change.
+        """
         mixer, d_model = self._mixers(job)[0], job.model.d_model
         x = torch.linspace(-1, 1, TOKENS * d_model).view(1, TOKENS, d_model)
         changed = torch.cat((-x[:, :1], x[:, 1:]), dim=1)

@@ -197,12 +197,15 @@ class Suite(abc.ABC):
 
     @property
     def address(self) -> str:
-        """The suite's name in overrides and in a profile's ``beside``, if another suite leads."""
+        """The suite's name in a profile's ``beside``, and in overrides if the suite is not the leading suite.
+
+        :mod:`madbench.suites.addressing` defines the leading suite.
+        """
         return self.key or self.name
 
     @property
     def prefix(self) -> str:
-        """The prefix of the suite's overrides if another suite leads, such as ``language_model.``."""
+        """The prefix of the suite's overrides if the suite is not the leading suite, such as ``language_model.``."""
         return f"{self.address}."
 
     def fidelity_of(self, asked: Fidelity) -> Fidelity:
@@ -297,7 +300,11 @@ class Suite(abc.ABC):
         return self.settings_under(job, *self.nearest(job))
 
     def settings_under(self, job: Job, name: str, changes: Iterable[Override]) -> dict[str, Any]:
-        """The settings of a job with which it follows the profile ``name`` with ``changes``, from :meth:`nearest`."""
+        """The settings of a job that all jobs of a table must share, if its profile is ``name`` with ``changes``.
+
+        ``name`` and ``changes`` are the result of :meth:`nearest` for the job. If no shipped profile is near, the job's
+        model and training settings take the place of the changes.
+        """
         own = {"profile": name, "changes": tuple(map(str, changes))}
         own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own
         return own | {"fidelity": job.fidelity, "budget": job.budget, "precision": job.training.precision}

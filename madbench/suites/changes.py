@@ -35,9 +35,10 @@ def _setting_change(job: Job) -> list[str]:
 
 
 def _nearest_of_equal_settings(suite: Suite, job: Job, name: str) -> str:
-    """The name of the job's nearest profile, if it has the same setting of the job's task as the profile ``name``.
+    """The profile name to show for a job: its nearest profile or ``name``.
 
-    Otherwise ``name``.
+    It is the nearest profile if that profile trains the job's task in the same settings as the profile ``name``.
+    Otherwise it is ``name``.
     """
     nearest, _ = suite.nearest(job, most_changes=math.inf)
     profiles = [suite.shipped().get(each) for each in (name, nearest)]

@@ -91,7 +91,10 @@ def drop_ineffective_overrides(
         return {canonical(job).id: job for job in under if job.label == label}
 
     def without_overrides(job: Job) -> tuple[Job, tuple[Override, ...], set[Override]]:
-        """The job without ineffective overrides, the effective overrides, and ineffective ones that changed its id."""
+        """Returns the job without ineffective overrides, the effective overrides, and a set of ineffective overrides.
+
+        The set has those ineffective overrides that changed the id of the job.
+        """
         kept, changing = overrides, set[Override]()
         canonical_id = canonical(job).id if overrides else ""
         for override in overrides:

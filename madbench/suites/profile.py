@@ -320,7 +320,7 @@ class Profile(abc.ABC):
 
 @dataclass(frozen=True)
 class JobInProfile:
-    """A job of a shipped profile, and what a table of the profile's stored runs needs of the profile."""
+    """A job of a shipped profile, with the fields of the profile that a table of its stored runs needs."""
 
     place: int
     """The place of the job among the jobs that the profile trains with its label, task and seed."""
@@ -332,7 +332,7 @@ class JobInProfile:
 
     @classmethod
     def of(cls, profile: Profile, job: Job) -> JobInProfile | None:
-        """None if ``profile`` lists its jobs and ``job`` is not among them."""
+        """The job in ``profile``. None if the profile lists its jobs and ``job`` is not among them."""
         ids = [each.id for each in profile.jobs_like(job)]
         if ids and job.id not in ids:
             return None
@@ -360,7 +360,8 @@ class PublishedNumbers:
 class StoredProfile:
     """A shipped profile of stored runs, as the index of a store describes it.
 
-    The profile's file is read as soon as an attribute of :class:`Profile` is asked for that is not set here.
+    It has some attributes of :class:`Profile`. When another attribute is read for the first time, the profile is loaded
+    from its file.
     """
 
     overrides: tuple[Override, ...] = ()

@@ -55,9 +55,9 @@ def _before(models: Models, name: str) -> str:
 
 
 def _lags(models: Models, layout: Layout) -> Figure | None:
-    """The figure of activity and weights against the lag. None if no probe has them.
+    """The figure of the share of active slots and of weights, against the lag. None if no probe has scores or weights.
 
-    It has one line of panels per model and quantity, one panel per layer, and one curve per head.
+    The figure has one line of panels per model and quantity, one panel per layer, and one curve per head.
     """
     drawn = {name: [profiles(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()}
     lines = [
@@ -109,7 +109,7 @@ def _heads(drawn: Mapping[str, Sequence[Mapping[str, Any]]], lines: Sequence[tup
 def _maps(models: Models, layout: Layout) -> Figure | None:
     """The figure of scores and weights of the first example as maps, one line of panels per layer and head.
 
-    None if no probe has them.
+    None if no probe has scores or weights.
     """
     lines: list[list[tuple[str, np.ndarray]]] = []
     for layers in zip(*map(_layers, models.values())):

@@ -104,8 +104,8 @@ def terms_of_mean(values: np.ndarray, width: float, resolution: float = 1e-6) ->
 def planned_terms(variance: float, mean: float, n: int, width: float, splits: bool = False) -> Terms:
     """The terms of the variance of a mean of ``n`` future seeds, if their sample variance and mean are as given.
 
-    ``width`` is that of :func:`terms_of_mean`. With ``splits`` nothing is added for labels that may split, because the
-    variance already includes the split.
+    ``width`` is the range of the column, as in :func:`terms_of_mean`. ``splits`` is True if the given ``variance``
+    already shows that the label splits (see the module). Then no term is added for a split that seeds do not show.
     """
     has_width = not np.isnan(width)
     prior = SPREAD_SHARE * width if has_width else LOSS_SPREAD_SHARE * abs(mean)

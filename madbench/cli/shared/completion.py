@@ -72,7 +72,11 @@ def _whole_word(incomplete: str) -> tuple[str, str]:
 
 
 def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Families, sets, and the beginnings of labels up to the end of the current part."""
+    """The completions of a label: sets, prefixes of families, and labels.
+
+    Labels are cut after the part that is being typed; hyphens separate parts. In a hybrid, such as ``S-p/KDA``, only
+    the last label is completed.
+    """
     from madbench.labels import available_sets, every_label, families, loaded_families, mixer_names
 
     if incomplete.startswith("@"):
@@ -95,7 +99,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def _labels_of_sets() -> Iterator[str]:
-    """The labels of other families in the sets, as they are written there."""
+    """The labels with a family's prefix, such as ``cd:exp``, in the files of all sets, as they are written there."""
     from madbench.config import read_yaml
     from madbench.labels import available_sets
 

@@ -192,7 +192,7 @@ def check_rules(label: Label) -> None:
 
 
 def rescaled(label: Label) -> Label:
-    """The label that differs only in b: divided by sqrt(n) if b of ``label`` is not, else not divided."""
+    """The label that differs from ``label`` only in b: exactly one of the two labels divides b by sqrt(n)."""
     b = label.scaling
     if b in ("", "b1"):
         return replace(label, scaling="" if b else "b1")

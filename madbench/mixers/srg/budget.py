@@ -202,7 +202,7 @@ class MlpAllocation:
 
     @property
     def slack(self) -> float:
-        """What is left of the budget. Negative if the mixer exceeds it."""
+        """The unused part of the budget, in parameters. Negative if the mixer exceeds the budget."""
         return self.size.rule.room(self)
 
     @property

@@ -15,7 +15,7 @@ from madbench.mixers.srg.listing import every_label
 MOST_EDITS = 3
 EXAMPLES = "'S', 'R-c' or 'G-cg-q-12o'"
 EXAMPLES_OF_ALL = "'S', 'G-cg-q-12o', 'KDA' (madbench ls operators) or 'cd:exp' (madbench ls families)"
-"""Examples for a text that begins like no S/R/G label: it may be meant as a label of another family."""
+"""Examples of labels of several families, for a text that begins like no S/R/G label."""
 
 
 class InvalidLabel(LabelError):

@@ -42,7 +42,7 @@ SEGMENTS = ("base", "features", "rank", "mixing", "budget")
 
 @dataclass(frozen=True)
 class Letter(Explanation):
-    """A row of the table of letters: meaning, place in a label, the field that the letter sets, needs and costs."""
+    """A row of ``LETTERS``: a letter's meaning, segment, field and value, the letters it needs, and its parameters."""
 
     segment: str  # one of SEGMENTS
     field: str  # field of Variant that the letter sets

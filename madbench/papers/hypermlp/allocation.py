@@ -26,9 +26,10 @@ SHARES = (8, 4)
 def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]:
     """The number of weights of a label's mixer by part, according to the text of the paper.
 
-    The text does not count biases and the convolution. The gates of QK and VO are linear maps of x to the widths that
-    they gate. For t = ``length`` tokens, each mixing matrix R has p (t) and A and B (t, r_s) per head, and a linear map
-    of x to s. HyperGLU has one R(1) for each of its two branches, which share the width of Q and K.
+    ``d`` is the width of the model, ``length`` the number t of tokens, and ``share`` the factor in
+    d_qk = d / (share n_head). Biases and the convolution are not counted. The gates of QK and VO are linear maps from x
+    to the gated channels. Each mixing matrix R has a linear map from x to s and, per head, p (t) and A and B (t, r_s).
+    HyperGLU has two branches with an R(1) each; the branches share the width of Q and K.
     """
     variant = parse(label)
     assert isinstance(variant, Variant)

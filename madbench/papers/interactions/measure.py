@@ -1,4 +1,8 @@
-"""The items of the paper that train worlds of agents: tables of errors by length, claims, and learned matrices."""
+"""The items of the paper that train models of interacting agents.
+
+They give tables of errors by length, verdicts on claims, and figures of learned matrices. A world of agents is a task
+(:mod:`madbench.papers.interactions.worlds`).
+"""
 
 from __future__ import annotations
 
@@ -36,13 +40,13 @@ if TYPE_CHECKING:
 NO_CONTROLS = Override.of("controls", [])
 SHORT = {"controls=false": NO_CONTROLS}
 SHORT |= {"controls=true": Override.of("controls", list(CONTROLS), f"[{','.join(CONTROLS)}]")}
-"""The override of the profile that a short form stands for. ``embedding`` is short for ``embeddings``."""
+"""The override of the profile by its short form. The key ``embedding`` is short for ``embeddings``."""
 DEVISED, EXACT = Colliding(positions=360, radius=5, embedding="sinusoidal"), 1e-10
 """The world of Figure 1, and the largest error of an entry that counts as rounding."""
 FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
-"""By id of the item of a figure: the embedding, and the suffix of the figure's file name.
+"""The embedding of each figure of the paper and the suffix of the figure's file name, by id of the item.
 
-The suffix is ``_coordinates`` for a figure of C itself.
+The suffix is ``_coordinates`` for a figure of C itself, which is in the coordinates of the embedding.
 """
 APART = 0.1
 """The smallest distance at which the learned C of Figure 2 counts as different from the devised C."""
@@ -51,7 +55,7 @@ LEARNED_C = Quantity("learned_c", {"against": "devised C"})
 
 
 class WorldMeasure(Measure):
-    """Plans and decides an item that trains worlds of agents, which are the tasks of the item."""
+    """Plans the runs of an item whose tasks are worlds of agents, and decides the item from their results."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
@@ -97,7 +101,7 @@ class WorldMeasure(Measure):
 class FigureMeasure(WorldMeasure):
     """Trains colliding agents with the embedding of a figure, without controls, and draws only the figure's matrices.
 
-    For a figure of C itself, a verdict is added: does the learned C of the first seed differ from the devised C?
+    For a figure of C itself, a verdict says whether the learned C of the first seed differs from the devised C.
     """
 
     def plan(self, request: Request) -> Experiment:

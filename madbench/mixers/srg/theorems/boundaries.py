@@ -1,6 +1,7 @@
 """Residuals of checks on boundaries of the token x_t (Appendices C.5 and I). Slots become active or inactive at them.
 
-A normal is the gradient of a slot's hidden score by the token. L(1) is the matrix of the QK side, W_q M(1) W_k^T.
+A normal is the gradient of a slot's hidden score with respect to the token. L(1) is the matrix of the QK side, W_q M(1)
+W_k^T.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ NEAR = 1e-6  # step of a finite difference
 
 
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Three tokens on a line within a cell, with gates made constant.
+    """Makes gates constant, and puts the last token of a sequence at three points on a line within a cell.
 
-    Returns sequences x (3, T, D) whose last tokens they are, their distance dx (D,), and W(2) (S, D) of one head. The
-    middle token is the last one of the given sequence. The others are halfway from it to the next point where a score
-    is 0.
+    Returns the three sequences (3, T, D), the distance dx (D,) between neighboring points, and W(2) (S, D) of one head.
+    The middle point is the last token of the given sequence x[0]. dx is half of its distance to the nearest point of
+    the line at which a hidden score is 0.
     """
     freeze_gates(mixer)
     for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):
@@ -71,10 +71,11 @@ def bend(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def smooth(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest jump of the slope of the last row at tokens on a line, relative to the slope.
+    """The largest jump of the slope of the last row, relative to the slope, as the last token moves along a line.
 
-    The tokens lie within cells, and all gates depend on the token. Infinite if all tokens are in the same cell, because
-    nothing is measured then.
+    The slopes just before and just behind each of ``POINTS`` points on the line are compared. No point is on the
+    boundary of a cell, so the jump is near 0 although all gates depend on the token. Infinite if all points are in the
+    same cell, because nothing is measured then.
     """
     free = free_channels(mixer)
     change = torch.zeros_like(x[0, 0])

@@ -1,7 +1,7 @@
 """Residuals of checks on training near its start: the tangent kernel and stable selection (Appendix D.2).
 
 f is the last row of every sequence, and the loss is half the squared error of f. The tangent kernel of two rows is the
-product of their Jacobians by all parameters.
+product of their Jacobians with respect to all parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SLOW, SLOWER = 1e4, 1e5  # factors of the output; the larger the factor, the les
 
 
 def _jacobian(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """The Jacobian (B D, number of parameters) of the last rows of x (B, T, D) by ``parameters``."""
+    """The Jacobian (B D, number of parameters) of the last rows of x (B, T, D)."""
     with torch.enable_grad():
         for parameter in parameters:
             parameter.requires_grad_()
@@ -39,9 +39,9 @@ def _targets(rows: Tensor) -> Tensor:
 
 
 def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the change of last rows along the gradient flow on other sequences with the tangent kernel.
+    """Compares the change of f on new sequences during training with its prediction by the tangent kernel.
 
-    This is Theorem D.9.
+    The change is the derivative of f along the gradient flow on the training sequences (Theorem D.9).
     """
     parameters = [*mixer.parameters()]
     train, other = x, x.flip(1)
@@ -58,9 +58,10 @@ def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], factor: float) -> tuple[Tensor, Tensor]:
-    """Trains ``parameters`` by gradient descent. Returns ``factor`` times the change of f, and its prediction.
+    """Trains ``parameters`` by gradient descent. Returns the change of the scaled output, and its prediction.
 
-    Both are (B D,). The prediction is descent with the kernel of the start.
+    The scaled output is ``factor`` times f. Both results are (B D,). The prediction is gradient descent with the
+    tangent kernel of the initial parameters.
     """
     start = mixer(x)[:, -1].flatten().detach()
     jacobian, moved, targets = _jacobian(mixer, x, parameters), torch.zeros_like(start), _targets(start)
@@ -83,10 +84,11 @@ def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def laziness(mixer: DynamicMLP, x: Tensor) -> float:
-    """The ratio of two distances between gradient descent in all parameters and descent with the initial kernel.
+    """The factor by which training comes closer to descent with the initial kernel if the output is scaled up by ten.
 
-    The first distance is measured with an output that is scaled up ten times more than for the second. A ratio of 0.1
-    means that the kernel changes in proportion to the parameters.
+    The distance of gradient descent in all parameters from descent with the initial tangent kernel is measured for an
+    output f scaled by ``SLOWER`` and by ``SLOW``, and the first is divided by the second. A ratio of 0.1 means that the
+    kernel changes in proportion to the parameters.
     """
     x, start, parameters, away = x[:1], [p.detach().clone() for p in mixer.parameters()], [*mixer.parameters()], []
     for factor in (SLOW, SLOWER):

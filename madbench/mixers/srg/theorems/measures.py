@@ -174,10 +174,11 @@ def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
-    """The bend of the boundary in token space at which a slot switches, the largest of 3 slots. Zero if all are flat.
+    """The largest bend of the boundaries of 3 slots. Zero if all boundaries are flat.
 
-    The bend is the deviation from a straight line of three points of the boundary, on three parallel lines. If
-    ``is_static`` is true, L(1) and R(1) are made independent of the token first.
+    The boundary of a slot is the set of tokens at which its hidden score is zero. Three points of the boundary are
+    found, on three parallel lines. The bend is their deviation from a straight line. If ``is_static`` is true, L(1) and
+    R(1) are made independent of the token first.
     """
     free = x.shape[-1] // 2
     mixer.k.weight[:, :free] = 0  # the token moves but its key does not, so that X stays constant
@@ -195,7 +196,10 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
         return mixer.maps(moved).hidden[:, 0, -1]
 
     def switches(u: float, low: float = -8.0, high: float = 8.0) -> dict[int, tuple[float, float, float]]:
-        """For each slot, a grid cell in which its hidden score changes sign, and the interpolated zero in it."""
+        """The first interval of s in which the slot's hidden score changes sign, by slot: (start, end, zero).
+
+        The interval is a step of a grid from ``low`` to ``high``. The zero is found by linear interpolation.
+        """
         s = torch.linspace(low, high, 33).double()
         h = hidden(u, s)
         crossings = {}
@@ -238,8 +242,9 @@ def inactive(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Checks ReLU(h) - ReLU(-h) = h: activations minus those for negated selecting scores equal those without ReLU.
+    """Checks ReLU(h) - ReLU(-h) = h on activations.
 
+    The activations, minus the activations for negated selecting scores, are compared with the activations without ReLU.
     Adds the number of slots whose activation without ReLU is zero, and 1 if the negated scores give the same output.
     """
     y, maps = mixer(x), mixer.maps(x)
@@ -255,7 +260,10 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the rows of base L with those of R minus those of R with negated scores: h = ReLU(h) - ReLU(-h)."""
+    """Compares the rows of base L with a difference of rows of base R, as h = ReLU(h) - ReLU(-h).
+
+    The difference is the rows of base R minus the rows of base R with negated scores.
+    """
     y, mixer.variant = mixer(x), replace(mixer.variant, base="R")
     selected = mixer(x)
     _scale_scores(mixer, -1.0)

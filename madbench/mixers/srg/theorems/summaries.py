@@ -135,7 +135,10 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 
 
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
-    """The smallest increase by R(1) of the signal's share of a row's normalized weights, over all noise patterns."""
+    """The smallest amount by which R(1) increases the signal's share in a row, over all noise patterns.
+
+    The share is the part of the row's normalized weights that falls on signal tokens.
+    """
     tokens = noisy_tokens(x)
     _recall(mixer)
     token_wise = mixer(tokens)[:, -1, IS_SIGNAL]

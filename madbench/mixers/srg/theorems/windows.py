@@ -56,7 +56,10 @@ def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def truncation(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last row of a window alone with that of the input, which has older tokens (Theorem F.1 (i))."""
+    """Compares the last row for a window alone with the last row for the whole input (Theorem F.1 (i)).
+
+    The whole input ends with the window and has older tokens before it.
+    """
     _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
     return difference(mixer(x[:, -WINDOW:])[:, -1], mixer(x)[:, -1])

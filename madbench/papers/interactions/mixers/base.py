@@ -84,9 +84,10 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         }
 
     def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
-        """Changes of fields. Each replaces the order or degree of one part of the heads by a number from 1 to 9.
+        """Changes of one field of a label, as mappings from the field to its new value, from which neighbours are made.
 
-        All combinations of several parts would take too long to try.
+        Each change replaces the order, or degree, of one part of the heads by a number from 1 to 9. Changes of several
+        parts at once would take too long to try.
         """
         parts = label.parts
         changed = {

@@ -30,7 +30,11 @@ def rank(width: int, degree: int) -> int:
 
 
 def monomials(x: Tensor, degree: int, order: int) -> Tensor:
-    """phi(x) (..., R2) of x (..., R), for weights that are products of ``order`` n vectors. Degree 0 comes first."""
+    """The features phi(x) (..., R2) of vectors x (..., R), one per monomial of degree at most ``degree``.
+
+    ``order`` is n, the number of vectors (the query and n - 1 keys) whose features are multiplied in the equation of
+    the module. Monomials are sorted by degree, from 0 on.
+    """
     columns = [torch.ones_like(x[..., 0])]
     for k in range(1, degree + 1):
         for channels in itertools.combinations_with_replacement(range(x.shape[-1]), k):

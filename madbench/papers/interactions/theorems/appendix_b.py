@@ -93,11 +93,11 @@ def _others(row: Array, own: int, without_itself: bool) -> Array:
 
 
 def _least_error() -> float:
-    """The smallest error over all C and W, for one agent alone and for two agents of the same symbol, relative to f w.
+    """The smallest error that linear attention with any C and W has for one agent and for two equal agents at once.
 
-    For n agents of one symbol, linear attention gives n T for some number T, and eq. 18 gives (n - 1) f w. The T with
-    the smallest largest error for n = 1 and n = 2 is one third of f w. The result is the error of linear attention with
-    this T.
+    It is relative to f w. For n agents of one symbol, linear attention gives n T for some number T, and eq. 18 gives
+    (n - 1) f w. The larger of the errors for n = 1 and n = 2 is smallest if T is one third of f w. The result is the
+    error of linear attention with this T.
     """
     vectors, f, w = _world()
     effects = _effects(f) * w
@@ -162,7 +162,11 @@ def _any_offsets() -> float:
 
 
 def _told_apart() -> float:
-    """The smallest difference of counts between an image with the shape and one that lacks a pixel beyond 3 x 3."""
+    """The smallest difference of counts between an image with the shape and an image without one of its pixels.
+
+    Only pixels outside of the central 3 x 3 square are left out. 0 if the shape is not found in the first image, or is
+    found in the second.
+    """
     row, column = (size // 2 for size in IMAGE)
     with_shape: np.ndarray = np.zeros(IMAGE, dtype=bool)
     for down, right in Pixels.OFFSETS:

@@ -149,9 +149,10 @@ def of_features() -> Iterator[Check]:
         return abs(math.log10(count / paper))
 
     def side_by_side(cells: int = 3) -> float:
-        """The error with which the best bilinear form of one-hot coordinates side by side fits x - x' = y - y'.
+        """The root mean square error of the best bilinear form for the effect x - x' = y - y' of two cells.
 
-        It is the root mean square over all pairs of cells (x, y) and (x', y').
+        The vector of a cell (x, y) is the one-hots of x and of y side by side. The mean is over all pairs of cells (x,
+        y) and (x', y').
         """
         x, y = np.divmod(np.arange(cells**2), cells)
         places = np.hstack([np.eye(cells)[x], np.eye(cells)[y]])

@@ -149,9 +149,9 @@ class HyperAttention(FactoredMixer):
     def _sums_of_outer_slot(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The result of :meth:`_sums`, computed for one token of the newest slot after another.
+        """The result of :meth:`_sums`, computed by a loop over the tokens of the newest slot.
 
-        Each token leaves tuples of one slot less.
+        For each of these tokens, the sums are over the remaining slots only.
         """
         nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
         widths = (values[0].shape[-1], 1, 1)
@@ -252,7 +252,7 @@ class HyperAttention(FactoredMixer):
         return sums, after
 
     def _power(self, sums: Tensor, degree: int, heads: slice) -> Tensor:
-        """The sums over tuples of a part, from those that :func:`tuple_sums` returns.
+        """The sums over the tuples of one part of the heads, from the result of :func:`tuple_sums`.
 
         If slots are shared and tuples are of the kind "all", every slot has the same running sum, which is raised to
         the power n - 1. Otherwise ``sums`` are returned as they are.

@@ -149,9 +149,9 @@ class HyperFeatureAttention(FactoredMixer):
             )
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
-        """Rows per block.
+        """The number of rows per block.
 
-        Causal running sums have small blocks, because rows of one block see each other pair by pair.
+        It is small for causal running sums, because the rows of one block are compared pair by pair.
         """
         rows = super().rows_of_block(batch, length, path)
         return min(rows, ROWS_OF_SUM) if path == "linear_time" and self.causal and not self.chunk else rows
