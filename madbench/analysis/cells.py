@@ -216,7 +216,7 @@ def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
 
 def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """A copy of ``cells`` in which the best of each column, and those not significantly worse than it, have marks.
+    """A copy of ``cells`` with marks on the best cell of each column and on cells that are not significantly worse.
 
     A cell of the rows ``names`` competes if it has at least three seeds and no job is missing. Nothing is marked in a
     column in which no label has learned the task. Means that are equal at the resolution of the column are all marked

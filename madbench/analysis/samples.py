@@ -80,7 +80,7 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_left_out(scores: pd.DataFrame) -> int:
-    """The number of (label, column, seed) of which only some jobs are done. Averages do not count."""
+    """The number of results (label, column and seed) with only some of their jobs done, without averages."""
     begun = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
     return len(begun) - len(whole_seeds(begun))
 

@@ -135,7 +135,7 @@ class Results(TableRows):
 
     @property
     def suites_with_result(self) -> list[Suite]:
-        """The suites of which at least one run has a result."""
+        """The suites with at least one run that has a result."""
         return [suite for suite in self.suites if self.has(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
@@ -280,7 +280,7 @@ def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome]
 
 
 def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
-    """The parts of the job of an outcome that its scores depend on if it has no result: all but the label.
+    """The parts of an outcome's job on which its scores depend if it has no result: all parts but the label.
 
     Jobs of one plan share these objects, so comparing them is fast.
     """

@@ -233,7 +233,7 @@ class Selection(Query):
         return rows, missing
 
     def _is_shown(self, suite: Suite) -> bool:
-        """True if ``suite`` is one of those to show; the docstring of the class has the rules."""
+        """True if the runs of ``suite`` are shown, by the rules in the docstring of the class."""
         if self.requested_tasks is not None or suite is self.leading or self.has_corpus(suite):
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)

@@ -247,9 +247,9 @@ def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
 
 
 def _stored_task(query: Query, protocol: Protocol, jobs: Sequence[Job], seeds: Sequence[int]) -> list[Job]:
-    """The stored ``jobs`` of a row and a task, in the order of the profile, if none is missing for these ``seeds``.
+    """The stored ``jobs`` of one row and task, in the order of the profile. Empty if a job is missing for some seed.
 
-    Otherwise empty. Known runs have code of this package only, and therefore one version.
+    Known runs have code of this package only, and therefore one version.
     """
     counts: set[int] = set()
     by_place: dict[tuple[int, int], Job] = {}

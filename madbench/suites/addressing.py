@@ -105,9 +105,10 @@ def own_overrides(overrides: Iterable[Override], suite: Suite, leading: Suite) -
 
 @contextmanager
 def with_prefixes(overrides: Iterable[Override], suite: Suite) -> Iterator[None]:
-    """A context in which errors about the profile of ``suite`` name overrides as they were typed, with their prefix.
+    """A context that adds prefixes to the overrides in messages of errors about the profile of ``suite``.
 
-    A profile is loaded with overrides without a prefix, so that its errors have none. ``overrides`` have the prefixes.
+    A profile is loaded with overrides without a prefix, so that its errors have none. ``overrides`` are the overrides
+    as they were typed.
     """
     try:
         yield

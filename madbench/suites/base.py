@@ -239,7 +239,7 @@ class Suite(abc.ABC):
         return Column.accuracy(task, task.replace("_", " "))
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        """The columns of the tasks, and of each average whose tasks are all given, after the last of these tasks."""
+        """The columns of the tasks, in their order. An average follows its last task if all its tasks are given."""
         names = list(tasks)
         for name, average in self.averages.items():
             if set(average.tasks) <= set(names):

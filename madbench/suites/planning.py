@@ -48,7 +48,7 @@ class StoredCode:
     mixer: dict[str, Any]
     """``Job.mixer``."""
     steps: dict[str, int] = field(default_factory=dict)
-    """``Job.steps`` of jobs whose budget chose them, by :func:`run_key`."""
+    """``Job.steps`` of jobs whose number of steps the budget chose, by :func:`run_key`."""
 
     @classmethod
     def from_jobs(cls, jobs: Sequence[Job]) -> StoredCode:

@@ -288,7 +288,7 @@ class Scoring:
     def columns(
         self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """The columns of a table of these outcomes and scores that carry information."""
+        """The columns to show in a table of these outcomes and scores. By default those of the protocol's tasks."""
         return self.suite.columns(protocol.tasks)
 
     def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:

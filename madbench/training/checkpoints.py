@@ -283,7 +283,7 @@ def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
 
 
 def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
-    """Raise ``_DamagedError`` if the job's model has more parameters than tensors of these ``shapes`` have numbers.
+    """Raise ``_DamagedError`` if tensors of these ``shapes`` have fewer numbers than the job's model has parameters.
 
     ``text`` is the job as JSON. The model is not built, so a damaged job of absurd size takes no memory. A job that
     cannot be read passes the check.

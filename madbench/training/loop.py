@@ -252,9 +252,10 @@ class GroupLoop:
         self.watch.lap()
 
     def remove(self, gone: Sequence[GroupMember], live: Sequence[GroupMember]) -> None:
-        """Take members out of the group, and write checkpoints of the others among ``live``.
+        """Take the members ``gone`` out of the group, and write checkpoints of the other members in ``live``.
 
-        Without them, a killed and resumed run would repeat steps in a group of another size, with other rounding.
+        Without these checkpoints, a killed and resumed run would repeat steps in a group of another size, with other
+        rounding.
         """
         self.group, self.step = [member for member in self.group if member not in gone], None
         left = [member for member in live if member not in gone]

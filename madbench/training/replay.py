@@ -41,7 +41,7 @@ TIMED = 2
 """The number of plain passes that are timed before the recording. The shortest one is compared with ``LONGEST_PASS``.
 """
 PROOFS = 2
-"""The number of inputs for which a program must give the bits of the plain pass before it replaces that pass."""
+"""The number of inputs for which a program must give the same bits as the plain pass before it replaces that pass."""
 PROFILED_CALLS = 3
 """The number of calls of a new program after which the interpreter has optimized it. The first proof makes this many
 calls, so that it tests the optimized program.

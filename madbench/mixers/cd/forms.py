@@ -130,7 +130,7 @@ class PastReads:
 
 
 def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
-    """Splits the rows of ``d`` into blocks of ``size`` rows, each computed without the others.
+    """Splits the rows of ``d`` into blocks of ``size`` rows. Each block is computed from its own rows only.
 
     With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.decays.HalvedDecay`.
     """
@@ -293,9 +293,10 @@ def _keys_after_blocks(blocks: Blocks) -> Tensor:
 
 
 def keys_at_borders(blocks: Blocks) -> Iterator[Tensor]:
-    """Yields the keys of all rows before each block, after the decays and mirrors of these rows: (B, H, rows, n).
+    """Yields, for each block, the keys (B, H, rows, n) of all rows before it, as they enter the block.
 
-    At last yields the keys of all blocks. The transitions must not be None.
+    A key enters a block after the decays and mirrors of the rows between them. The last result has the keys of all rows
+    after the last block. The transitions must not be None.
     """
     keys = blocks.keys[:, :, 0, :0]
     for new, transition in zip(blocks.keys.unbind(2), cast(Tensor, blocks.transition).unbind(2)):

@@ -127,10 +127,11 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """Returns the dynamics of x (B, T, D), a logarithm (B, H, T) or None, and the last inputs of convolutions.
+        """Returns the dynamics of x (B, T, D), the logarithm of a factor, and the last inputs of convolutions.
 
-        The logarithm is that of a factor of b_j by which the keys are not multiplied yet. It is None if there is no
-        such factor. The first row of x is at ``position``. ``before`` has the inputs of the convolutions before x.
+        The factor is the part of b_j by which the keys are not multiplied yet, because it may be huge. Its logarithm is
+        (B, H, T), or None if there is no such factor. The first row of x is at ``position``. ``before`` has the inputs
+        of the convolutions before x.
         """
         label, heads = self.variant, self.n_head
         q, k, v, inputs = self._project(x, before)
@@ -213,9 +214,10 @@ class Projections(nn.Module):
     def _scaling(
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
     ) -> tuple[Tensor | float, Tensor | None]:
-        """Returns the scale b_j of the keys, a number or (B, H, T, 1), and None.
+        """Returns the scale b_j of the keys as two factors: the first, and the logarithm of the second.
 
-        If b_j may be huge, returns a factor of b_j, 1 or 1 / sqrt(n), and the logarithm (B, H, T) of the other factor.
+        The first is a number or (B, H, T, 1). The logarithm is None, for a factor of 1, unless b_j may be huge. In that
+        case the logarithm is (B, H, T), and the first factor is 1 or 1 / sqrt(n).
         """
         kind = self.variant.scaling[1:2]
         norm = 1.0 if kind and not self.variant.scaling.endswith("n") else self.allocation.key_width**-0.5

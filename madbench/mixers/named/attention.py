@@ -25,7 +25,7 @@ class Tokens(NamedTuple):
     cached: Mapping[str, Tensor]  # (B, ..., T, C) each: what decoding keeps of these tokens, by name
     carried: Mapping[str, Tensor]  # (B, ...) each: what the next token needs besides the cache, by name
     gate: Tensor | None = None  # (B, T, H V) factor of the weighted sums of values, if there is one
-    mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: with these a token changes keys or values
+    mirrors: Mapping[str, Tensor] = {}  # (B, H, T, C) each, by name: a token changes keys or values by these
 
     def add_decay(self, cached: Mapping[str, Tensor]) -> Tokens:
         """A copy whose ``decay`` sums log f from the start of the sequence, where f is the forget gate.

@@ -413,7 +413,7 @@ class _Solver:
     @property
     def qk(self) -> Side:
         heads, step = self.variant.query_heads(self.size.n_head), self.qk_step
-        least = 2 if self.variant.qk_norm else 1  # the norm of a head of one channel leaves its sign
+        least = 2 if self.variant.qk_norm else 1  # normed, a head of one channel keeps only its sign
         return Side.of_heads(self.d, heads, step=step, multiple=self.rank_multiple, least=least, whole_step=step)
 
     @property

@@ -1,4 +1,7 @@
-"""The type of an S/R/G mixer for the modules that compute it, which the mixer itself imports."""
+"""The type of an S/R/G mixer for annotations in the modules of its paths.
+
+The class of the mixer imports these modules, so they cannot import the class.
+"""
 
 from __future__ import annotations
 

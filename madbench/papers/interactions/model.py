@@ -88,7 +88,7 @@ class InteractionModel(nn.Module):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Initialize where gradient flow provably converges (Theorems 4.4, G.7).
+        """Set initial weights from which gradient flow provably converges (Theorems 4.4, G.7).
 
         Linear attention of one head and HyperAttention start with C = 0 and a value of 1 for every symbol or tuple of
         symbols. Couplings with several heads or factors, to which no theorem applies, start from N(0, 0.3^2): with

@@ -4,8 +4,8 @@
 
 Level 0 is the token itself. Level l > 0 is a bucket of 2^(l-1) tokens: those whose highest binary digit that differs
 from t is digit l, counted from 1. Each bucket has a state (N, P) per head, and a row reads at most 1 + log2 T of them.
-Decoding carries 14 buckets, of which those that are not used are zero. All levels from 14 on are one, so sequences may
-have any length.
+Decoding carries 14 buckets, of which those that are not used are zero. All levels from 14 on count as level 14, so
+sequences may have any length.
 
 lambda_t^(l) = softplus(L_l w_l x_t) is per head and level. One linear map with a bias gives the gate z, x, B, C, Delta
 and the logits of lambda. x, B and C are convolved without a bias, and SiLU is applied. Delta_t = softplus(. + c) and

@@ -2,7 +2,7 @@
 
 Row t reads token s with the scale of a level. The level is the number of binary digits of t xor s, which is 0 for the
 token itself. Level l > 0 is one bucket of 2^(l-1) tokens, so row t reads at most as many buckets as t has digits. All
-levels from ``TOP`` on are one.
+levels from ``TOP`` on count as the level ``TOP``.
 """
 
 from __future__ import annotations

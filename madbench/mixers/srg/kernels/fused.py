@@ -87,9 +87,10 @@ def attention(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None, b1: Tensor | None,
     p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """Returns [o, *saved], as ``forward`` in the module of the layout does.
+    """Returns one list: the readout o (B, H, T, V), and then the tensors that the backward pass needs.
 
-    The modules are :mod:`madbench.mixers.srg.kernels.lag` and :mod:`madbench.mixers.srg.kernels.position`.
+    These are the results of ``forward`` in the module of the layout: :mod:`madbench.mixers.srg.kernels.lag` if
+    ``by_lag`` is true, otherwise :mod:`madbench.mixers.srg.kernels.position`.
     """
     with torch.cuda.device_of(q):  # Triton launches on the current device
         o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))

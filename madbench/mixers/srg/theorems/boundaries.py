@@ -150,9 +150,9 @@ def differential(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference of two slopes of the hidden scores: of the mixer, and with constant L(1) and R(1).
+    """The relative difference between the slope of the hidden scores and their slope with constant L(1) and R(1).
 
-    The constants are L(1) and R(1) of the token.
+    The constants are the values that L(1) and R(1) have at the last token.
     """
     x, change = x[0], _change(mixer, x)
     slope = _slope(mixer, x, change)

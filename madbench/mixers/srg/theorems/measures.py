@@ -161,7 +161,7 @@ def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
-    """The number of slots that break the rule that scale scores of base G change weights but not the active set.
+    """The number of slots at which scale scores of base G change the active set, or leave the weight unchanged.
 
     The sign of all scale scores is changed. Active slots must stay active with another activation, and inactive slots
     must stay inactive.

@@ -214,11 +214,11 @@ def total_variation(atoms: Tensor, weights: Tensor) -> Tensor:
 
 
 def restriction(mixer: DynamicMLP, x: Tensor) -> float:
-    """The total variation that signed measures on a pool gain if the mixer's selection multiplies them.
+    """The largest increase of total variation when the mixer's selection multiplies signed measures on a pool.
 
-    Two tokens of the context are equal, so that atoms coincide if slots are tokens. Returns the larger of this gain and
-    the number of slots whose selection is not given by the sign of alpha. Both are zero if selection is a restriction
-    (Theorem D.6, E.6, E.7).
+    Two tokens of the context are equal, so that atoms coincide if slots are tokens. If the selection of some slots is
+    not given by the sign of alpha, and their number is larger than the increase, this number is returned instead. The
+    result is zero if selection is a restriction (Theorem D.6, E.6, E.7).
     """
     x = x.clone()
     x[:, 2] = x[:, 1]

@@ -1,4 +1,4 @@
-"""Makes the checks of theorems, each only for labels whose letters it was worked out for."""
+"""Makes the checks of theorems. A check applies only to labels for whose letters its theorem was worked out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Statements:
     family: Any
     label: Variant
     letters: Collection[str] | None = WORKED_OUT
-    """Letters for which a check was worked out, unless it names its own. None if checks hold for every letter."""
+    """The default of the letters for which a check was worked out. None if checks hold for every letter."""
 
     def check(
         self, name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING,

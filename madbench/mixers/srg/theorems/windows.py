@@ -97,9 +97,9 @@ def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def suffix_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last rows of a window and of an input that ends in it, if R keeps the last slots (Remark F.2).
+    """Compares the last row for a window with the last row for an input that ends with the window (Remark F.2).
 
-    This is the extension R_T = Q R_t Q^T, in the position layout.
+    R keeps the last slots: it is extended as R_T = Q R_t Q^T. For the position layout.
     """
     _clear_before_window(mixer, x)
     alone, length = mixer(x[:, -WINDOW:])[:, -1], x.shape[1]

@@ -34,7 +34,7 @@ def visibility_mask(slots: int, tuples: str, seen: Tensor, causal: bool, first_r
 def tuple_sums(
     terms: Sequence[Tensor], tuples: str, dim: int, before: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """For each row, the sum over its tuples of the product of the slots' terms, in time linear in T.
+    """The sum over all tuples of a row, for every row, of the product of one term per slot. Takes time linear in T.
 
     G^m_t is the term of slot m for token t. For ordered tuples the running sums of slot m are P^m_t = P^m_(t-1) + G^m_t
     P^(m+1)_t, from the innermost slot (oldest token) outward, and the result is P^1. Strict tuples use P^(m+1)_(t-1)

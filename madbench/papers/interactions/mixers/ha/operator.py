@@ -96,7 +96,10 @@ class HyperAttention(FactoredMixer):
         return torch.polar(torch.ones_like(angle), angle).to(torch.promote_types(q.dtype, torch.complex64))
 
     def _by_slot(self, x: Tensor, degree: int, heads: slice) -> list[Tensor]:
-        """Splits (B, S, T, C) of all slots into (B, H', T, C) for each of the n - 1 slots of heads of one degree."""
+        """Selects the slots of the ``heads`` of degree n from x (B, S, T, C), which has the slots of all heads.
+
+        Returns one tensor (B, H', T, C) for each of the n - 1 slots of these heads.
+        """
         of_one = self.slots[heads.start]
         first, last = sum(self.slots[: heads.start]), sum(self.slots[: heads.stop])
         slots = x[:, first:last].unflatten(1, (-1, of_one)).unbind(2)
@@ -120,7 +123,7 @@ class HyperAttention(FactoredMixer):
     def _sums(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums over the tuples of these slots: of weight times value and of weights. Also the largest score.
+        """Returns the sum of weight times value and the sum of weights over the tuples of a row, and its largest score.
 
         A weight is exp(score - largest score), or the score itself if linear. ``first_row`` is the position of the
         first row among the keys. Shapes (B, H, M, d_vo), (B, H, M, 1), (B, H, M, 1).
