@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 SCHEMA = 4  # increased when a job would give other numbers than before, or is stored in another form
 
@@ -76,13 +76,15 @@ class Job:
             vars(job)["rates"] = tuple(float(training[name]) for name in rates)
         return job
 
-    def __getattr__(self, name: str) -> Any:
-        """Sets the fields that :meth:`read_lazily` left out."""
-        if name not in ("model", "training") or "_make" not in vars(self):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        made = vars(self)["_make"]()
-        vars(self).update(model=made.model, training=made.training)
-        return getattr(self, name)
+    if not TYPE_CHECKING:  # mypy would otherwise accept every misspelled attribute of a job
+
+        def __getattr__(self, name: str) -> Any:
+            """Sets the fields that :meth:`read_lazily` left out."""
+            if name not in ("model", "training") or "_make" not in vars(self):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            made = vars(self)["_make"]()
+            vars(self).update(model=made.model, training=made.training)
+            return getattr(self, name)
 
     @functools.cached_property
     def precision(self) -> Precision:
