@@ -64,7 +64,7 @@ class Registration:
     stored: tuple[str, ...]
     """The ids of the runs that had a result before the registration."""
     thresholds: dict[str, Any]
-    """The result of :func:`madbench.analysis.verdict_inputs.deciding_values`: the values that verdicts depend on."""
+    """The result of :func:`madbench.analysis.verdict_inputs.verdict_inputs`: the values that verdicts depend on."""
     id: str
     """The hash of the content."""
     test: dict[str, Any] = field(default_factory=dict)

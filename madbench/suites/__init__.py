@@ -30,7 +30,6 @@ from madbench.tasks import broken_tasks
 GROUP = "madbench.suites"
 TASKS_LISTED = "madbench ls tasks"
 """The command that lists the tasks, for messages about an unknown task."""
-"""The end of the message about an unknown task."""
 
 __all__ = [
     "TASKS_LISTED",

@@ -23,8 +23,8 @@ MOST_FILES = 38
 MOST_CLIMBS = 5
 """Pairs of files with a call back up (:func:`climbs`). A number to lower.
 
-Two call a function that a registry was made with (``labels/plugins.py``), three a method of a subclass: of a suite or a
-table.
+Two call a function that a registry was made with (``plugins/registry.py``), three a method of a subclass: of a suite or
+a table.
 """
 TABLE = """
 import importlib, json, sys
