@@ -274,7 +274,9 @@ class TokenSuite(Suite):
         "learning": "madbench.analysis.figures.registry:LEARNING",
         "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
     }
-    canonical, schedule, size = map(cast(Any, staticmethod), (canonical, schedule, size))
+    canonical = staticmethod(canonical)
+    schedule = staticmethod(schedule)
+    size = staticmethod(size)
     budgets = tuple(BUDGETS)
 
     def plan(  # type: ignore[override]  # profiles of this suite only
