@@ -40,7 +40,7 @@ class Tokens(NamedTuple):
 class Attention(Operator):
     """A named operator whose decoding cache grows by every token."""
 
-    paths: ClassVar = ("dense", "blocks")
+    paths: ClassVar[tuple[str, ...]] = ("dense", "blocks")
     """An operator may set ``SOFTMAX_PATHS`` if it equals plain softmax attention of its :meth:`softmax_inputs`."""
     block_rows: ClassVar[int] = 128
     """Query rows per block of the path ``blocks``."""

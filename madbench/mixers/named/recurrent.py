@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 class Recurrent(Operator):
     """A named operator with a recurrence, whose state has a fixed size."""
 
-    paths: ClassVar = ("dense", "chunked", "fla")
+    paths: ClassVar[tuple[str, ...]] = ("dense", "chunked", "fla")
     stacked_path: ClassVar = "chunked"
     has_mirror: ClassVar[bool] = True
     """True if each row multiplies the state by I - beta k k^T (a mirror along key k), besides its decay."""

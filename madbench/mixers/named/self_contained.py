@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class SelfContained(Operator):
     """A named operator that computes its outputs in its own method :meth:`outputs`, on the only path ``dense``."""
 
-    paths: ClassVar = ("dense",)
+    paths: ClassVar[tuple[str, ...]] = ("dense",)
 
     @abstractmethod
     def outputs(

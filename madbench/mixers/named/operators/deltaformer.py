@@ -48,7 +48,7 @@ class DeltaFormer(Attention):
     meanings: ClassVar = {"norm": "queries and keys normed per head"}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + H + norm*2*K"
     state: ClassVar = "T*(H*K + H*V)"
-    paths: ClassVar = SOFTMAX_PATHS  # type: ignore[assignment]  # the base class has fewer
+    paths: ClassVar = SOFTMAX_PATHS
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return even_keys(d, heads, step)

@@ -42,7 +42,7 @@ class FoX(Attention):
     meanings: ClassVar = {"gate": "output gate sigmoid(W_g x)", "norm": "queries and keys normed per head"}
     parameters: ClassVar = "2*d*H*K + 2*d*H*V + d*H + H + gate*d*H*V + norm*2*H*K"
     state: ClassVar = "T*(H*K + H*V + H)"
-    paths: ClassVar = SOFTMAX_PATHS  # type: ignore[assignment]  # the base class has fewer
+    paths: ClassVar = SOFTMAX_PATHS
     most_exact: ClassVar = 2048
 
     def parts(self, dims: Dims) -> Mapping[str, Part]:

@@ -39,7 +39,7 @@ class GatedAttention(Attention):
     )
     parameters: ClassVar = "5*d*H*K + 2*K"
     state: ClassVar = "T*2*H*K"
-    paths: ClassVar = SOFTMAX_PATHS  # type: ignore[assignment]  # the base class has fewer
+    paths: ClassVar = SOFTMAX_PATHS
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         return [Dims(d, heads, width, width) for width in widths(step, d // heads) if width > 1]

@@ -41,7 +41,7 @@ class GSA(Recurrent):
     )
     parameters: ClassVar = "3*d*H*K + 2*d*H*V + H*V"
     state: ClassVar = "H*K*(K+V)"
-    paths: ClassVar = ("dense", "chunked")  # type: ignore[assignment]  # the base class has more
+    paths: ClassVar = ("dense", "chunked")
     has_mirror: ClassVar = False
     has_channel_decay: ClassVar = True
 

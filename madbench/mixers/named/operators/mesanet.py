@@ -49,7 +49,7 @@ class MesaNet(Recurrent):
     )
     parameters: ClassVar = "4*d*H*K + 2*(d*H + H) + H*K + 2*W*H*K + K"
     state: ClassVar = "H*K*(K+V) + (W-1)*2*H*K"
-    paths: ClassVar = ("dense", "chunked")  # type: ignore[assignment]  # the base class has more
+    paths: ClassVar = ("dense", "chunked")
     has_mirror: ClassVar = False
 
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:

@@ -52,7 +52,7 @@ class MLA(Attention):
     meanings: ClassVar = {"nope": "no channel is rotated by position"}
     parameters: ClassVar = "d*H*K + d*(C+R) + C + C*H*(K-R+V) + H*V*d"
     state: ClassVar = "T*(C+R)"
-    paths: ClassVar = SOFTMAX_PATHS  # type: ignore[assignment]  # the base class has fewer
+    paths: ClassVar = SOFTMAX_PATHS
 
     def dims(self, d: int, heads: int, latent: int) -> LatentDims:
         width, rope = max(1, d // heads), 2 * max(1, d // (4 * heads))
