@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
@@ -94,24 +94,35 @@ def stored_code(label: str) -> StoredCode | None:
     return _STORED_CODE.get().get(label)
 
 
+class PlannedRun(NamedTuple):
+    """The fields of a job that do not depend on its label."""
+
+    task: str
+    setting: dict[str, Any]
+    max_len: int
+    """The length of the longest sequence in tokens."""
+    training: Any
+    task_source: str = ""
+
+
 def plan_jobs(
     suite: str,
     labels: Iterable[str],
     profile: Profile,
-    runs: Sequence[tuple[str, dict[str, Any], int, Any, str]],
+    runs: Sequence[PlannedRun],
     budget: Budget,
     fidelity: Fidelity = "corrected",
 ) -> list[Job]:
     """Plan one job per label and run, with seed 0.
 
-    A run is (task, setting, longest sequence in tokens, training, ``Job.task_source``). ``runs`` has no duplicates.
-    Raises ``BudgetError``, which names the task, if no ranks of a label meet the budget at this size and length.
+    ``runs`` has no duplicates. Raises ``BudgetError``, which names the task, if no ranks of a label meet the budget at
+    this size and length.
     """
     parsed: list[str | Label] = [label if stored_code(label) else parse(label) for label in labels]
     check_count(len(parsed) * len(runs))
-    model, tasks = profile.model_config(), {task for task, *_ in runs}
+    model, tasks = profile.model_config(), {run.task for run in runs}
     blocks = getattr(model, "n_layer", 1)
-    task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
+    task_of_length = {run.max_len: run.task for run in reversed(runs)}
     jobs = []
     for name, label in {str(label): label for label in parsed}.items():
         code = stored_code(name)
@@ -128,19 +139,19 @@ def plan_jobs(
         jobs += [
             Job(
                 suite=suite,
-                task=task,
+                task=run.task,
                 label=name,
-                family=identities[task],
-                setting=setting,
+                family=identities[run.task],
+                setting=run.setting,
                 model=model,
                 mixer=dict(mixer),
-                training=training,
+                training=run.training,
                 seed=0,
                 fidelity=fidelity,
                 budget=budget,
-                task_source=source,
+                task_source=run.task_source,
             )
-            for task, setting, _, training, source in runs
+            for run in runs
         ]
     return jobs
 

@@ -19,7 +19,7 @@ from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import PlanOptions, plan_jobs, solve_mixers
+from madbench.suites.planning import PlannedRun, PlanOptions, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides, is_rate_change
 from madbench.suites.training import EpochTraining, Schedule
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
@@ -197,11 +197,13 @@ def plan(
     chosen = list(tasks)
 
     def planned(profile: TokenProfile, labels: Sequence[str]) -> list[Job]:
-        runs: list[Any] = []
+        runs: list[PlannedRun] = []
         for task in chosen:
             trainings_of = profile.runs(task, precision)  # reports a fault of the task first
             source = task_source(task)
-            runs += [(task, setting, setting["seq_len"], training, source) for setting, training in trainings_of]
+            runs += [
+                PlannedRun(task, setting, setting["seq_len"], training, source) for setting, training in trainings_of
+            ]
         return with_steps(plan_jobs(suite, labels, profile, runs, budget, fidelity), size)
 
     return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)

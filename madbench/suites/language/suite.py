@@ -18,7 +18,7 @@ from madbench.suites.columns import Column
 from madbench.suites.compute import with_steps
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import plan_jobs, solve_mixers
+from madbench.suites.planning import PlannedRun, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.protocol import changed_settings
 from madbench.suites.training import Schedule, Training
@@ -129,7 +129,7 @@ def plan(
     setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
 
     def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[Job]:
-        run = (TASK, setting, profile.model_config().seq_len, profile.training_config(precision), "")
+        run = PlannedRun(TASK, setting, profile.model_config().seq_len, profile.training_config(precision))
         return with_steps(plan_jobs(NAME, labels, profile, [run], budget), size)
 
     return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)

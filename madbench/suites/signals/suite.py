@@ -20,7 +20,7 @@ from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.compute import with_steps
 from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
-from madbench.suites.planning import plan_jobs, solve_mixers
+from madbench.suites.planning import PlannedRun, plan_jobs, solve_mixers
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.training import EpochTraining, Schedule
 
@@ -125,7 +125,7 @@ def plan(
             for label in labels:
                 _check_sees_all(str(parse(label)))
         runs = [
-            (task, setting, _setting(task, setting).length, profile.training_config(task, precision), "")
+            PlannedRun(task, setting, _setting(task, setting).length, profile.training_config(task, precision))
             for task in dict.fromkeys(chosen)
             for setting in [profile.setting(task)]
         ]
