@@ -150,11 +150,11 @@ def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]
     ``followed`` has each item with its job and the ids of its protocols. There is one group per set of rates at which a
     label was trained. It has the runs at these rates of all labels that were trained at all of them.
     """
-    trainings_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    ids_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, job, names in followed:
-        trainings_of[job.label][job.task] |= names
+        ids_of[job.label][job.task] |= names
     groups = {}
-    for of_label in trainings_of.values():
+    for of_label in ids_of.values():
         every = sorted(set().union(*of_label.values()))
         name = every[0]
         if len(every) > 1:
@@ -163,7 +163,7 @@ def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]
         groups[name] = [
             item
             for item, job, names in followed
-            if names & (wanted := of_label.get(job.task, set())) and wanted <= trainings_of[job.label][job.task]
+            if names & (wanted := of_label.get(job.task, set())) and wanted <= ids_of[job.label][job.task]
         ]
     return groups
 
@@ -211,10 +211,10 @@ class RatesTried:
 
 def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[Override, ...]:
     """The overrides with which ``profile`` tries all rates and decays of ``jobs``."""
-    trainings_of = RatesTried()
+    tried = RatesTried()
     for job in jobs:
-        trainings_of.add(job, profile)
-    return trainings_of.changes
+        tried.add(job, profile)
+    return tried.changes
 
 
 def _follows(suite: Suite, job: Job, other: Job) -> bool:

@@ -132,8 +132,8 @@ class TokenProfile(Profile):
         """The optimizer runs of every setting of a task, ordered by learning rate, then weight decay."""
         plan = self.tasks.get(task, TaskPlan())
         shared = {**self.training, **plan.training, "precision": precision}
-        trainings_of = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
-        configs = ({**shared, "learning_rate": rate, "weight_decay": decay} for rate, decay in trainings_of)
+        rates_and_decays = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
+        configs = ({**shared, "learning_rate": rate, "weight_decay": decay} for rate, decay in rates_and_decays)
         return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
 
     def runs(self, task: str, precision: Precision) -> list[tuple[dict[str, Any], TrainingConfig]]:
@@ -199,10 +199,10 @@ def plan(
     def planned(profile: TokenProfile, labels: Sequence[str]) -> list[Job]:
         runs: list[PlannedRun] = []
         for task in chosen:
-            trainings_of = profile.runs(task, precision)  # reports a fault of the task first
+            runs_of_task = profile.runs(task, precision)  # reports a fault of the task first
             source = task_source(task)
             runs += [
-                PlannedRun(task, setting, setting["seq_len"], training, source) for setting, training in trainings_of
+                PlannedRun(task, setting, setting["seq_len"], training, source) for setting, training in runs_of_task
             ]
         return with_steps(plan_jobs(suite, labels, profile, runs, budget, fidelity), size)
 
