@@ -69,7 +69,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         if match is None or name is None:
             at = cast("re.Match[str]", re.match(r"(?:named:)?[A-Za-z0-9-]*", text))
             typed = text.removeprefix("named:")[:60]
-            known = did_you_mean(re.split(r"[(!]", typed)[0], OPERATORS) or f"; expected one of {', '.join(OPERATORS)}"
+            known = did_you_mean(re.split(r"[(!]", typed)[0], OPERATORS)
             is_known = any(name_key(each) == name_key(at[0].removeprefix("named:")) for each in OPERATORS)
             hint = "expected (argument), ! or the end of the label" if is_known else f"no operator of this name{known}"
             raise LabelError(point_at(text, at.end() if is_known else at.end() - len(at[0]), hint))
