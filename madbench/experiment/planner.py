@@ -92,7 +92,16 @@ def prepare(
             raise ConfigError("nothing to train: give at least one label and one seed")
         device = resolve_device(device, is_here=not is_remote)
         planner = _Planner(
-            grid, device, not is_remote, results, corpus, tokenizer, dtype, precision, is_plan, makes_corpus
+            grid=grid,
+            device=device,
+            is_remote=is_remote,
+            results=results,
+            corpus=corpus,
+            tokenizer=tokenizer,
+            dtype=dtype,
+            precision=precision,
+            is_plan=is_plan,
+            makes_corpus=makes_corpus,
         )
         rows = [row for suite in suites().values() for row in planner.rows(suite)]
         if corpus is not None and not any(row.protocol.corpus for row in rows):
@@ -120,13 +129,13 @@ def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
     return next(iter(named.values()), ())
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Planner:
     """Plans the rows of a grid for each suite. Labels with equal changes share one protocol."""
 
     grid: Grid
     device: str
-    is_here: bool
+    is_remote: bool
     results: Path
     corpus: Path | str | None
     tokenizer: str | None
@@ -203,7 +212,7 @@ class _Planner:
 
         if self.precision is not None and profile.precision == "auto":
             return self.precision
-        return resolve_precision(profile.precision, self.device, is_here=self.is_here)
+        return resolve_precision(profile.precision, self.device, is_here=not self.is_remote)
 
     def _profiles(self, changes: tuple[Override, ...]) -> dict[str, str]:
         """The names of the profiles that are trained if a row has these changes, by suite name.
