@@ -44,7 +44,10 @@ from madbench.suites import suites
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of a label with a baseline label in one column: ``label`` minus ``baseline``, in its units."""
+    """The comparison of a label with a baseline label in one column: ``label`` minus ``baseline``.
+
+    Differences are in the units of the column.
+    """
 
     label: str
     baseline: str
@@ -76,7 +79,8 @@ class Comparison:
     def equivalence_p(self) -> float:
         """The p-value of :attr:`equivalence_verdict`. NaN without a margin.
 
-        For ``no worse`` and ``no better`` it is that of the one-sided test that rejects, otherwise the larger of both.
+        For ``no worse`` and ``no better`` it is the p-value of the test that rejects, otherwise the larger one of both
+        tests.
         """
         tests = self.equivalence
         if tests is None:
@@ -223,7 +227,7 @@ def _budget_record(row: Comparison, ratios: Mapping[str, float]) -> dict[str, An
 
 
 def _budgets_differ(first: float | None, second: float | None) -> bool:
-    """True if two budget ratios differ by more than fitting widths to a budget allows. False if one is unknown."""
+    """True if two budget ratios differ by more than ratios that match one budget. False if one is unknown."""
     if first is None or second is None:
         return False
     are_matched = all(LEAST_MATCHED <= ratio <= MOST_MATCHED for ratio in (first, second))

@@ -3,9 +3,9 @@
 A finding is the verdict on a claim in one column of results, which is called its quantity. The claim is tested against
 its threshold (:mod:`madbench.analysis.claim_tests`), with Holm's correction over all findings that are tested together.
 If p is at most 0.05, the claim is supported if its gain is on the claimed side of the threshold, and contradicted
-otherwise. So the probability of any false verdict among these findings is at
-most 5%. A claim is not testable if neither label has learned the task, or if a gain is claimed and both labels solve
-the task. In all other cases the verdict is "not enough data".
+otherwise. So the probability of any false verdict among these findings is at most 5%. A claim is not testable if
+neither label has learned the task, or if a gain is claimed and both labels solve the task. In all other cases the
+verdict is "not enough data".
 
 If seeds are added until there is a verdict, the p-value overstates the evidence. ``madbench register`` avoids this: it
 states claims, labels and seeds before the runs exist. A verdict holds for the protocol of the runs. Published numbers

@@ -217,8 +217,8 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
 def profiles(probe: Probe) -> dict[str, Tensor]:
     """Means for each head and lag over all rows that see the lag, as tensors (H, L) by name.
 
-    ``active`` is the share of rows in which the slot is active. ``weights`` is its share of the sum of |w| of a row. A
-    quantity that the probe lacks is left out.
+    ``active`` is the share of rows in which the slot is active. ``weights`` is the slot's share of the sum of |w| of a
+    row. A quantity that the probe lacks is left out.
     """
     by_name = {}
     if probe.active is not None:

@@ -49,7 +49,7 @@ Characters that are not listed have ``_OTHER_EM``."""
 _EM_OF = {character: width for characters, width in _EMS.items() for character in characters}
 _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
 _STRETCH = {10.0: 1.0, 9.0: 1.03, 8.0: 1.07, _SCRIPT: 1.14}
-"""The width of letters in em by size in points, divided by that at ten points. Small letters are wider."""
+"""The factor by which the width of letters in em is larger than at ten points, by size in points."""
 _LONGEST_NAME = 24
 """Longer words in a name are broken into lines of at most this many characters, if the table is too wide."""
 _BOLD = 1.15  # width of bold letters relative to normal ones

@@ -42,7 +42,7 @@ class Query:
     overrides: Sequence[Override] = ()
     """Changes to the profile. A change to a suite that does not lead begins with its name."""
     profile: str | None = None
-    """The profile of the leading suite. None: its default profile, or another one if only that one has stored runs."""
+    """The profile of the leading suite. None for its default profile, or for the only profile with stored runs."""
     tasks: Sequence[str] | None = None
     fidelity: Fidelity = "corrected"
     budget: Budget | None = "strict"

@@ -91,9 +91,9 @@ class Results(TableRows):
 
     @functools.cached_property
     def untrained_scores(self) -> dict[SettingKey, UntrainedScores]:
-        """The scores that need no training, by setting, as far as the store's index has them.
+        """The scores that need no training, by setting of the table's jobs.
 
-        The settings are those of the table's jobs.
+        Settings whose scores are not in the store's index are left out.
         """
         columns = self._columns(job for row in self.rows for job in row.jobs)
         return {

@@ -214,7 +214,7 @@ class Scoring:
         return scores
 
     def _solved_shares(self, collected: pd.DataFrame) -> Mapping[str, float]:
-        """The share that solves each task (:meth:`solved_share`), from the frame if it has this column."""
+        """:meth:`solved_share` of each task, read from the column of this name if the frame has it."""
         if "solved_share" in collected:
             return dict(zip(collected.column, collected.solved_share))
         return {task: self.solved_share(task) for task in collected.column.unique()}
@@ -265,9 +265,10 @@ class Scoring:
         return ordered.drop_duplicates(SETTING)
 
     def frame(self, outcomes: Sequence[JobOutcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
-        """The scores of outcomes of one protocol, and averages for the seeds that have all tasks of the average.
+        """The scores of outcomes of one protocol, and their averages over tasks.
 
-        ``thresholds`` are for a suite whose columns count steps to a value.
+        An average has the seeds that have all of its tasks. ``thresholds`` are for a suite whose columns count steps to
+        a value.
         """
         return self.scores_of(self.collect(outcomes))
 

@@ -207,7 +207,8 @@ def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> lis
 def _stairs(axes: Axes, frame: pd.DataFrame) -> list[tuple[float, float]]:
     """The corners (x, y) of the Pareto front, drawn as stairs.
 
-    It begins at the bottom (for losses the top) of the panel at its cheapest label, and ends at the right edge.
+    The stairs begin at the cheapest label of the front, at the bottom of the panel or for losses at its top. They end
+    at the right edge.
     """
     is_loss = _is_lower_better(frame)
     costs, means = dict(zip(frame.label, frame.cost)), dict(zip(frame.label, frame["mean"]))

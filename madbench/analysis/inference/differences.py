@@ -86,7 +86,10 @@ class Equivalence:
 
     @property
     def p(self) -> float:
-        """The p-value of the hypothesis that the absolute difference is at least the margin: the larger of both."""
+        """The p-value of the hypothesis that the absolute difference is at least the margin.
+
+        It is the larger p-value of the two tests.
+        """
         return max(self.p_above, self.p_below)
 
 

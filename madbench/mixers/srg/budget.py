@@ -246,7 +246,7 @@ class MlpAllocation:
         return self.length if is_limited else math.inf
 
     def pairs_per_token(self, length: int, causal: bool = True) -> float:
-        """The mean number of visible slots, tokens and registers, per row of a sequence of ``length`` tokens."""
+        """The mean number of visible slots (tokens and registers) per row of a sequence of ``length`` tokens."""
         seen = min(length, self.window) if self.window else length
         earlier = seen - seen * (seen - 1) / (2 * length)  # the first rows see fewer
         return (earlier if causal else 2 * earlier - 1) + self.registers

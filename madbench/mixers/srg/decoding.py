@@ -134,7 +134,10 @@ def _empty_cache(mixer: SrgMixer, x: Tensor) -> Cache:
 
 
 def _with_angles(cache: Cache, mixer: SrgMixer) -> Cache:
-    """Returns the cache with the RoPE angles of the next position. Unchanged if it has them, or without RoPE."""
+    """Returns the cache with the RoPE angles of the next position.
+
+    Returns the same cache if it has these angles already, or if the label has no RoPE.
+    """
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
     with torch.inference_mode(False):  # so that autograd can save them
@@ -143,10 +146,11 @@ def _with_angles(cache: Cache, mixer: SrgMixer) -> Cache:
 
 
 def _with_weights(cache: Cache, mixer: SrgMixer) -> Cache:
-    """Returns the cache with the weights that steps read. Unchanged if it has them or if steps read the mixer's own.
+    """Returns the cache with copies of the weights that steps read, or without copies if steps read the mixer's own.
 
-    If gradients are enabled, steps read the mixer's own weights, because they belong to the graph. They do so in
-    float16 too, in which scores are too small (:func:`madbench.mixers.srg.block_attention.attend`).
+    Steps read the mixer's own weights in three cases: if gradients are enabled, because these weights belong to the
+    graph; in float16, in which scores are too small (:func:`madbench.mixers.srg.block_attention.attend`); and for
+    labels whose steps have no prepared weights.
     """
     if torch.is_grad_enabled() or not mixer.has_short_steps or _is_float16(mixer):
         return replace(cache, weights=None) if cache.weights else cache

@@ -377,7 +377,7 @@ class DynamicMLP(nn.Module):
         return exclude(o, p.v) if self.variant.exclusive else o
 
     def read_out(self, o: Tensor, x: Tensor) -> Tensor:
-        """The output (B, T, D) from the readout of the heads o (B, H, T, V): their norm and gates, then W_o.
+        """Applies the norm and the gates of the heads, and then W_o, to the readout o (B, H, T, V). Returns (B, T, D).
 
         The gates depend on the tokens x (B, T, D).
         """

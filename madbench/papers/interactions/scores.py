@@ -42,7 +42,7 @@ def _log(error: float) -> float:
 
 
 def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
-    """Two log10 errors at lengths other than the training length: the largest of the run, and that of a constant."""
+    """log10 of the largest error at lengths other than the training length, of the run and of a constant prediction."""
     world = world_of(outcome.job)
     lengths = [length for length in world.lengths if length != world.length]
     metrics = outcome.record.metrics if outcome.record else {}

@@ -22,7 +22,7 @@ from madbench.suites.scoring import CURVES
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 MOST_THRESHOLD = 1e6
-"""Upper limit of the lowest loss of all runs, in nats per token. At or above it, there are no default thresholds."""
+"""There are default thresholds only if the lowest loss of all runs is below this number of nats per token."""
 
 TIMING = ("device", "threads", "world_size", "micro_batch", "compiled", "group", "cuda_graph")
 """The details of records that must be equal for a comparison of training times."""

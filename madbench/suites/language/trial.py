@@ -154,9 +154,9 @@ def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: in
 def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
     """Window starts (``count``,) of one evaluation, equal for every label and seed.
 
-    On ``val`` they are equal at every evaluation and evenly spread from the first token on. They overlap if ``count``
-    windows have more tokens than the split. On ``train`` they are drawn anew for each ``evaluation`` number. Raises
-    ``ConfigError`` if the split has no window.
+    On ``val`` the windows are the same at every evaluation, and evenly spread from the first token on. They overlap if
+    ``count`` windows have more tokens than the split. On ``train`` new windows are drawn for each ``evaluation``
+    number. Raises ``ConfigError`` if the split has no window.
     """
     possible = window_count(split, n_tokens, seq_len)
     if split == "val":

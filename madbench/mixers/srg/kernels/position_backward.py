@@ -95,9 +95,10 @@ def finish_slots(
     dx, dn, X, A, P_, M, Y, STATE, DX, DB, DP, start, w, T, MIX: tl.constexpr, IS_FIRST, W: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of x, p and b, where x (T, W) are keys or values with the gain 1 + p and the columns b.
+    """Writes the gradients of x, p and b: of keys or values x (T, W), their gain 1 + p, and their further columns b.
 
-    ``dx`` (P, .) is the gradient of (1 + p) x, and ``dn`` (P, RP) the gradient of b, for the P rows from ``start``.
+    b is B1 for keys and B2 for values. ``dx`` (P, .) is the gradient of (1 + p) x, and ``dn`` (P, RP) the gradient of
+    b, for the P rows from ``start``.
     """
     i, r = start + tl.arange(0, P), tl.arange(0, RP)
     if MIX:

@@ -109,8 +109,8 @@ def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, 
 def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
     """Compares rows with a pool of two slots: the sum of the signal tokens, and the average of the noise tokens.
 
-    Also checks over all patterns that m times the variance of the noise slot's score is 1, and that this slot is active
-    in half of the patterns.
+    Also checks the noise slot over all patterns of signs: the variance of its score is 1 / m for m noise tokens, and it
+    is active in half of the patterns.
     """
     tokens = noisy_tokens(x)
     _recall(mixer)
@@ -198,7 +198,7 @@ def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows of a token-wise head with C^T X, divided by the norm of each column of C.
+    """Compares the rows of a head without mixing with C^T X, divided by the norm of each column of C.
 
     The scores of the head are C, which is positive.
     """

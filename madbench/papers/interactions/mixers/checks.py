@@ -1,4 +1,4 @@
-"""Checks of a mixer of interactions on the untrained operator. ``theorems/`` has the checks on trained operators."""
+"""Checks of the untrained operator of a mixer of interactions. ``theorems/`` has the checks of trained operators."""
 
 from __future__ import annotations
 

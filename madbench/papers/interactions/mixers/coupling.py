@@ -27,8 +27,8 @@ class Coupling(InteractionMixer):
         ha:Cn     y_i = sum_h sum_J C^(h)[x_i, x_j1, x_j2, ..] W^(h)[x_j1, x_j2, .., :]      Def. 6.1
 
     with Hadamard products. J are the tuples of :mod:`madbench.papers.interactions.mixers.tuples`, with j1 the newest
-    token (Def. 6.1 of the paper orders upward, G.1 downward; the sets are equal). Here i >= j1; the paper sees all
-    tokens.
+    token (Def. 6.1 of the paper orders upward, G.1 downward; the sets are equal). Here i >= j1; in the
+    paper every row sees all tokens.
 
     Args:
         heads: H.

@@ -87,10 +87,10 @@ class Colliding(World):
         return np.diag([4 / n * (reach + 0.5), *waves]), np.array([-math.sqrt(2), *[0.0] * (n - 1)])
 
     def control_error(self, length: int, diagonal_error: float = 0.0) -> float:
-        """The mean squared error at ``length`` under the control of a model that fits the training length L* perfectly.
+        """The mean squared error at ``length``, in a world with a control, of a model that fits length L* perfectly.
 
-        ``diagonal_error`` is the mean squared error of the learned matrix on its diagonal (Appendix D.2). 0 without a
-        control.
+        L* is the training length. ``diagonal_error`` is the mean squared error of the learned matrix on its diagonal
+        (Appendix D.2). 0 without a control.
         """
         if self.control == "without_itself":
             return (length / self.length - 1) ** 2

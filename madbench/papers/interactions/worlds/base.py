@@ -62,7 +62,7 @@ class World:
         return generator.integers(self.symbols, size=(count, length))
 
     def thin(self, generator: np.random.Generator, symbols: Array) -> Array:
-        """The training samples (N, L) that are used: unchanged, unless a world replaces symbols by empty places."""
+        """Returns the training samples (N, L). A world may replace some of their symbols by empty places."""
         return symbols
 
     def values(self, symbols: Array) -> Array:
