@@ -108,12 +108,20 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
     """Returns ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if none is close.
 
     An option at least twice as long as the word is close only if it begins with the word: "nope" does not suggest
-    "genotype".
+    "genotype". If no option is close, but exactly one begins like the word, that one is suggested: "mem" and "memory"
+    suggest "memorization".
     """
     try:
         word = str(word)[:200]
     except ValueError:  # Python refuses to print a number with thousands of digits
         return ""
+    options = [*options]
     near = [option for option in options if len(option) < 2 * len(word) or option.startswith(word)]
-    close = difflib.get_close_matches(word, near, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = difflib.get_close_matches(word, near, n=1, cutoff=0.6) or _same_beginning(word, options)
+    return f"; did you mean {close[0]!r}?" if len(close) == 1 else ""
+
+
+def _same_beginning(word: str, options: Iterable[str]) -> list[str]:
+    """The options that begin with the word. The last letter of a word of five letters or more may differ."""
+    beginning = word[:-1] if len(word) >= 5 else word
+    return [option for option in options if option.startswith(beginning)] if len(word) >= 3 else []

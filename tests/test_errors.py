@@ -12,6 +12,12 @@ def test_the_closest_option_is_suggested_alone():
     assert suggestion("thre", FEW) == did_you_mean("thre", FEW) == did_you_mean("thre", FEW, "madbench ls") == expected
 
 
+def test_the_only_option_with_the_beginning_of_the_word_is_suggested():
+    tasks = ["compression", "memorization", "noisy_recall", "noisy_copy"]
+    assert suggestion("memory", tasks) == suggestion("mem", tasks) == "; did you mean 'memorization'?"
+    assert [suggestion(word, tasks) for word in ("nois", "me", "recall", "")] == [""] * 4, "two options, or too little"
+
+
 def test_options_are_listed_if_none_is_close():
     assert suggestion("xyz", FEW) == ""
     assert did_you_mean("xyz", FEW) == "; expected one of: one, two, three"
