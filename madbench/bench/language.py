@@ -132,7 +132,7 @@ def _path(label: str, setup: Setup) -> str:
 def measure_table5(setup: Setup) -> Iterator[Row]:
     """One row per model: cost, forward and training latency, throughput and memory.
 
-    Each is timed in turns with S flash.
+    Each model is timed in turns with the first model, ``S flash``.
     """
     shape = _shape(setup)
     flash: dict[str, Callable[[], None]] = {}

@@ -50,7 +50,10 @@ def plugin_identity(point: EntryPoint) -> str:
 
 
 def _package(point: EntryPoint) -> tuple[Path, Path | None]:
-    """The file of the outermost package, or module, of an entry point. Also the package's folder; None for a module."""
+    """The file of the outermost package of an entry point, and the package's folder.
+
+    For a module outside of any package: the module's file, and None.
+    """
     parts = point.module.split(".")
     modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
     places = ((spec.origin, spec.submodule_search_locations) for spec in modules if spec)

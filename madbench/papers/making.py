@@ -137,7 +137,7 @@ class Measure(abc.ABC):
 
     @abc.abstractmethod
     def decide(self, request: Request, results: Results | None) -> Made:
-        """The result of the item from the runs."""
+        """Decide the item from the results of its runs. ``results`` is None if nothing was trained."""
 
 
 def of_training(results: Results | None) -> Results:

@@ -90,7 +90,10 @@ def compared(request: Request) -> Iterator[dict[str, Any]]:
 
 
 def _jobs_of_source(request: Request, source: str) -> list[Job]:
-    """The jobs of the source of a line, with one seed."""
+    """The jobs, with one seed, whose settings are compared with the published settings of one ``source``.
+
+    ``source`` is the id of an item of the paper, or a profile of language models and the rows to train, joined by "; ".
+    """
     name, *rows = source.split("; ")
     if name not in find_suite("language").Profile.names():
         return jobs_of(replace(request, item=request.paper.item(name), profile="full", seeds="0"))

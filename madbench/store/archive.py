@@ -142,7 +142,10 @@ def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
 
 
 def _unknown_files(store: Store, job_id: str) -> list[str]:
-    """One line per file of a run that madbench does not write. Such a file may be a program."""
+    """One line for each file in the folder of a run that is not a file that madbench writes there.
+
+    Such a file may be a program.
+    """
     folder = store.read(job_id).folder
     unknown = [name for name in store.kept_files(job_id) if not is_known(name)]
     return [f"{folder}{os.sep}{name}: not a file that madbench stores with a run" for name in unknown]

@@ -130,7 +130,7 @@ class Scoring:
         return math.nan if value is None else self.factor * value
 
     def choice(self, record: Record) -> float | None:
-        """The number by which rates are chosen, of a finished run: the metric ``selection``. None if it has none."""
+        """The metric ``selection`` of a finished run, by which rates are chosen. None if the run has no such metric."""
         return record.metrics.get(self.selection)
 
     def chance(self, job: Job) -> float:

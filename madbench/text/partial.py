@@ -85,7 +85,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class State:
-    """The progress of the pass over the sources."""
+    """The progress of the preparation of a corpus from its sources."""
 
     manifest: Manifest  # the token files so far; the last source may have more documents
     boundary: Manifest  # the manifest without the source being read

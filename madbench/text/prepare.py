@@ -219,7 +219,11 @@ def _pass_over(
     most: int,
     on_progress: OnProgress,
 ) -> State:
-    """Append everything that is not done yet. If this ends early for any reason, the finished part is saved."""
+    """Encode the text that ``state`` does not have yet, and append its ids to the corpus in ``folder``.
+
+    Returns the new state. If an error or an interrupt ends this early, the state of the finished part is saved. Raises
+    ``StoreError`` for more than ``most`` bytes of text.
+    """
     total = sum(source.size for source in sources)
     done = sum(source.size for source in state.boundary.sources)
     saved = time.monotonic()

@@ -44,7 +44,7 @@ class Scale:
     def width(self) -> float:
         """The range of possible values, from chance if the lower limit is infinite. NaN if the upper limit is infinite.
 
-        The latter is the case for losses and counts.
+        The upper limit of losses and counts is infinite.
         """
         low, high = self.limits
         if math.isfinite(high):

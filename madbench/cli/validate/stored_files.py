@@ -1,4 +1,4 @@
-"""The check of a results folder: every file that is read, to the last bit."""
+"""The check of a results folder, which reads every file of the folder in full."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Principle:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper: panels of the figure of a principle."""
+    """A figure of the paper, which consists of some panels of our figure for one principle."""
 
     principle: str  # number of the principle whose runs it shows
     shown: tuple[str, ...] = ()  # panels, as in Study

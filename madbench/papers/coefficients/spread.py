@@ -47,7 +47,7 @@ def spreads(results: Results) -> pd.DataFrame:
 
 
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
-    """Compare the spread over seeds of scales without the factor 1/sqrt(n) with the spread of scales with it.
+    """Compare the spread over seeds of labels whose scale b has the factor 1/sqrt(n), and of labels without it.
 
     ``rows`` are those of :func:`spreads`. Each accuracy enters as its difference from the median of its row. Returns
     (difference, p): the pooled standard deviation without the factor minus that with the factor, and the p-value of

@@ -103,8 +103,9 @@ def _measured(weights: Path, job: Job) -> Values:
 
 
 def judge(shares: list[float]) -> str:
-    """The verdict on a predicted structure, from the share of each seed's kernels that exceed random tables in it.
+    """The verdict on a predicted structure of kernels.
 
+    ``shares`` has one number per seed: the share of its kernels that have more of the structure than random tables.
     Open with fewer than three seeds, or if only some kernels have the structure; see :data:`MOST`.
     """
     if len(shares) < LEAST_SEEDS:

@@ -286,7 +286,7 @@ def rope(
     positions: Sequence[int] = POSITIONS,
     is_mixed: bool = False,
 ) -> float:
-    """The largest difference between the scores of a sequence and those of the same sequence at later ``positions``.
+    """The largest change of the scores of a sequence that starts at one of ``positions`` instead of position 0.
 
     If ``has_even_gate`` is true, the QK gate is one half for every channel. ``order`` is the mixer's ``rope_order``. If
     ``is_mixed`` is true, scores are computed under bfloat16 autocast. Positions from 257 on would then be rounded if

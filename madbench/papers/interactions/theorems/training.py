@@ -158,7 +158,10 @@ def training() -> Iterator[Check]:
 
 
 def generalization() -> Iterator[Check]:
-    """The checks of trained pairs on new data and other lengths (Theorems 4.6 and 4.8), and of the data for this."""
+    """The checks of trained pairs on new data and at other lengths (Theorems 4.6 and 4.8).
+
+    Also the checks of the training data on which these theorems depend.
+    """
 
     def tested(embedding: Embedding, control: Control = "") -> Iterator[tuple[Colliding, int, float]]:
         world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _trained(embedding, control)
