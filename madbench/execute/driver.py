@@ -40,7 +40,7 @@ from madbench.execute.base import (
 )
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job, Record
-from madbench.mixers.my.sources import importable
+from madbench.labels.trust import importable
 from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds after its time limit in which a group may stop by itself before it is cancelled

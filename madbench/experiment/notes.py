@@ -102,18 +102,19 @@ def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
 
 def _notes_on_heads_of(label: Label, job: Job) -> Iterator[str]:
     """The notes on the heads of one mixer of a job's model."""
-    if not label_traits(label).has_heads:
+    traits = label_traits(label)
+    if not traits.has_heads:
         return
     d_model, n_head = job.model.d_model, job.model.n_head
     heads = n_head
-    if len(getattr(label, "parts", ())) > 1:
+    if traits.head_groups > 1:
         mixers = solve_mixers(job, size_of(job).seq_len)
         heads = next(mixer.size.n_head for mixer, _ in mixers.kinds if mixer.label == label)
     if heads != n_head:
         yield f"{label} has {heads} heads in place of {n_head}, because its parts share the heads evenly"
     elif d_model % n_head:
         yield f"n_head {n_head} does not divide d_model {d_model}: {_uneven('S', job, n_head)}"
-    elif getattr(label, "rope", False) and d_model % (2 * n_head):
+    elif traits.has_even_heads and d_model % (2 * n_head):
         why = f"d_model {d_model} / n_head {n_head} is odd, and labels with p take heads of even width"
         yield f"{why}: {_uneven('S-p', job, 2 * n_head)}"
 

@@ -343,6 +343,13 @@ class Family(Generic[L, A]):
         """The code listing (:mod:`madbench.identity.listing`) of the code that a label names. None if it names none."""
         return None
 
+    def may_import(self, label: L) -> bool:
+        """True if the code that a label names may be imported here (:mod:`madbench.labels.trust`).
+
+        Only used if ``names_code`` is true.
+        """
+        return False
+
     def own_modules(self, label: L) -> Sequence[str]:
         """Further modules of madbench that compute this label, for a family of madbench.
 

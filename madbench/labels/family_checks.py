@@ -77,7 +77,7 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
     "factors": _texts_by_name, "neighbours": tuple, "explain": _explanations, "solve": _allocation, "checks": iter,
     "effective": dict, "levels": _texts_by_name, "labels": tuple, "identity": _unless_none(_text),
     "preset_spelling": _text, "traits": _traits, "begins": bool, "missing_package": _text, "blocks": tuple,
-    "block_period": int, "takes_layer": bool, "own_modules": tuple,
+    "block_period": int, "takes_layer": bool, "may_import": bool, "own_modules": tuple,
 }  # fmt: skip
 """For each method of a family, a function that validates the method's result, and converts it or raises."""
 

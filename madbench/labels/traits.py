@@ -28,6 +28,11 @@ class Traits:
     """Settings of the family that affect the mixer, directly or through its ranks. If None, all settings do."""
     has_heads: bool = True
     """True if ``n_head`` changes the mixer."""
+    head_groups: int = 1
+    """The number of equal groups into which the heads are divided. A mixer may have more than ``n_head`` heads to make
+    the groups equal."""
+    has_even_heads: bool = False
+    """True if every head has an even width, because its channels are rotated in pairs."""
     start_settings: tuple[str, ...] = ()
     """Settings that affect only the initial weights of linear maps that are not in ``keeps_init``."""
     shorter_settings: tuple[str, ...] = ()

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from madbench.config import read_yaml
-from madbench.errors import MadbenchError
+from madbench.errors import LabelError, MadbenchError
 from madbench.labels.parsing import parse, texts_of
 from madbench.labels.patterns import part_texts
+from madbench.labels.registry import family_of
 from madbench.labels.sets import expand_braces, find_set
 
 
@@ -57,6 +58,22 @@ def is_allowed(label: str) -> bool:
     Labels that the user's entries name are not included; the label's family decides about them.
     """
     return label in _OF_PROCESS.labels
+
+
+def importable(labels: Iterable[str]) -> tuple[str, ...]:
+    """The labels that name code which may be imported, sorted.
+
+    Searches ``labels``, and the labels of layers in hybrids.
+    """
+    return tuple(sorted(filter(_may_import, {part for label in labels for part in part_texts(label)})))
+
+
+def _may_import(label: str) -> bool:
+    try:
+        family = family_of(label)
+        return family.names_code and family.may_import(parse(label))
+    except LabelError:  # the process that trains the label reports it
+        return False
 
 
 def trusts_entries() -> bool:

@@ -14,7 +14,7 @@ from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.checks import SMALL, general_checks
 from madbench.mixers.my.arguments import arguments_of, dotted, read_arguments, written
-from madbench.mixers.my.sources import FILE, SAMPLE, entries, is_path, path_of, source
+from madbench.mixers.my.sources import FILE, SAMPLE, entries, is_path, may_import, path_of, source
 
 if TYPE_CHECKING:
     from madbench.mixers.my.measures import ModuleAllocation
@@ -95,6 +95,10 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         from madbench.mixers.my.code import users_code
 
         return users_code(label.path).listing
+
+    def may_import(self, label: Label) -> bool:
+        """True if the label was allowed, or if an entry names it."""
+        return may_import(label.path)
 
     def labels(self) -> list[Label]:
         """The labels of all entries whose module can be imported."""

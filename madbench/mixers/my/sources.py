@@ -9,22 +9,18 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from madbench.config import read_yaml
 from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCodeError, did_you_mean
 from madbench.identity.reach import import_root
 from madbench.identity.watch import own, watching
 from madbench.labels import trust
-from madbench.labels.patterns import part_texts
 from madbench.mixers.my.arguments import dotted
 from madbench.plugins.registry import Registry, wrap_load_errors
-
-if TYPE_CHECKING:
-    pass
 
 GROUP = "madbench.modules"
 FILE = "mixers.yaml"
@@ -59,16 +55,6 @@ def may_import(path: str) -> bool:
         return dotted(path) in (SAMPLE | entries()).values()
     except ConfigError:  # an invalid mixers.yaml, reported by the verbs that need it
         return dotted(path) in (SAMPLE | _entries_of_packages()).values()
-
-
-def importable(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels of users' modules whose code may be imported, sorted.
-
-    Searches ``labels``, and the labels of layers in hybrids.
-    """
-    parts = {part for label in labels for part in part_texts(label)}
-    paths = {part: part.removeprefix("my:") for part in parts if part.startswith("my:")}
-    return tuple(sorted(label for label, path in paths.items() if may_import(path)))
 
 
 def _entries_of_packages() -> dict[str, str]:

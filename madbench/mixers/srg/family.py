@@ -187,6 +187,7 @@ class SRGFamily(Family[Variant, MlpAllocation]):
             outputs=("o.weight",),
             without_decay=tuple(diagonals),
             keeps_init=("v_up", "o_up") if label.adapter else (),
+            has_even_heads=label.rope,
             stacked_path="dense",
             is_replayable=True,
             is_stackable=True,

@@ -9,10 +9,10 @@ from madbench.errors import BudgetError, LabelError, TrainingError
 from madbench.experiment import prepare
 from madbench.labels import diff, expand, explain, family_of, parse, trust
 from madbench.labels.parsing import label_identity
+from madbench.labels.trust import importable
 from madbench.mixers import build, label_traits, solve
 from madbench.mixers.checks import run_check
 from madbench.mixers.my.measures import stated
-from madbench.mixers.my.sources import importable
 from madbench.mixers.residuals import decode_tokens, difference
 from madbench.rows import Grid, Row
 
@@ -329,6 +329,7 @@ def test_a_run_says_before_training_that_a_module_is_not_matched(module):
 def test_workers_are_sent_the_modules_in_hybrids():
     labels = ["2xKDA/my:madbench.mixers.my.sample.GatedMean", "S"]
     assert importable(labels) == ("my:madbench.mixers.my.sample.GatedMean",)
+    assert importable(["my:os.path.join", "nofamily:x"]) == ()
 
 
 def test_a_module_states_its_state_in_whole_numbers(odd):

@@ -116,9 +116,15 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
 
     def traits(self, label: InteractionLabel) -> Traits:
         """The traits of the label. Full couplings have no linear map that writes to the residual stream."""
-        if label.base == "C":
-            return Traits(outputs=(), settings=(), stacked_path="dense", is_replayable=True)
-        return Traits(outputs=("o.weight",), stacked_path="dense", is_replayable=True)
+        is_full = label.base == "C"
+        return Traits(
+            outputs=() if is_full else ("o.weight",),
+            settings=() if is_full else None,
+            stacked_path="dense",
+            head_groups=len(label.parts),
+            has_even_heads=label.rope,
+            is_replayable=True,
+        )
 
     def solve(self, label: InteractionLabel, size: Size, settings: OwnSettings) -> InteractionAllocation:
         return self.Allocation(label, size).with_ranks(settings.rank_multiple)
