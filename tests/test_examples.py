@@ -198,8 +198,8 @@ def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     quick["training"]["epochs"] = 2
     quick["tasks"]["selective_copying"]["setting"]["num_train_examples"] = 64  # of 8 steps in all
     (profiles / "quick.yaml").write_text(yaml.safe_dump(quick))
-    imports = "from pathlib import Path\nfrom madbench.suites.tokens import TokenProfile"
-    code = f"{imports}\nTokenProfile.folder = Path({str(profiles)!r})\n{code}"
+    imports = "from pathlib import Path\nfrom madbench.suites.mad.suite import MadProfile"
+    code = f"{imports}\nMadProfile.folder = Path({str(profiles)!r})\n{code}"
     (tmp_path / "cells.py").write_text(f"if __name__ == '__main__':\n{textwrap.indent(code, '    ')}")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "cells.py"], check=True, cwd=tmp_path, env=environment, timeout=600)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from madbench.config import TASKS, Override, check_numbers, from_mapping
+from madbench.config import Override, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision, mapping_text
 from madbench.labels.budgets import BUDGETS
@@ -80,11 +80,11 @@ class TaskPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenProfile(Profile):
-    """A profile of token tasks: the settings that are trained, the model's size and the length of training."""
+    """A profile of token tasks: the settings that are trained, the model's size and the length of training.
 
-    folder = TASKS / "mad"
-    suite_name = "mad"
-    noun = "profile"
+    A subclass sets ``folder`` and ``noun``. It also sets ``suite_name`` if papers may add profiles.
+    """
+
     Model = ModelConfig
     Training = TrainingConfig
     Task = TaskPlan

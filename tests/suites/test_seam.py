@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import madbench
-from madbench.suites import REGISTRY, tokens
+from madbench.suites import REGISTRY, _fault_of, tokens
 from madbench.suites.mad import suite as mad
 
 PACKAGE = Path(madbench.__file__).parent
@@ -79,11 +79,16 @@ def test_no_suite_is_built_on_another_one():
 
 
 def test_a_package_may_import_the_token_base_from_where_it_was():
-    assert (mad.TokenSuite, mad.MadProfile, mad.setting_of) == (
-        tokens.TokenSuite,
-        tokens.TokenProfile,
-        tokens.setting_of,
-    )
+    assert (mad.TokenSuite, mad.setting_of) == (tokens.TokenSuite, tokens.setting_of)
+    assert issubclass(mad.MadProfile, tokens.TokenProfile)
+
+
+def test_a_token_suite_has_to_name_its_own_profiles():
+    class Counting(tokens.TokenSuite):
+        name, title, default = "counting", "Counting tasks", "small"
+
+    assert _fault_of(Counting()) == "it has no Profile.folder, Profile.noun"
+    assert _fault_of(mad.MAD) == ""
 
 
 def test_the_built_in_suites_are_searched_for():

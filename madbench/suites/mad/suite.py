@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from madbench.config import TASKS
 from madbench.suites.columns import Average
 from madbench.suites.tokens import ModelConfig, TokenProfile, TokenSuite, TrainingConfig, setting_of
 from madbench.tasks import tasks_of
@@ -33,8 +35,15 @@ MAD_TASKS = (
     "selective_copying",
 )
 """The six tasks of MAD, in the order of their columns in tables."""
-MadProfile = TokenProfile
-"""The class of the suite's profiles. Packages that subclass it may import it from here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadProfile(TokenProfile):
+    """A profile of the MAD suite. Its files are in ``tasks/mad``."""
+
+    folder = TASKS / NAME
+    suite_name = NAME
+    noun = "profile"
 
 
 class MadSuite(TokenSuite):
@@ -42,6 +51,7 @@ class MadSuite(TokenSuite):
 
     name = NAME
     title = "MAD tasks"
+    Profile = MadProfile
     default = "evening"
     sort_order = 0
     file_key = "learning_rates"
