@@ -107,7 +107,10 @@ class Versions:
             self.warn(f"{each.text}; left out, as a row shows one version")
 
     def _sources(self, now: Mapping[str, str], stored: Sequence[Job]) -> dict[str, str]:
-        """The version of each task's code to show, by task: that in ``now`` if it is stored, else the newest."""
+        """The version of each task's code to show, by task.
+
+        It is the version in ``now`` if a run with this version is stored, and otherwise the newest stored version.
+        """
         jobs_by_source: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
         for job in stored:
             jobs_by_source[job.task][job.task_source].append(job)

@@ -196,7 +196,7 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
         return mixer.maps(moved).hidden[:, 0, -1]
 
     def switches(u: float, low: float = -8.0, high: float = 8.0) -> dict[int, tuple[float, float, float]]:
-        """The first interval of s in which the slot's hidden score changes sign, by slot: (start, end, zero).
+        """The first interval of s in which a slot's hidden score changes its sign, as (start, end, zero) by slot.
 
         The interval is a step of a grid from ``low`` to ``high``. The zero is found by linear interpolation.
         """

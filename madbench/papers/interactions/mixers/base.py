@@ -84,7 +84,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         }
 
     def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
-        """Changes of one field of a label, as mappings from the field to its new value, from which neighbours are made.
+        """Changes that give other labels from a label: each is a mapping from one field to its new value.
 
         Each change replaces the order, or degree, of one part of the heads by a number from 1 to 9. Changes of several
         parts at once would take too long to try.
