@@ -1,6 +1,6 @@
 """The driver of a sweep: one loop that hands groups of jobs to workers and stores their results, for every backend.
 
-Workers only train (:mod:`madbench.execute.base`). They return records and files to the driver, and only the driver
+Workers only train (:mod:`madbench.execute.worker`). They return records and files to the driver, and only the driver
 writes the store. It locks each job in the store, so that two sweeps on one store train different jobs. It locks the
 jobs of a group when it hands the group to the backend, and hands over no more groups than the machines can take.
 
@@ -26,7 +26,6 @@ from typing import Any, Literal
 
 from madbench.errors import StoreError
 from madbench.execute.base import (
-    Assignment,
     Execution,
     Files,
     Groups,
@@ -38,6 +37,7 @@ from madbench.execute.base import (
     Train,
     ignore_event,
 )
+from madbench.execute.worker import Assignment
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job, Record
 from madbench.labels.trust import importable
@@ -90,7 +90,7 @@ Message = tuple[Task, Kind, Any]
 
 Four kinds end the task:
 
-- ``done``: the worker's :class:`madbench.execute.base.WorkerResult`.
+- ``done``: the worker's :class:`madbench.execute.worker.WorkerResult`.
 - ``failed``: the reason why the worker ended without a result.
 - ``lost``: the reason why the worker was ended from outside, such as a lack of memory or a dead machine.
 - ``late``: the worker has not begun in time. The driver sends this kind to itself.

@@ -24,11 +24,11 @@ from madbench.execute.base import (
     Train,
     check_counts,
     ignore_event,
-    work,
     worker_environment,
 )
 from madbench.execute.driver import ATTEMPTS, Backend, Kind, Message, Task, drive
 from madbench.execute.main_module import SAFE_PATH, check_can_start, without_main
+from madbench.execute.worker import work
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 

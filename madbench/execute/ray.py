@@ -15,18 +15,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from madbench.errors import ConfigError, require
-from madbench.execute.base import (
-    Executor,
-    Files,
-    Packed,
-    WorkerResult,
-    check_counts,
-    now_and_then,
-    source_checkout,
-    work_remotely,
-    worker_environment,
-)
+from madbench.execute.base import Executor, Files, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, Message, Task, Told, drive
+from madbench.execute.worker import Packed, WorkerResult, now_and_then, work_remotely
 from madbench.jobs import Record
 from madbench.store.runs import Store
 

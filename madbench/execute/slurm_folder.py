@@ -30,7 +30,8 @@ from typing import Any
 from madbench._version import __version__
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import Assignment, Policy, Train, WorkerResult
+from madbench.execute.base import Policy, Train
+from madbench.execute.worker import Assignment, WorkerResult
 from madbench.files import (
     explain_os_errors,
     parse_json,

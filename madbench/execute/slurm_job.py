@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import StoreError
-from madbench.execute.base import WorkerResult
 from madbench.execute.driver import Task, Told
 from madbench.execute.slurm_folder import SlurmFolder, read_object, slurm_folders, training_of
+from madbench.execute.worker import WorkerResult
 from madbench.jobs import Job
 
 LOG_LINES = 20

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import StoreError
-from madbench.execute.base import Files, WorkerResult, failure_text, now_and_then, work_remotely
+from madbench.execute.base import Files, failure_text
 from madbench.execute.slurm_folder import SlurmFolder, assignment_of, digest
+from madbench.execute.worker import WorkerResult, now_and_then, work_remotely
 from madbench.files import explain_os_errors
 from madbench.jobs import Job, Record, StopTraining
 from madbench.suites import job_from_dict

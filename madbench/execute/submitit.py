@@ -30,10 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import ConfigError, TrainingError, require
-from madbench.execute.base import Executor, WorkerResult, check_counts, source_checkout, worker_environment
+from madbench.execute.base import Executor, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, Message, Task, drive
 from madbench.execute.slurm_folder import as_json, digest, encode_call
 from madbench.execute.slurm_job import BEGUN, ENDED, WAITING, LeftJob, SlurmJob, find_left_jobs
+from madbench.execute.worker import WorkerResult
 from madbench.files import explain_os_errors, refuse_link
 from madbench.store.runs import Store
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.execute.base import Assignment, Policy, WorkerResult
+from madbench.execute.base import Policy
 from madbench.execute.slurm_folder import SlurmFolder, assignment_of, encode_call
+from madbench.execute.worker import Assignment, WorkerResult
 from madbench.jobs import Record
 from madbench.text.corpus import imagined_corpus
 from madbench.training.loop import train

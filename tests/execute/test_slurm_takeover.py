@@ -16,10 +16,11 @@ pytest.importorskip("submitit")
 
 from madbench.errors import StoreError, TrainingError
 from madbench.execute import slurm_worker
-from madbench.execute.base import Assignment, JobLock, Policy, Summary, WorkerResult
+from madbench.execute.base import JobLock, Policy, Summary
 from madbench.execute.driver import Task
 from madbench.execute.slurm_folder import SlurmFolder, digest
 from madbench.execute.submitit import slurm_executor
+from madbench.execute.worker import Assignment, WorkerResult
 from waiting import until
 
 ENDINGS = ("FAILED", "CANCELLED by 0", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "COMPLETED")

@@ -11,10 +11,11 @@ import pytest
 
 from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.execute import submitit as module
-from madbench.execute.base import Assignment, JobLock, Listener, Policy, Summary, WorkerResult
+from madbench.execute.base import JobLock, Listener, Policy, Summary
 from madbench.execute.driver import Task
 from madbench.execute.slurm_folder import digest
 from madbench.execute.submitit import slurm_executor
+from madbench.execute.worker import Assignment, WorkerResult
 from madbench.store.runs import Store
 from waiting import until
 

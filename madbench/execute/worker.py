@@ -1,0 +1,216 @@
+"""The code of a worker, a process that trains one group of jobs.
+
+A worker gets an :class:`Assignment` and returns a :class:`WorkerResult`. It knows neither the store nor the driver.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import platform
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from madbench._version import __version__
+from madbench.errors import MadbenchError, StoreError
+from madbench.execute.base import Files, Policy, Train, failure_text
+from madbench.files import explain_os_errors
+from madbench.identity.scripts import importing_scripts
+from madbench.jobs import KEEP, Job, Record, Report, StopTraining
+from madbench.labels import trust
+
+Send = Callable[[str, dict[str, Any]], None]  # a progress report by the id of its job; may raise ``StopTraining``
+HandIn = Callable[[str, Record, Files], None]
+"""A function that a worker calls when a job ends before the rest of its group. Its arguments are the job's id, the
+record, and the files of the run (as in :class:`WorkerResult`).
+"""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The input of a worker: a group of jobs, and how to train them."""
+
+    jobs: Sequence[Job]
+    train: Train
+    policy: Policy
+    works: Sequence[Path] | None
+    """The work folders of the jobs, if the worker sees them. If None, the worker makes temporary folders on its
+    machine.
+    """
+    importable: Sequence[str] = ()
+    """The labels whose code the worker may import (:mod:`madbench.labels.trust`)."""
+
+    def pack(self) -> Packed:
+        return __version__, pickle.dumps(self)
+
+
+Packed = tuple[str, bytes]
+"""The driver's version of madbench, and a pickled :class:`Assignment`. The worker compares the versions before it
+unpickles.
+"""
+
+
+@dataclass(frozen=True)
+class WorkerResult:
+    """The result of a worker: records and files of the jobs of its group."""
+
+    records: Sequence[Record | None] = ()  # one per job, None if it did not end; or empty
+    files: Sequence[Files] = ()  # files of each run; empty if the driver sees the work folders
+    error: str = ""  # why a job has no record; the worker is then replaced
+    broken: str = ""
+    """A fault of the worker's machine, such as a full disk. It would affect every job, so the driver ends the sweep
+    with this message.
+    """
+
+
+def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> WorkerResult:
+    """Train the group of an assignment in this process, and return its records and files.
+
+    ``send`` is called with the id and the progress of a job. If it raises ``StopTraining``, so does this function.
+    ``hand_in`` gets the records of jobs that end before the rest of the group.
+
+    After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. A job that fails then
+    gets a record with status ``failed``. It gets no record if the error may have damaged the process (out of memory,
+    lost GPU): another process then has to train it.
+    """
+    jobs, limit = assignment.jobs, assignment.policy.time_limit
+    deadline = math.inf if limit is None else time.monotonic() + limit
+    ended: dict[str, Record] = {}
+    error = broken = ""
+
+    def files_of(job: Job) -> Files:
+        return _files(works[job.id] / KEEP) if assignment.works is None and job.id in ended else {}
+
+    def progress(job: Job, news: dict[str, Any]) -> None:
+        send(job.id, news)
+        if time.monotonic() >= deadline:
+            raise StopTraining
+
+    def end(job: Job, record: Record) -> None:
+        ended[job.id] = record
+        if hand_in is not None:
+            hand_in(job.id, record, files_of(job))
+
+    def train(group: Sequence[Job]) -> tuple[list[Record], str]:
+        """Train a group. Return its records, or an empty list and the error's text.
+
+        A group of one job that fails gets a record ``failed``. The exception is released here, together with the memory
+        it holds.
+        """
+        try:
+            records = assignment.train(group, [works[job.id] for job in group], Report(progress, end))
+        except (StoreError, StopTraining, KeyboardInterrupt):
+            raise
+        except BaseException as problem:  # mixers of other packages may raise anything, even SystemExit
+            text = failure_text(problem)
+            is_of_job = len(group) == 1 and not (len(jobs) > 1 and _leaves_unsound(problem))
+            return [Record("failed", error=text)] if is_of_job else [], text
+        if len(records) != len(group):
+            fault = f"train gave {len(records)} records for {len(group)} jobs"
+            records = [Record("failed", error=fault)] * len(group)
+        return records, ""
+
+    with ExitStack() as stack:
+        stack.enter_context(trust.allow_only(assignment.importable))
+        stack.enter_context(importing_scripts())
+        try:
+            works = _work_folders(assignment, stack)
+            records, error = train(jobs)
+            ended.update(zip([job.id for job in jobs], records))
+            for job in [job for job in jobs if job.id not in ended]:
+                for record in train([job])[0]:
+                    end(job, record)
+        except StopTraining:
+            if time.monotonic() < deadline:
+                raise
+            error = assignment.policy.overtime
+        except StoreError as problem:
+            broken = str(problem)
+        except Exception as problem:
+            error = failure_text(problem)
+        return WorkerResult([ended.get(job.id) for job in jobs], [files_of(job) for job in jobs], error, broken)
+
+
+def _leaves_unsound(error: BaseException) -> bool:
+    """True if the process may be unable to train any job after this error: no memory, or an error of the GPU."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_OF_PROCESS.search(str(error))))
+
+
+_OF_PROCESS = re.compile("memory|CUDA")  # torch has no special exception for CPU memory, and not always one for a GPU
+
+
+def _work_folders(assignment: Assignment, stack: ExitStack) -> dict[str, Path]:
+    """The work folder of each job, by the job's id. Temporary folders are removed when ``stack`` is closed.
+
+    Raises ``StoreError`` if a folder in the store is missing on this machine.
+    """
+    ids = [job.id for job in assignment.jobs]
+    if assignment.works is None:
+        with explain_os_errors(Path(tempfile.gettempdir())):
+            temporary = tempfile.TemporaryDirectory(prefix="madbench-", ignore_cleanup_errors=True)
+            root = Path(stack.enter_context(temporary))
+            for job_id in ids:
+                (root / job_id).mkdir()
+        return {job_id: root / job_id for job_id in ids}
+    for folder in assignment.works:
+        if not folder.is_dir():
+            raise StoreError(f"{folder}: not found; the results folder must be on a disk that all workers see")
+    return dict(zip(ids, assignment.works))
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def work_remotely(
+    packed: tuple[str, Any],
+    send: Send,
+    needs_gpu: bool = False,
+    hand_in: HandIn | None = None,
+    unpack: Callable[[Any], Assignment] = pickle.loads,
+) -> WorkerResult:
+    """Unpack an assignment and train its group (:func:`work`), on a machine other than the driver's.
+
+    ``packed`` has the driver's version of madbench, and an object from which ``unpack`` makes the assignment. If this
+    machine cannot train, the result's ``broken`` has its name and the reason, such as another version or no GPU.
+    """
+    version, content = packed
+    try:
+        if version != __version__:
+            versions = f"has madbench {__version__}, and the driver has {version}"
+            raise StoreError(f"{versions}; install the same version on all machines")
+        if needs_gpu:
+            import torch
+
+            if not torch.cuda.is_available():
+                visible = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
+                raise StoreError(f"torch {torch.__version__} finds no CUDA device there ({visible})")
+        outcome = work(unpack(content), send, hand_in)
+    except ImportError as error:  # an error of unpacking; an error of training gives a failed record
+        outcome = WorkerResult(broken=f"cannot import the training function: {error}")
+    except MadbenchError as error:
+        outcome = WorkerResult(broken=str(error))
+    return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
+
+
+def now_and_then(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
+    """Return a ``send`` that collects progress by job id, and passes it on at most once in ``seconds``."""
+    last = -math.inf
+    news: dict[str, dict[str, Any]] = {}
+
+    def send(job_id: str, progress: dict[str, Any]) -> None:
+        nonlocal last, news
+        news[job_id] = progress
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            pass_on(news)
+            news = {}
+
+    return send
