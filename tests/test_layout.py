@@ -6,7 +6,9 @@ import ast
 import functools
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -312,6 +314,103 @@ def test_no_text_or_list_is_multiplied_by_a_truth_value():
             for one, other in ((node.left, node.right), (node.right, node.left)):
                 is_found = is_text_or_sequence(one) and is_truth(other)
                 assert not is_found, f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+
+
+def is_for_types(node: ast.AST) -> bool:
+    """True for ``if TYPE_CHECKING:``."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def parts_at_run_time(node: ast.AST) -> list[ast.AST]:
+    """The children of a node without annotations, which are never evaluated, and without the body of a type check."""
+    if is_for_types(node):
+        return list(cast(ast.If, node).orelse)
+    skipped = {id(getattr(node, name, None)) for name in ("annotation", "returns")}
+    return [child for child in ast.iter_child_nodes(node) if id(child) not in skipped]
+
+
+def names_bound_in(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
+    """The names that a scope with these nodes binds at run time, and those that it binds for type checks only."""
+    bound, for_types = set(), set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if is_for_types(node):
+            for_types |= names_bound_in(cast(ast.If, node).body)[0]
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name.split(".")[0])
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif name := getattr(node, "name", None):  # of a function, class, exception or pattern
+            bound.add(name)
+        if not isinstance(node, SCOPES):
+            waiting += parts_at_run_time(node)
+    return bound, for_types - bound
+
+
+def uses_of_types_at_run_time(source: str) -> list[str]:
+    """The uses, as ``line: name``, of names that are bound under ``if TYPE_CHECKING`` only, where code is executed."""
+    found = []
+
+    def visit(node: ast.AST, scopes: tuple[tuple[bool, set[str], set[str]], ...]) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            visible = [scope for scope in scopes if scope is scopes[-1] or not scope[0]]
+            for _, bound, for_types in reversed(visible):
+                if node.id in bound | for_types:
+                    found.extend([f"{node.lineno}: {node.id}"] if node.id in for_types else [])
+                    break
+        inner: list[ast.AST] = []
+        if isinstance(node, SCOPES):
+            inner = node.body if isinstance(node.body, list) else [node.body]
+            arguments = [] if isinstance(node, ast.ClassDef) else [node.args]
+            own = (isinstance(node, ast.ClassDef), *names_bound_in([*arguments, *inner]))
+            for child in inner:
+                visit(child, (*scopes, own))
+        for child in parts_at_run_time(node):
+            if child not in inner:
+                visit(child, scopes)
+
+    tree = ast.parse(source)
+    visit(tree, ((False, *names_bound_in(tree.body)),))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "uses"),
+    [
+        ("x = cast(Name, 1)", ["5: Name"]),
+        ("x = cast('Name', 1)\ny: Name = 1", []),
+        ("def f(x: Name) -> Name:\n    return cast(Name, x)", ["6: Name"]),
+        ("def f(x: Name) -> Name:\n    from a import Name\n    return cast(Name, x)", []),
+        ("def f():\n    from a import Name\n    def g(): return Name\n    return g", []),
+        ("def f(x=Name): ...", ["5: Name"]),
+        ("@Name\nclass A(Name): ...", ["5: Name", "6: Name"]),
+        ("class A:\n    Name = 1\n    x = Name\n    def f(self): return Name", ["8: Name"]),
+        ("x = lambda Name: Name\ny = [Alias() for _ in x]", ["6: Alias"]),
+        ("def f():\n    if TYPE_CHECKING:\n        from b import Other\n    return Other", ["8: Other"]),
+        ("try:\n    from a import Name\nexcept ImportError:\n    Name = None\nx = Name", []),
+    ],
+)
+def test_a_use_of_a_type_at_run_time_is_found(source, uses):
+    head = (
+        "from __future__ import annotations\nif TYPE_CHECKING:\n    from a import Name\n    Alias: TypeAlias = Name\n"
+    )
+    assert sorted(uses_of_types_at_run_time(head + source)) == uses
+
+
+@pytest.mark.slow
+def test_no_name_that_is_imported_for_types_is_used_at_run_time():
+    """``cast(Name, x)`` evaluates ``Name``. It fails when the line is executed, which an import does not do."""
+    texts = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    checked = {path: text for path, text in texts.items() if "TYPE_CHECKING:" in text}
+    assert len(checked) > 100 and all("from __future__ import annotations" in text for text in checked.values())
+    uses = {str(path): uses_of_types_at_run_time(text) for path, text in checked.items()}
+    assert {path: found for path, found in uses.items() if found} == {}
 
 
 def test_nothing_changes_the_working_folder():
