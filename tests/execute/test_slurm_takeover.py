@@ -296,7 +296,7 @@ def test_partial_functions_of_equal_content_train_in_the_same_way(queue):
 def test_one_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
     queue.driver(queue.task(0))
     queue.kill_driver()
-    for module in ("base", "slurm_folder"):
+    for module in ("worker", "slurm_folder"):
         monkeypatch.setattr(f"madbench.execute.{module}.__version__", "99")
     task = queue.task(0)
     assert queue.driver(task).jobs[task].slurm_id == "1001"
