@@ -230,8 +230,8 @@ def test_every_page_is_two_clicks_from_the_readme():
 DEFINITION = re.compile(r"^\| ([a-z ]+) \| (.+) \|$", re.MULTILINE)
 NOUNS = (
     "label, family, mixer, task, task setting, setting, suite, profile, protocol, fidelity, budget, allocation, grid, "
-    "plan, experiment, job, run, trial, group, slot, lock, record, query, selection, results, column, cell, row, claim, "
-    "item, room"
+    "plan, experiment, job, run, trial, group, slot, lock, record, query, selection, results, column, cell, row, "
+    "claim, item, room"
 )
 
 
