@@ -12,7 +12,7 @@ from madbench.analysis.query import Query, first_labels
 from madbench.errors import StoreError
 from madbench.jobs import Job
 from madbench.labels.budgets import budget_words
-from madbench.store.runs import Run
+from madbench.store.runs import RESULTS, Run
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
 from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recognise_protocol
@@ -51,7 +51,7 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
     return error
 
 
-def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = Path("results")) -> str:
+def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = RESULTS) -> str:
     """The protocols of ``runs`` of a suite as text, one line per protocol with its labels.
 
     If the runs were trained on a corpus, a line has the id and the settings of the protocol. Otherwise it has the
@@ -94,7 +94,7 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
         words = (*others, *budget_words(job.budget), *(["-t", tasks] if suite is not main_suite() else []))
         for label in {each.label for each in jobs}:
             tried[words][label].add(job, suite.shipped().get(name))
-    where = ["--results", str(results)] if results != Path("results") else []
+    where = ["--results", str(results)] if results != RESULTS else []
     labels: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for words, of_label in tried.items():
         for label, rates in of_label.items():

@@ -17,7 +17,7 @@ from madbench.labels import every_label, expand, is_shown_as_stored, label_ident
 from madbench.labels.parsing import texts_of
 from madbench.store.columns import RunColumns
 from madbench.store.index import Track
-from madbench.store.runs import Run, Snapshot, Store
+from madbench.store.runs import RESULTS, Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
     overrides_outside,
@@ -51,7 +51,7 @@ class Query:
     """The id of a stored protocol, if several protocols of a suite match the other fields."""
     corpus: str | None = None
     """The name, folder or digest of a corpus, for suites that are trained on a corpus."""
-    results: Path = Path("results")
+    results: Path = RESULTS
     given_store: Store | None = None
     """The open store of :attr:`results`. If None, the store is opened when it is first needed."""
     track: Track = iter

@@ -14,7 +14,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 from madbench.analysis.protocols import nothing_stored, protocol_list
@@ -22,7 +21,7 @@ from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
 from madbench.jobs import Job
 from madbench.rows import Row, SuiteRow
-from madbench.store.runs import Run
+from madbench.store.runs import RESULTS, Run
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named, tasks_in_order, with_prefixes
 from madbench.suites.overrides import Plan, check_effect
@@ -92,7 +91,7 @@ def _table_of(query: Query, suite: Suite) -> str:
     """The command that shows the stored runs of ``suite`` as a table."""
     named = {job.task for job in query.jobs_of(suite)}
     task = next(task for task in suite.tasks() if task in named)
-    where = ["--results", str(query.results)] if query.results != Path("results") else []
+    where = ["--results", str(query.results)] if query.results != RESULTS else []
     return shlex.join(["madbench", "table", "-t", task, *where])
 
 

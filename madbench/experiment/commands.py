@@ -10,7 +10,8 @@ from madbench.config import Override, seed_list
 from madbench.jobs import Budget, Job
 from madbench.labels import is_shown_as_stored
 from madbench.labels.budgets import budget_words
-from madbench.rows import SuiteRow
+from madbench.rows import Grid, SuiteRow
+from madbench.store.runs import RESULTS
 from madbench.suites.corpora import StoredCorpus
 from madbench.suites.protocol import OWN_PROFILE, Protocol
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
 _USUAL = {
-    "--fidelity": "corrected",
-    "--tokenizer": "gpt2",
+    "--fidelity": Grid.fidelity,
+    "--tokenizer": "gpt2",  # with it and the next value, a corpus of nanoGPT is read
     "--dtype": "uint16",
-    "--results": "results",
+    "--results": str(RESULTS),
 }
 """The default values of options, which a command need not state. The default of ``--profile`` depends on the suite."""
 

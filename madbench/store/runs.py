@@ -58,6 +58,9 @@ from madbench.store.html import html_table
 from madbench.store.index import Found, RunIndex, Track
 from madbench.suites.code import RunCode, run_code
 
+RESULTS = Path("results")
+"""The default results folder."""
+
 _REPLACED = "replaced.tmp"
 _RESULTS = ("finished", "diverged")
 
@@ -118,7 +121,7 @@ class Store:
         elif not store.root.exists():
             raise StoreError(f"{store.root}: there is no such results folder")
         elif not store._runs.is_dir():
-            where = "" if store.root == Path("results") else f" --results {shlex.quote(str(store.root))}"
+            where = "" if store.root == RESULTS else f" --results {shlex.quote(str(store.root))}"
             raise StoreError(f"{store.root}: no runs yet (no folder 'runs'); madbench run LABEL{where} makes some")
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))

@@ -18,7 +18,8 @@ from madbench.cli.shared.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity
 from madbench.labels.names import with_typed_labels
-from madbench.store.runs import Snapshot
+from madbench.rows import Grid
+from madbench.store.runs import RESULTS, Snapshot
 
 if TYPE_CHECKING:
     from madbench.analysis.selection import Selection
@@ -152,7 +153,6 @@ DtypeOption = Annotated[
     ),
 ]
 ForceOption = Annotated[bool, option("Train again jobs that are already stored.", "--force", rare="sweep paper")]
-RESULTS = Path("results")
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class GridOptions:
 
     profile: ProfileOption = None
     tasks: TasksOption = None
-    fidelity: FidelityOption = "corrected"
+    fidelity: FidelityOption = Grid.fidelity
 
     def keys(self) -> dict[str, Any]:
         """The keys of a grid with the values of these options (:class:`madbench.grid.GridFile`)."""
@@ -338,7 +338,7 @@ class StoredOptions:
             completes="TASK,...",
         ),
     ] = None
-    fidelity: FidelityOption = "corrected"
+    fidelity: FidelityOption = Grid.fidelity
     budget: Annotated[BudgetName | None, budget_option(show_default="strict")] = None
     protocol: Annotated[
         str | None,
