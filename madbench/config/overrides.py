@@ -37,7 +37,7 @@ class Override:
         ``ConfigError`` if there is no key or no ``=``, or if the value is not valid YAML.
         """
         path, equals, text = word.partition("=")
-        if not equals or not path:
+        if not equals or not path or path.endswith("."):
             raise ConfigError(f"override {word!r}: expected KEY=VALUE, such as model.d_model=64")
         suite = next((address for address in addresses if f"{path}.".startswith(f"{address}.")), "")
         key = f"{path}.".removeprefix(f"{suite}.").removesuffix(".") if suite else path

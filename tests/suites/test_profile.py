@@ -157,6 +157,7 @@ def test_overrides_change_what_they_name_and_nothing_else():
         ("tasks=3", "tasks: expected a mapping of keys to values, got 3"),
         ("tasks.compression=3", "tasks: compression: expected a mapping of keys to values, got 3"),
         ("precision=float16", "'float16' is not allowed"),
+        ("training.=3", "expected KEY=VALUE, such as model.d_model=64"),
         ("training.epochs", "expected KEY=VALUE, such as model.d_model=64"),
         ("=3", "expected KEY=VALUE, such as model.d_model=64"),
     ],

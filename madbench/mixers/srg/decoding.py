@@ -51,7 +51,7 @@ class Cache:
     position: int  # number of tokens decoded so far; with w, or if the cache slides, it exceeds the rows
     left: int = 0  # number of tokens that have left the window of w; in the position layout they keep slots
     angles: tuple[Tensor, Tensor] | None = None  # cosines and sines of RoPE for ANGLES positions around the newest
-    weights: StepWeights | None = None  # copies from the start of the text; None if steps read the mixer's own
+    weights: StepWeights | None = None  # prepared for steps; None if steps read the mixer's own
 
     @property
     def k(self) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from madbench.mixers.linear_maps import is_plain, weight_of
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import SequenceMixing, activate, rotate
+from madbench.mixers.tracing import is_traced
 
 BASES = ("S", "R", "G", "L")
 FIELDS = ("base", "rope", "conv", "gates", "rank", "mix1", "mix2", "layout", "over")
@@ -53,7 +54,7 @@ class StepMixing:
         slots = y.shape[2]
         first = length - slots if self.is_from_end else 0
         into, out_of = self.into.narrow(1, first, slots), self.out_of.narrow(2, first, slots)
-        strengths = s.view(-1, heads, rank).transpose(0, 1)
+        strengths = s.view(len(s), heads, rank).transpose(0, 1)
         mixed = torch.bmm(torch.bmm(y, into) * strengths, out_of)
         return torch.addcmul(mixed, y, self.gain.narrow(2, first, slots))
 
@@ -70,7 +71,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class StepWeights:
-    """Weights of a mixer from :func:`step_weights`. Later changes of the mixer do not change the copies among them."""
+    """Weights of a mixer from :func:`step_weights`. Some are copies, which :meth:`fit` compares with the mixer."""
 
     sizes: Mapping[str, int]  # number of outputs per layer in ``weight``, the query first
     weight: Tensor  # (sum of sizes, D)
@@ -83,11 +84,15 @@ class StepWeights:
     mix2: StepMixing | None
     dtype: torch.dtype  # of the mixer when the copies were made
     device: torch.device
+    sources: tuple[Tensor, ...]  # the parameters of the mixer; empty if torch does not count their changes
+    versions: tuple[int, ...]  # of the sources when the copies were made
 
     def fit(self, mixer: nn.Module) -> bool:
-        """True if the mixer still has the dtype and the device of the copies."""
+        """True if the mixer still has the dtype and the device of the copies, and no parameter has changed in place."""
         weight = weight_of(mixer.q)
-        return (weight.dtype, weight.device) == (self.dtype, self.device)
+        if (weight.dtype, weight.device) != (self.dtype, self.device):
+            return False
+        return is_traced() or self.versions == tuple(source._version for source in self.sources)
 
     def project(
         self, mixer: nn.Module, x: Tensor, before: Tensor | None, position: int, angles: tuple[Tensor, Tensor] | None
@@ -102,7 +107,8 @@ class StepWeights:
             k_in, v_in = (inputs.unsqueeze(1) * self.taps).sum(2).unbind(1)
         product = F.linear(x, self.weight, self.bias)
         gates = dict(zip(self.sizes, product.sigmoid().split_with_sizes([*self.sizes.values()], 1)))
-        of_keys, of_values = (x.shape[0], mixer.query_heads, 1, -1), (x.shape[0], mixer.n_head, 1, -1)
+        of_keys = (x.shape[0], mixer.query_heads, 1, len(self.k) // mixer.query_heads)
+        of_values = (x.shape[0], mixer.n_head, 1, len(self.v) // mixer.n_head)
         q, k = product.narrow(1, 0, self.sizes["q"]).view(of_keys), F.linear(k_in, self.k).view(of_keys)
         v = F.linear(v_in, self.v).view(of_values)
         gate = gates["qk_gate"].view(of_keys) if "qk_gate" in gates else None
@@ -129,10 +135,10 @@ class StepWeights:
             h = self.mix1(scores, token.gates["mix1.gate"]) if self.mix1 else scores
             a, norm = activate(mixer.variant.base, h, None)
             w = self.mix2(a, token.gates["mix2.gate"]) if self.mix2 else a
-            o = torch.bmm(w.transpose(0, 1).reshape(-1, 1, slots), v.flatten(0, 1))
+            o = torch.bmm(w.transpose(0, 1).reshape(len(k) * mixer.n_head, 1, slots), v.flatten(0, 1))
             if norm is not None:
-                o = (o / norm.transpose(0, 1).reshape(-1, 1, 1)).to(o.dtype)
-        o = o.view(len(k), -1)
+                o = (o / norm.transpose(0, 1).reshape(len(o), 1, 1)).to(o.dtype)
+        o = o.view(len(k), len(self.v))
         return F.linear(o * token.gates["vo_gate"] if "vo_gate" in token.gates else o, self.o)
 
 
@@ -164,4 +170,7 @@ def step_weights(mixer: nn.Module) -> StepWeights | None:
     mix1 = StepMixing.of(mixer.mix1, "A", "B", mixer.by_lag)
     mix2 = StepMixing.of(mixer.mix2, "B", "A", mixer.by_lag)
     projections = mixer.k.weight, mixer.v.weight, mixer.o.weight
-    return StepWeights(sizes, torch.cat(weights), bias, *projections, taps, mix1, mix2, bias.dtype, bias.device)
+    parameters = tuple(mixer.parameters())
+    sources = () if any(parameter.is_inference() for parameter in parameters) else parameters
+    copies = sizes, torch.cat(weights), bias, *projections, taps, mix1, mix2, bias.dtype, bias.device
+    return StepWeights(*copies, sources, tuple(source._version for source in sources))

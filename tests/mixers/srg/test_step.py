@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -149,3 +151,23 @@ def test_a_cache_is_not_changed_by_the_step_that_takes_it(make_mixer, randn):
     mixer.step(x[:, 2], cache)
     again, _ = mixer.step(x[:, 1], cache)
     assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("label", ["S-cg-q-12o", "R-12!", "G-cg-q-12o", "L-p-q-1"])
+def test_a_step_of_no_sequence_gives_no_row(label, make_mixer):
+    mixer = make_mixer(label)
+    x = torch.empty(0, 16, dtype=torch.float64)
+    y, cache = mixer.step(x)
+    assert y.shape == mixer.step(x, cache)[0].shape == (0, 16)
+
+
+@pytest.mark.parametrize("label", ["S-cg-q-12o", "G-cg-q-12o"])
+def test_weights_that_change_within_a_text_are_used_from_the_next_step_on(label, make_mixer, randn):
+    """The cache keeps keys and values of the weights of before. Without cached weights, steps read the mixer's own."""
+    mixer, x = make_mixer(label), randn(2, 5, 16)
+    _, cache = mixer.prefill(x[:, :4])
+    assert cache.weights
+    for parameter in mixer.parameters():
+        parameter.mul_(1.5)
+    given, expected = (mixer.step(x[:, 4], each)[0] for each in (cache, replace(cache, weights=None)))
+    torch.testing.assert_close(given, expected, rtol=1e-12, atol=1e-12)
