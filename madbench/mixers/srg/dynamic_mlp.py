@@ -257,9 +257,9 @@ class DynamicMLP(nn.Module):
         Theorem 2.3). Exceptions are labels with c, whose convolution reads inputs before the window, and labels whose
         scores depend on absolute positions, because a gate follows RoPE or ``rope`` is ``mispaired``.
 
-        Without gradients (``torch.inference_mode()``) the memory of the cache is extended in place. Weights are prepared
-        once, and again after a change in place, which torch does not count for tensors of ``torch.inference_mode()``.
-        With gradients every step copies the memory and reads the weights.
+        Without gradients (``torch.inference_mode()``) the memory of the cache is extended in place. Weights are
+        prepared once, and again after a change in place (which torch does not count for tensors of
+        ``torch.inference_mode()``). With gradients every step copies the memory and reads the weights.
         """
         return decoding.step(self, x, cache, slide)
 
