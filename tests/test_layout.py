@@ -155,6 +155,7 @@ def test_nothing_outside_a_package_of_papers_names_it(tmp_path):
 
 NAMES_A_PAPER = {
     "bench/language.py": "bench table5 prints that table's published numbers beside ours",
+    "cli/shared/moved.py": "spellings that moved",
     "cli/paper/__init__.py": "examples of the verb's help",
     "mixers/traits.py": "coefficients is a method of mixers",
 }

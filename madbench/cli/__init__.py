@@ -54,12 +54,23 @@ parameters as softmax attention. Examples: madbench VERB --help.
 
 def _refuse_moved(words: Sequence[str]) -> None:
     """Raise ``ConfigError`` for a former command, with the command that replaces it."""
-    if words and words[0] in MOVED:
-        raise ConfigError(f"madbench {words[0]} is now {MOVED[words[0]]}")
+    for verb, command in MOVED.items():
+        if [*words[: len(verb.split())]] == verb.split():
+            raise ConfigError(f"madbench {verb} is now {command}")
+    if words[:1] == ["ls"] and words[1:] and _names_suite_alone(words[1]):
+        raise ConfigError(f"madbench ls {words[1]} is now madbench ls profiles {words[1]}")
     if words and not words[0].startswith("-") and words[0] not in ALL_VERBS:
         from madbench.cli.paper import check_no_paper
 
         check_no_paper(words[0])
+
+
+def _names_suite_alone(kind: str) -> bool:
+    """True if a kind of ``madbench ls`` is the name of a suite. Formerly that listed the suite's profiles."""
+    from madbench.cli.ls.listings import listings
+    from madbench.suites import suites
+
+    return kind in suites() and kind not in listings()
 
 
 def _print_version(is_asked: bool) -> None:

@@ -73,7 +73,8 @@ def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profil
         store, answers = fill(tmp_path / name, stored), []
         for worth in (10**9, 1, 1):
             monkeypatch.setattr(run_index, "WORTH_INDEXING", worth)
-            results = Selection(profile=profile, tasks=tasks, overrides=overrides, results=store.root).select()
+            changes = parse_overrides(overrides)
+            results = Selection(profile=profile, tasks=tasks, overrides=changes, results=store.root).select()
             table = result_table(results, shows_published=True, shows_baselines=True)
             answers.append((results.jobs, results.scores.to_csv(), table.text_rows(), table.describe(), table.origin))
         assert answers[0] == answers[1] == answers[2]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
+import sys
 import tarfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -173,3 +175,10 @@ def test_a_file_without_pairs_is_refused_before_anything_is_trained(content, tmp
     ended = main("again", tmp_path, "--pairs", pairs)
     assert ended.code == 2 and "pairs.json: no file of --pairs" in ended.stderr
     assert pairs.read_text() == content
+
+
+@pytest.mark.slow
+def test_the_former_command_says_where_it_is_now():
+    ended = subprocess.run([sys.executable, "-m", "madbench.bench.again", "x"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "python -m madbench.bench.again is now madbench again ARCHIVE\n"

@@ -13,7 +13,7 @@ import typer
 
 from madbench.cli import ALL_VERBS, app
 from madbench.cli.shared.moved import MOVED, MOVED_OPTIONS
-from madbench.suites import main_suite
+from madbench.suites import main_suite, suites
 
 tree_of = functools.cache(typer.main.get_command)
 VERBS = tree_of(app).commands
@@ -168,6 +168,14 @@ def test_a_verb_that_moved_says_where_it_is_now(main, verb, rest):
     assert (refused.code, refused.stdout) == (2, "")
     assert refused.stderr == f"madbench {verb} is now {MOVED[verb]}\n"
     assert main(*MOVED[verb].split()[1:], "--help").code == 0
+
+
+@pytest.mark.parametrize("rest", [(), ("--help",)])
+def test_a_list_that_was_of_a_suite_is_of_its_profiles(main, rest):
+    for suite in suites():
+        refused = main("ls", suite, *rest)
+        assert (refused.code, refused.stdout) == (2, "")
+        assert refused.stderr == f"madbench ls {suite} is now madbench ls profiles {suite}\n"
 
 
 def test_a_value_may_look_like_a_former_option(main):

@@ -1,21 +1,34 @@
-"""Former commands and options. The changelog promises that each names its replacement."""
+"""Former commands and options."""
 
 MOVED = {
     "budget": "madbench explain --cost",
     "claim": "madbench new claim",
     "doctor": "madbench validate --machine",
     "power": "madbench findings --power",
+    "principles": "madbench paper coefficients",
     "status": "madbench ls sweeps",
+    "ls presets": "madbench ls profiles",
+    "lm table": "madbench table -t language_model",
+    "lm plot": "madbench plot loss",
 }
 """Former commands, and the commands that do the same now."""
 MOVED_OPTIONS = {
+    "--address": "--on ray:ADDRESS",
+    "--cpus-per-job": "cpus_per_job in the file of --on",
+    "--executor": "--on",
+    "--gpus-per-job": "gpus_per_job in the file of --on",
     "--import": "madbench import FILE",
     "--json": "-f json",
     "--label": "--tex-label",
+    "--memory": "memory_gb in the file of --on",
     "--name": "--rename",
+    "--partition": "partition in the file of --on",
     "--preset": "--profile",
     "--register": "madbench register FILE.yaml",
+    "--sbatch": "sbatch in the file of --on",
+    "--shared": "shared in the file of --on",
+    "--wall-time": "minutes in the file of --on",
 }
-"""Former options, and the options or commands that do the same now."""
+"""Former options, and the options, commands or keys of files that do the same now."""
 OTHER_OPTIONS = {("again", "--results"): "--keep FOLDER keeps the new runs"}
 """Options of most commands that a command does not have, and its option for the purpose, by command and option."""
