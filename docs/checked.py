@@ -43,7 +43,7 @@ def unchecked(text: str) -> list[str]:
 
 
 def _start(text: str, last: int, end: int) -> int:
-    """Where the text begins that the marks at ``end`` cover: at a blank line, a list item or the ``last`` mark."""
+    """The start of the text that the marks at ``end`` cover: a blank line, a list item or the ``last`` mark."""
     return max([last, *(match.end() for match in re.finditer(r"\n\n|\n(?=- )", text[:end]))])
 
 

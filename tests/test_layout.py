@@ -248,7 +248,7 @@ def test_every_module_is_of_use_to_a_verb_or_the_api():
 
 
 def test_the_command_line_has_one_module_per_verb():
-    """What several verbs share is in ``cli/shared``, and what one verb needs alone is in a folder of its name."""
+    """Code of several verbs is in ``cli/shared``, and code of one verb alone in a folder of its name."""
     from madbench.cli import ALL_VERBS
     from madbench.cli.lm import VERBS
 

@@ -65,7 +65,7 @@ def test_a_row_has_the_jobs_that_its_profile_plans(tmp_path, no_plan, suite, pro
 @pytest.mark.slow
 @pytest.mark.parametrize(("suite", "profile", "label", "tasks", "overrides"), PROFILES)
 def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profile, label, tasks, overrides):
-    """Of a whole row, of one with missing runs, and of one whose seeds have different runs."""
+    """For a whole row, one with missing runs, and one whose seeds have different runs."""
     suite = find_suite(suite)
     planned = suite.jobs([label], suite.Profile.load(profile, overrides), tasks=tasks, seeds=(0, 2))
     monkeypatch.setattr(run_index, "present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")

@@ -76,7 +76,7 @@ def words_of_two(profile: str) -> tuple[str, ...]:
 
 @pytest.fixture
 def first(main, trained, tmp_path) -> subprocess.CompletedProcess:
-    """What the command printed. The current folder has its results."""
+    """The output of the command. The current folder has its results."""
     folder, ended = trained
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     return ended
