@@ -116,6 +116,13 @@ def test_every_part_of_every_suite_has_files(job):
     assert all(digests(job).values()) and list(digests(job)) == list(PARTS)
 
 
+def replace_once(file, old, new):
+    """Replaces the first ``old`` in the text of a file, which must contain it."""
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "old", "new", "parts"),
@@ -128,13 +135,7 @@ def test_every_part_of_every_suite_has_files(job):
     ],
 )
 def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, new, parts):
-    def edit():
-        file = copied / place
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new, 1))
-
-    assert changed(MEMORIZATION, edit) == parts
+    assert changed(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
 
 
 @pytest.mark.slow
@@ -148,13 +149,7 @@ def test_annotations_change_a_digest_only_in_class_bodies(copied, place, old, ne
     ],
 )
 def test_the_place_of_an_imported_name_counts_only_in_parts_with_digests(copied, place, old, new, parts):
-    def edit():
-        file = copied / place
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new, 1))
-
-    assert changed(MEMORIZATION, edit) == parts
+    assert changed(MEMORIZATION, lambda: replace_once(copied / place, old, new)) == parts
 
 
 def test_a_file_keeps_the_digest_with_annotations_until_its_code_changes(tmp_path, monkeypatch):
