@@ -38,7 +38,7 @@ class Override:
         """
         path, equals, text = word.partition("=")
         if not equals or not path or path.endswith("."):
-            raise ConfigError(f"override {word!r}: expected KEY=VALUE, such as model.d_model=64")
+            raise ConfigError(f"override {word[:99]!r}: expected KEY=VALUE, such as model.d_model=64")
         suite = next((address for address in addresses if f"{path}.".startswith(f"{address}.")), "")
         key = f"{path}.".removeprefix(f"{suite}.").removesuffix(".") if suite else path
         return cls(key, _read(word, text) if key else text.strip("'\""), text, suite)
