@@ -1,7 +1,6 @@
-"""Digests of madbench's own code. Comments, docstrings, formatting and annotations do not change them.
+"""Digests of madbench's own code, each of the files that one part of a run's code imports.
 
-Annotations of class fields do, because classes such as dataclasses read them (:func:`madbench.identity.text.untyped`).
-An import from a subpackage that no digest covers counts by the imported names, wherever they are defined.
+Comments, docstrings, formatting and annotations do not change them (:mod:`madbench.identity.comparable`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest, untyped, without_places
+from madbench.identity.comparable import untyped, without_places
+from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
 
 _HOME = Path(__file__).resolve().parents[1]
 DIGITS = 16

@@ -11,10 +11,9 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 NORMAL = 1
-"""The version of :func:`normal_text`, which is part of every digest, also of digests of :func:`untyped` code."""
+"""The version of :func:`normal_text`, which is part of every digest."""
 MOST_BYTES = 16 * 2**20
 """The most bytes of a Python file that is read."""
 WHOLE = "*"
@@ -24,8 +23,6 @@ Chain = tuple[str, ...]
 
 _IGNORED = {"ctx", "kind", "type_comment", "type_ignores"}
 _READS_DOCS = ("__doc__", "getdoc")
-_READ_ANNOTATIONS = ("custom_op", "jit")
-"""The last names of decorators that read annotations, such as ``triton.jit``."""
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -51,128 +48,6 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
     if type(value) is int:
         return f"{value:x}"  # Python refuses thousands of digits in decimal
     return ascii(value)  # not repr, which depends on the version's table of printable characters
-
-
-def untyped(tree: ast.Module) -> ast.Module:
-    """A copy of a file's syntax tree without code that only type checkers read.
-
-    This is: annotations of functions, of variables outside of class bodies that have a value, of attributes such as
-    ``self.x``, and of local variables that get a value elsewhere in their function; the type in a call of
-    :func:`typing.cast`; blocks under ``if TYPE_CHECKING:``; imported names that only these use. Names from other
-    packages that nothing uses are left out too. Annotations that are read at run time stay: those of class fields, for
-    classes such as dataclasses, and those in functions that are compiled by Triton or registered as operators of torch.
-    """
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
-    casts = frozenset(alias.asname or alias.name for node in imports for alias in node.names if alias.name == "cast")
-    copied = _Untyping(casts).visit(copy.deepcopy(tree))
-    named, used = ({node.id for node in ast.walk(each) if isinstance(node, ast.Name)} for each in (tree, copied))
-    used |= {node.value for node in ast.walk(copied) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return _ImportRemoval(used, named - used).visit(copied)
-
-
-def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> ast.Module:
-    """Change a file's syntax tree so that imports do not say where in ``package`` the imported names are defined.
-
-    Imports from the subpackages ``parts`` are kept. The names of the other imports of a block are imported from
-    ``package`` itself, at the start of the block. Returns the changed tree.
-    """
-    for node in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list) and (moved := [each for each in block if _is_elsewhere(each, package, parts)]):
-                names = [alias for each in moved for alias in each.names]
-                names.sort(key=lambda alias: (alias.name, alias.asname or ""))
-                block[:] = [ast.ImportFrom(package, names, 0), *(each for each in block if each not in moved)]
-    return tree
-
-
-def _is_elsewhere(node: ast.stmt, package: str, parts: Collection[str]) -> TypeGuard[ast.ImportFrom]:
-    """True for an import from a module of ``package`` that is in none of its subpackages ``parts``."""
-    first, _, rest = (node.module or "").partition(".") if isinstance(node, ast.ImportFrom) else ("", "", "")
-    return first == package and bool(rest) and rest.partition(".")[0] not in parts
-
-
-class _Untyping(ast.NodeTransformer):
-    """Removes annotations that nothing reads at run time, and blocks for type checkers.
-
-    ``casts`` are the names of :func:`typing.cast` in the file.
-    """
-
-    def __init__(self, casts: Collection[str]):
-        self.casts = casts
-        self.in_class = False
-        self.assigned: set[str] = set()  # names that the function around gives a value
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self._visit_inside(node, in_class=True)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return self._visit_function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._visit_function(node)
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.annotation = None
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        if self.in_class:
-            return node
-        if node.value is None:
-            target = node.target
-            is_of_name = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
-            return None if is_of_name or isinstance(target, ast.Name) and target.id in self.assigned else node
-        return self.generic_visit(ast.copy_location(ast.Assign([node.target], node.value), node))
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        is_cast = isinstance(node.func, ast.Name) and node.func.id in self.casts and len(node.args) == 2
-        return node.args[1] if is_cast else node
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        self.generic_visit(node)
-        return node.orelse if _is_for_types(node) else node
-
-    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        if any(chain[-1] in _READ_ANNOTATIONS for decorator in node.decorator_list for chain in _chains(decorator)):
-            return node
-        node.returns = None
-        around, self.assigned = self.assigned, _assigned(node)
-        self._visit_inside(node, in_class=False)
-        self.assigned = around
-        return node
-
-    def _visit_inside(self, node: ast.AST, in_class: bool) -> ast.AST:
-        around, self.in_class = self.in_class, in_class
-        self.generic_visit(node)
-        self.in_class = around
-        return node
-
-
-def _assigned(function: ast.AST) -> set[str]:
-    """The names that a function gives a value, without those that it only annotates."""
-    bare = {id(each.target) for each in ast.walk(function) if isinstance(each, ast.AnnAssign) and each.value is None}
-    names = (each for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
-    return {name.id for name in names if id(name) not in bare}
-
-
-class _ImportRemoval(ast.NodeTransformer):
-    """Removes from imports the names ``for_types``, and names of other packages outside of ``used``."""
-
-    def __init__(self, used: Collection[str], for_types: Collection[str]):
-        self.used, self.for_types = used, for_types
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        if node.module == "__future__":
-            return node
-        is_own = node.level > 0 or (node.module or "").partition(".")[0] == "madbench"
-        node.names = [alias for alias in node.names if self._stays(alias, is_own)]
-        return node if node.names else None
-
-    def _stays(self, alias: ast.alias, is_own: bool) -> bool:
-        name = alias.asname or alias.name
-        return name == "*" or name in self.used or (is_own and name not in self.for_types)
 
 
 def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
@@ -346,7 +221,7 @@ def _has_effect(node: ast.stmt, local_names: set[str]) -> bool:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         stores = [each for target in targets for each in ast.walk(target)]
         return any(isinstance(each, (ast.Attribute, ast.Subscript)) for each in stores)
-    if _is_for_types(node):
+    if is_for_types(node):
         return False
     return any(_has_effect(child, local_names) for child in _blocks(node) if not _is_text(child))
 
@@ -356,7 +231,7 @@ def _is_main_guard(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
-def _is_for_types(node: ast.AST) -> bool:
+def is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
@@ -437,7 +312,7 @@ def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.I
     """
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield node, in_function
-    if not _is_for_types(node):
+    if not is_for_types(node):
         for child in ast.iter_child_nodes(node):
             yield from imports_in(child, in_function or isinstance(node, _FUNCTION))
 
