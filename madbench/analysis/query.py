@@ -15,7 +15,7 @@ from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, expand, is_shown_as_stored, label_identity, reading_problem
 from madbench.labels.parsing import texts_of
-from madbench.store.columns import RunColumns
+from madbench.store.columns import IndexEntry
 from madbench.store.index import Track
 from madbench.store.runs import RESULTS, Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
@@ -141,12 +141,12 @@ class Query:
 
         If False, the code of the label and the task must be loaded to find out.
         """
-        columns = self.store.columns(job)
-        return columns is not None and bool(columns.is_known)
+        entry = self.store.index_entry(job)
+        return entry is not None and bool(entry.is_known)
 
-    def columns_of(self, suite: Suite) -> Iterator[RunColumns]:
-        """The columns of the stored jobs of one suite that the index of the store has."""
-        return filter(None, map(self.store.columns, self.jobs_of(suite)))
+    def index_entries(self, suite: Suite) -> Iterator[IndexEntry]:
+        """The index entries of the stored jobs of one suite that the index of the store has."""
+        return filter(None, map(self.store.index_entry, self.jobs_of(suite)))
 
     @functools.cached_property
     def known_labels(self) -> frozenset[str]:
@@ -210,9 +210,9 @@ class Query:
 
     def _is_present(self, job: Job, identity: Callable[..., str]) -> bool:
         """True if the label's family has the version that trained the run of ``job``."""
-        columns = self.store.columns(job)
-        if columns and columns.is_known:
-            return bool(columns.is_present)
+        entry = self.store.index_entry(job)
+        if entry and entry.is_known:
+            return bool(entry.is_present)
         return identity(job.label) == job.family
 
     @functools.cached_property
@@ -302,8 +302,8 @@ def expand_stored(specs: Any, store: Store | None) -> list[str]:
 
 
 def known_labels(store: Store) -> frozenset[str]:
-    """The labels of the runs in ``store`` that are known by its index (:class:`madbench.store.columns.RunColumns`)."""
-    return frozenset(job.label for job in store.jobs().values() if (columns := store.columns(job)) and columns.is_known)
+    """The labels of the runs in ``store`` that are known by its index (:class:`madbench.store.columns.IndexEntry`)."""
+    return frozenset(job.label for job in store.jobs().values() if (entry := store.index_entry(job)) and entry.is_known)
 
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
     from madbench.jobs import Job, Record
-    from madbench.store.columns import RunColumns
+    from madbench.store.columns import IndexEntry
 
 
 def columns_of(table: TableRows) -> list[str]:
@@ -95,16 +95,16 @@ class Results(TableRows):
 
         Settings whose scores are not in the store's index are left out.
         """
-        columns = self._columns(job for row in self.rows for job in row.jobs)
+        entries = self._index_entries(job for row in self.rows for job in row.jobs)
         return {
-            (each.suite, each.task, each.setting): UntrainedScores(*own)
-            for each in columns
-            if (own := each.untrained_scores)
+            (entry.suite, entry.task, entry.setting): UntrainedScores(*own)
+            for entry in entries
+            if (own := entry.untrained_scores)
         }
 
-    def _columns(self, jobs: Iterable[Job]) -> Iterator[RunColumns]:
-        """The columns of those ``jobs`` that the index of the store has."""
-        return filter(None, (self.store.columns(job) for job in jobs if self._may_have_run(job)))
+    def _index_entries(self, jobs: Iterable[Job]) -> Iterator[IndexEntry]:
+        """The entries of those ``jobs`` that the index of the store has."""
+        return filter(None, (self.store.index_entry(job) for job in jobs if self._may_have_run(job)))
 
     def outcomes(self, suite: Suite) -> list[JobOutcome]:
         """The outcome of every job of the suite, row by row. A job without a result has an outcome without a record."""
@@ -212,9 +212,9 @@ class Results(TableRows):
     def published(self, row: SuiteRow, shows_always: bool = False) -> dict[str, float]:
         """The published numbers of a row, by column (:func:`madbench.suites.published.published_numbers`)."""
         profile = row.protocol.profile
-        columns = self._columns(row.jobs) if profile.is_shipped and not row.row.changes else ()
-        found = (each.published_under(profile.source) for each in columns)
-        if numbers := next(filter(None, found), None):
+        entries = self._index_entries(row.jobs) if profile.is_shipped and not row.row.changes else ()
+        numbers_of_runs = (entry.published_under(profile.source) for entry in entries)
+        if numbers := next(filter(None, numbers_of_runs), None):
             return numbers.shown(profile, shows_always)
         return published_numbers(row.protocol, row.name, shows_always)
 
@@ -226,9 +226,9 @@ class Results(TableRows):
         return budget_ratio > MOST_MATCHED or self._says_over_budget(label)
 
     def _says_over_budget(self, label: str) -> bool:
-        columns = self._columns(job for row in self.rows if row.row.label == label for job in row.jobs)
-        if known := next((each for each in columns if each.is_known), None):
-            return bool(known.is_over_budget)
+        entries = self._index_entries(job for row in self.rows if row.row.label == label for job in row.jobs)
+        if known_entry := next((entry for entry in entries if entry.is_known), None):
+            return bool(known_entry.is_over_budget)
         return factors_of_text(label).get("budget") == "over"
 
     @property

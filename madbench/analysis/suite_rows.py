@@ -68,9 +68,9 @@ def _profile(query: Query, suite: Suite, name: str) -> Profile:
     Without overrides, and if the store has runs of the profile, it is a :class:`StoredProfile` from the store's index.
     """
     overrides = query.own_overrides(suite)
-    entries = () if overrides else (each.in_profile(name) for each in query.columns_of(suite))
-    if found := next(filter(None, entries), None):
-        return cast(Profile, StoredProfile(suite.Profile, name, found))
+    jobs_in_profile = () if overrides else (entry.in_profile(name) for entry in query.index_entries(suite))
+    if job_in_profile := next(filter(None, jobs_in_profile), None):
+        return cast(Profile, StoredProfile(suite.Profile, name, job_in_profile))
     return suite.Profile.load(name, overrides)
 
 
@@ -143,9 +143,9 @@ def _trains(query: Query, profile: Profile, job: Job) -> bool:
 
     The index of the store says so for a shipped profile. Otherwise the settings are compared.
     """
-    columns = query.store.columns(job)
-    if columns and columns.profile and profile.is_shipped:
-        return profile.precision in ("auto", job.precision) and columns.is_of_profile(profile.source)
+    entry = query.store.index_entry(job)
+    if entry and entry.profile and profile.is_shipped:
+        return profile.precision in ("auto", job.precision) and entry.is_of_profile(profile.source)
     return profile.trains_job(job)
 
 
@@ -253,11 +253,12 @@ def _stored_task(query: Query, protocol: Protocol, jobs: Sequence[Job], seeds: S
     counts: set[int] = set()
     by_place: dict[tuple[int, int], Job] = {}
     for job in jobs if protocol.profile.is_shipped else ():
-        columns = query.store.columns(job)
-        if not (columns and columns.is_known and (entry := columns.in_profile(protocol.profile.source))):
+        entry = query.store.index_entry(job)
+        job_in_profile = entry.in_profile(protocol.profile.source) if entry and entry.is_known else None
+        if job_in_profile is None:
             return []
-        counts.add(entry.count)
-        by_place[entry.place, job.seed] = job
+        counts.add(job_in_profile.count)
+        by_place[job_in_profile.place, job.seed] = job
     kinds = {(job.family, repr(job.mixer), job.steps) for job in jobs}
     is_whole = len(kinds) == len(counts) == 1 and len(jobs) == len(by_place) == len(seeds) * counts.pop()
     return [by_place[place] for place in sorted(by_place)] if is_whole else []

@@ -34,8 +34,8 @@ from madbench.tasks import task_problem
 
 
 @dataclass(frozen=True)
-class RunColumns:
-    """The columns of one run."""
+class IndexEntry:
+    """The entry of one run in the index of its store: one field per column."""
 
     suite: str
     task: str
@@ -111,33 +111,33 @@ class RunColumns:
         return not self.changes and name in self.profile.split()
 
 
-NAMES = tuple(field.name for field in fields(RunColumns))
+NAMES = tuple(field.name for field in fields(IndexEntry))
 _NUMBERS = ("seed", "is_known", "is_present", "is_over_budget")
 
 
-def read_columns(values: Sequence[Any]) -> RunColumns:
-    """The columns of a run from the values in a row of the index. Raises ``TypeError`` if a value has another type.
+def read_entry(values: Sequence[Any]) -> IndexEntry:
+    """The index entry of a run from the values in a row of the index. Raises ``TypeError`` if a value has another type.
 
     Raises ``ValueError`` if a value is not the JSON that it should be.
     """
-    columns = RunColumns(*values)
-    for name, value in vars(columns).items():
+    entry = IndexEntry(*values)
+    for name, value in vars(entry).items():
         if type(value) is not (int if name in _NUMBERS else str):
             raise TypeError(f"{name}: not a value of this column")
-    for text in (columns.in_profiles, columns.untrained, columns.published, columns.code):
+    for text in (entry.in_profiles, entry.untrained, entry.published, entry.code):
         json.loads(text or "null")
-    return columns
+    return entry
 
 
-def columns_of(job: Job, record: Record) -> RunColumns:
-    """The columns of the run with this job and record."""
+def entry_of(job: Job, record: Record) -> IndexEntry:
+    """The index entry of the run with this job and record."""
     setting, corpus = mapping_text(job.setting), suite_of(job).corpus_of(job)
     is_known = _is_known(job) and not isinstance(record.details.get("code"), dict)
     decided_by = (job.suite, job.task, job.label, job.fidelity, job.budget, setting, job.mixer, job.model, job.training)
     key = repr((is_known, decided_by))
     if key not in _BELONGS_TO:
         _BELONGS_TO[key] = _belongs_to(job, is_known)
-    return RunColumns(
+    return IndexEntry(
         job.suite,
         job.task,
         setting,

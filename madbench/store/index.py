@@ -30,7 +30,7 @@ from madbench.files import parse_json, remove
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store import columns
 from madbench.store.checks import read_record
-from madbench.store.columns import RunColumns
+from madbench.store.columns import IndexEntry
 from madbench.store.format import NAMES, make_job, plain_numbers, read_checked_job
 
 WORTH_INDEXING = 200  # number of runs from which a lookup in the index is faster than reading the files
@@ -56,8 +56,8 @@ class RunIndex:
     def __init__(self, root: Path):
         self.runs = root / "runs"
         self.path = root / "index" / "runs.sqlite"
-        self.columns: dict[str, RunColumns] = {}
-        """The columns of the runs that were found in the index or added to it, by job id."""
+        self.entries: dict[str, IndexEntry] = {}
+        """The entries of the runs that were found in the index or added to it, by job id."""
         self._unsettled: list[str] = []
         """Runs stored by this process whose files can still change without a new signature. They are added to the index
         later.
@@ -69,7 +69,7 @@ class RunIndex:
         Few folders are always read. Runs that were not in the index are added to it. ``track`` shows the progress if
         many folders have to be read.
         """
-        self._forget_columns(names)
+        self._forget_entries(names)
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
@@ -87,16 +87,16 @@ class RunIndex:
         """
         if self.path.is_file():
             names = [*self._unsettled, name]
-            self._forget_columns(names)
+            self._forget_entries(names)
             signatures = {each: signature(f"{self.runs}/{each}") for each in names}
             runs = {each: run for each in names if isinstance(run := read(each), tuple)}
             settled = self._add(runs, signatures)
             self._unsettled = [each for each in runs if each not in settled]
 
-    def _forget_columns(self, names: Iterable[str]) -> None:
-        """Forget the columns of runs that are read again, since their records may have been replaced."""
+    def _forget_entries(self, names: Iterable[str]) -> None:
+        """Forget the entries of runs that are read again, since their records may have been replaced."""
         for name in names:
-            self.columns.pop(name, None)
+            self.entries.pop(name, None)
 
     def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
         """Write the rows of runs whose files still have these ``signatures``. Return the names of these runs."""
@@ -107,8 +107,8 @@ class RunIndex:
             unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled = [name for name in unchanged if tick not in signatures[name].split()]
             version = _version() if settled else ""
-            self.columns |= {name: columns.columns_of(*runs[name]) for name in settled}
-            self._write([_row(version, name, signatures[name], *runs[name], self.columns[name]) for name in settled])
+            self.entries |= {name: columns.entry_of(*runs[name]) for name in settled}
+            self._write([_row(version, name, signatures[name], *runs[name], self.entries[name]) for name in settled])
             return settled
         return []
 
@@ -152,11 +152,11 @@ class RunIndex:
                 label, seed, *gave = parse_json(content)
                 fields = dict(zip(("status", "metrics", "details", "error"), gave, strict=True))
                 record, _ = read_record({**fields, "files": {}}, [])
-                own = columns.read_columns(plain)
-                read = read_checked_job if own.is_known else make_job
+                entry = columns.read_entry(plain)
+                read = read_checked_job if entry.is_known else make_job
                 job = read(shared, label, seed, name)
                 vars(job)["id"] = name  # fills the cached property without computing the hash
-                runs[name], self.columns[name] = (job, record), own
+                runs[name], self.entries[name] = (job, record), entry
         return runs
 
     def _write(self, rows: Sequence[Sequence[str | int]]) -> None:
@@ -207,11 +207,11 @@ def _version() -> str:
     return f"{VERSION} {columns.stamp()}"
 
 
-def _row(version: str, name: str, signed: str, job: Job, record: Record, plain: RunColumns) -> tuple[str | int, ...]:
+def _row(version: str, name: str, signed: str, job: Job, record: Record, entry: IndexEntry) -> tuple[str | int, ...]:
     fields = job.to_dict()
     label, seed = fields.pop("label"), fields.pop("seed")
     content = json.dumps([label, seed, record.status, plain_numbers(record.metrics), record.details, record.error])
-    row = (name, signed, json.dumps(fields), content, *vars(plain).values())
+    row = (name, signed, json.dumps(fields), content, *vars(entry).values())
     return *row, _digest(version, row)
 
 

@@ -40,7 +40,7 @@ from madbench.files import (
     write_durably,
 )
 from madbench.jobs import KEEP, WEIGHTS, Job, Record, Status
-from madbench.store.columns import RunColumns
+from madbench.store.columns import IndexEntry
 from madbench.store.format import (
     MEASUREMENTS,
     NAMES,
@@ -343,20 +343,20 @@ class Store:
                 self.problems.append(str(run))
         self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
 
-    def columns(self, job: Job) -> RunColumns | None:
-        """The columns of a run (:mod:`madbench.store.columns`), if the run was read from the index or added to it.
+    def index_entry(self, job: Job) -> IndexEntry | None:
+        """The index entry of a run (:mod:`madbench.store.columns`), if the run was read from the index or added to it.
 
         Otherwise None. The index of a store with few runs is not read.
         """
-        return self._index.columns.get(job.id)
+        return self._index.entries.get(job.id)
 
     def run_code(self, job: Job, details: Mapping[str, Any]) -> RunCode:
         """The state of the code that trained a run, compared with the installed code.
 
         ``details`` are those of the run's record. They are compared if the index does not have the state.
         """
-        columns = self.columns(job)
-        return (columns and columns.run_code) or run_code(job, details)
+        entry = self.index_entry(job)
+        return (entry and entry.run_code) or run_code(job, details)
 
     @functools.cached_property
     def _index(self) -> RunIndex:

@@ -78,8 +78,8 @@ def test_the_index_answers_as_the_code_does(tmp_path, monkeypatch, suite, profil
             table = result_table(results, shows_published=True, shows_baselines=True)
             answers.append((results.jobs, results.scores.to_csv(), table.text_rows(), table.describe(), table.origin))
         assert answers[0] == answers[1] == answers[2]
-        columns = [results.store.columns(job) for job in results.jobs if job.id in results.store.jobs()]
-        assert columns and all(each.is_known for each in columns)
+        entries = [results.store.index_entry(job) for job in results.jobs if job.id in results.store.jobs()]
+        assert entries and all(entry.is_known for entry in entries)
 
 
 def test_reading_makes_no_plan_with_or_without_changes(tmp_path, no_plan):

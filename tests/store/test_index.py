@@ -22,7 +22,7 @@ from madbench.files import remove
 from madbench.jobs import Record
 from madbench.store import index as run_index
 from madbench.store import runs
-from madbench.store.columns import columns_of
+from madbench.store.columns import entry_of
 from madbench.store.format import NAMES, encode
 from madbench.store.index import RunIndex
 from madbench.store.runs import Snapshot, Store
@@ -314,9 +314,9 @@ def test_other_programs_read_what_a_run_belongs_to(tmp_path):
     assert rows["R-c"] == (0, *place, "quick", "training.epochs=7", *rest)
     assert rows["gone:x"] == (0, *place, "", "", *rest)
     snapshot = Snapshot.open(store.root)
-    found = [snapshot.jobs() and snapshot.columns(job) for job in (usual, absent)]
-    assert found == [columns_of(job, RECORDS[0]) for job in (usual, absent)]
-    assert [(each.is_known, each.run_code is None) for each in found] == [(1, False), (0, True)]
+    entries = [snapshot.jobs() and snapshot.index_entry(job) for job in (usual, absent)]
+    assert entries == [entry_of(job, RECORDS[0]) for job in (usual, absent)]
+    assert [(entry.is_known, entry.run_code is None) for entry in entries] == [(1, False), (0, True)]
 
 
 @pytest.mark.parametrize("columns", ["", "suite, task, profile, changes, "])
