@@ -238,7 +238,7 @@ def run(command: str, form: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Rewrites the tables of all pages and checks the numbers of their sentences. ``--check`` writes nothing.
+    """Rewrite the tables of all pages and check the numbers of their sentences. ``--check`` writes nothing.
 
     ``--verdicts RESULTS`` also rewrites the verdicts of the papers' items. ``--operators`` measures the times of the
     named operators instead.

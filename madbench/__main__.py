@@ -6,7 +6,7 @@ from madbench.extras import project
 
 
 def main() -> None:
-    """Runs the command line.
+    """Run the command line.
 
     Ctrl-C ends the program without a traceback, even during the import of madbench. In a checkout that is not
     installed, the message about a missing package names the command that installs it.

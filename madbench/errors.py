@@ -73,7 +73,7 @@ class MissingExtraError(MadbenchError):
 
 
 def require(module: str, what: str, extra: str) -> ModuleType:
-    """Imports and returns the optional ``module``, which the feature ``what`` needs.
+    """Import and return the optional ``module``, which the feature ``what`` needs.
 
     Raises ``MissingExtraError`` if it is not installed, and ``ConfigError`` if it is installed but cannot be imported.
     """
@@ -91,7 +91,7 @@ MOST_OPTIONS = 8
 
 
 def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
-    """Returns ``"; did you mean 'x'?"`` for the option closest to ``word``, or a list of the options if none is close.
+    """Return ``"; did you mean 'x'?"`` for the option closest to ``word``, or a list of the options if none is close.
 
     ``listing`` is a command that lists the options. If it is given, the list names it and at most eight options.
     """
@@ -105,7 +105,7 @@ def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
 
 
 def suggestion(word: Any, options: Iterable[str]) -> str:
-    """Returns ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if none is close.
+    """Return ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if none is close.
 
     An option at least twice as long as the word is close only if it begins with the word: "nope" does not suggest
     "genotype". If no option is close, but exactly one begins like the word, that one is suggested: "mem" and "memory"

@@ -58,7 +58,7 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Replaces the file ``path`` with ``content`` in one step that survives a power cut.
+    """Replace the file ``path`` with ``content`` in one step that survives a power cut.
 
     ``content`` is bytes, or a function that writes to an open binary file. The function is called a second time if
     another process deletes the temporary file. This happens if a driver claims the folder of a job that is still
@@ -87,7 +87,7 @@ class UnfitFileError(OSError):
 
 
 def check_regular(path: Path | str) -> None:
-    """Raises ``OSError`` unless ``path`` is a regular file or a link to one. Opening a pipe could block forever."""
+    """Raise ``OSError`` unless ``path`` is a regular file or a link to one. Opening a pipe could block forever."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -96,7 +96,7 @@ def check_regular(path: Path | str) -> None:
 
 
 def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """Reads a file from an untrusted source.
+    """Read a file from an untrusted source.
 
     Raises ``OSError`` if it cannot be read, and ``UnfitFileError`` unless it is a regular file of at most ``most``
     bytes.
@@ -110,13 +110,13 @@ def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
 
 
 def file_digest(path: Path | str) -> str:
-    """Returns the SHA-256 of a file in hexadecimal digits. Raises ``OSError``."""
+    """Return the SHA-256 of a file in hexadecimal digits. Raises ``OSError``."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parse_json(content: bytes | str, any_text: bool = False) -> Any:
-    """Parses JSON and checks the value with :func:`check_json`.
+    """Parse JSON and check the value with :func:`check_json`.
 
     Raises ``ValueError`` if the JSON is invalid or the check fails.
     """
@@ -129,7 +129,7 @@ def parse_json(content: bytes | str, any_text: bool = False) -> Any:
 
 
 def check_json(value: Any, any_text: bool = False) -> None:
-    """Raises ``ValueError`` for a parsed JSON value that can break the code that uses it.
+    """Raise ``ValueError`` for a parsed JSON value that can break the code that uses it.
 
     Rejected are more than ``MOST_DEPTH`` levels, and numbers that are NaN or beyond the range of a float. Text with
     unpaired surrogates is rejected unless ``any_text`` is true. It cannot be printed, but occurs in file names that are
@@ -155,7 +155,7 @@ def check_json(value: Any, any_text: bool = False) -> None:
 
 
 def make_printable(value: Any) -> Any:
-    """Replaces unprintable characters in a JSON value by "?", except newlines and tabs.
+    """Replace unprintable characters in a JSON value by "?", except newlines and tabs.
 
     A record may come from a stranger, and such characters can control a terminal or reorder a line.
     """
@@ -169,13 +169,13 @@ def make_printable(value: Any) -> Any:
 
 
 def seal(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of a mapping of JSON values with the key ``checksum``, the SHA-256 of the mapping's content."""
+    """Return a copy of a mapping of JSON values with the key ``checksum``, the SHA-256 of the mapping's content."""
     content = json.dumps(mapping, sort_keys=True)
     return {**mapping, "checksum": hashlib.sha256(content.encode()).hexdigest()}
 
 
 def unseal(content: bytes) -> dict[str, Any]:
-    """Parses the JSON of a mapping that :func:`seal` returned, and returns the mapping without its checksum.
+    """Parse the JSON of a mapping that :func:`seal` returned, and return the mapping without its checksum.
 
     Raises ``ValueError`` if the JSON is invalid or does not match the checksum.
     """
@@ -187,7 +187,7 @@ def unseal(content: bytes) -> dict[str, Any]:
 
 
 def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Writes the new file ``path`` and waits until its content is on the disk.
+    """Write the new file ``path`` and wait until its content is on the disk.
 
     The name of the file survives a power cut only after :func:`sync_folder`. ``content`` is bytes, or a function that
     writes to an open binary file. Raises ``FileExistsError`` if the file exists.
@@ -202,7 +202,7 @@ def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> 
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and its missing parents, so that their names survive a power cut."""
+    """Make a folder and its missing parents, so that their names survive a power cut."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -213,7 +213,7 @@ def make_folder(folder: Path) -> None:
 
 
 def publish_folder(temporary: Path, folder: Path) -> None:
-    """Renames ``temporary`` to ``folder`` after its files are on disk, so that a power cut leaves no empty file."""
+    """Rename ``temporary`` to ``folder`` after its files are on disk, so that a power cut leaves no empty file."""
     for path in temporary.rglob("*"):
         if path.is_dir():
             sync_folder(path)
@@ -247,7 +247,7 @@ def may_exist(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names of the files in ``folder`` are on the disk, so that they survive a power cut."""
+    """Wait until the names of the files in ``folder`` are on the disk, so that they survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -256,7 +256,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a file, a link or a whole folder, if it exists."""
+    """Delete a file, a link or a whole folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -264,14 +264,14 @@ def remove(path: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Raises ``StoreError`` if ``path`` is a link, so that madbench never deletes or moves files outside its folder."""
+    """Raise ``StoreError`` if ``path`` is a link, so that madbench never deletes or moves files outside its folder."""
     if path.is_symlink():
         problem = "is a link; madbench deletes or replaces what is here, and does not follow links: delete the link"
         raise StoreError(f"{path}: {problem}")
 
 
 def lock_folder(folder: Path) -> int:
-    """Locks ``folder``, which is created if missing, and returns a file descriptor that holds the lock.
+    """Lock ``folder``, which is created if missing, and return a file descriptor that holds the lock.
 
     Closing the descriptor or the end of the process frees the lock. Until then another process may delete the folder
     and its file ``lock`` at any time. Raises ``BlockingIOError`` if another descriptor holds the lock.

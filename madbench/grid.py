@@ -67,7 +67,7 @@ class GridFile:
 
 
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:
-    """Loads a grid from the YAML file ``source``, or makes a grid of the labels ``source``.
+    """Load a grid from the YAML file ``source``, or make a grid of the labels ``source``.
 
     ``changes`` has keys of :class:`GridFile` that replace those of the file. Its settings under ``set`` and ``vary``
     are added to the file's settings and replace equal keys. The user names the grid in order to train it, so the code
@@ -101,7 +101,7 @@ def is_grid_file(source: Any) -> bool:
 
 
 def expand_grid(grid: GridFile, where: str = "") -> Grid:
-    """Expands ``grid`` to its rows, according to its mode.
+    """Expand ``grid`` to its rows, according to its mode.
 
     - ``product``: every label with every combination of values. The label varies slowest.
     - ``one_at_a_time``: the baseline; then each other label with the baseline's values; then, for each key, each other
@@ -134,7 +134,7 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
 
 
 def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
-    """Converts ``["model.mix_rank=4,8"]`` to ``{"model.mix_rank": [4, 8]}``.
+    """Convert ``["model.mix_rank=4,8"]`` to ``{"model.mix_rank": [4, 8]}``.
 
     Raises ``ConfigError`` for a word without key or values, and for a repeated key.
     """
@@ -207,7 +207,7 @@ def _rows_as_given(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[R
 
 
 def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, Override]) -> list[Row]:
-    """Returns the rows with the baseline at the front: the first row that has ``label`` and all of ``changes``.
+    """Return the rows with the baseline at the front: the first row that has ``label`` and all of ``changes``.
 
     Any label fits if ``label`` is None. Raises ``ConfigError`` if no row fits.
     """
@@ -220,7 +220,7 @@ def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, Ov
 
 
 def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, Override]]:
-    """Returns the label of the baseline (None if the grid does not name it) and its overrides by key."""
+    """Return the label of the baseline (None if the grid does not name it) and its overrides by key."""
     keys = ["label", *axes]
     for key in grid.baseline:
         if key not in keys:

@@ -79,7 +79,7 @@ class Job:
     if not TYPE_CHECKING:  # mypy would otherwise accept every misspelled attribute of a job
 
         def __getattr__(self, name: str) -> Any:
-            """Sets the fields that :meth:`read_lazily` left out."""
+            """Set the fields that :meth:`read_lazily` left out."""
             if name not in ("model", "training") or "_make" not in vars(self):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             made = vars(self)["_make"]()

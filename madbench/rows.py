@@ -35,12 +35,12 @@ class Row:
         return "  ".join(filter(None, [self.label, words]))
 
     def keep_changes(self, is_wanted: Callable[[Override], bool]) -> Row:
-        """Returns the row without the changes for which ``is_wanted`` is false."""
+        """Return the row without the changes for which ``is_wanted`` is false."""
         changes, named = (tuple(filter(is_wanted, each)) for each in (self.changes, self.named_changes))
         return replace(self, changes=changes, named_changes=named)
 
     def for_suite(self, suite: Suite, leading: Suite) -> Row:
-        """Returns the row without the changes for other suites. ``leading`` is the suite of keys without a prefix."""
+        """Return the row without the changes for other suites. ``leading`` is the suite of keys without a prefix."""
         return self.keep_changes(lambda change: suite_of_override(change, leading) is suite)
 
 

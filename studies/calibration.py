@@ -174,7 +174,7 @@ def normal(spread: float, rival_spread: float | None = None) -> Draw:
 
 
 def splitting(share: float, tasks: int = TASKS, low: float = 40.0, high: float = 90.0) -> Draw:
-    """Draws seeds of which a ``share`` solves each of the first ``tasks`` tasks. In other tasks seeds are alike."""
+    """Draw seeds of which a ``share`` solves each of the first ``tasks`` tasks. In other tasks seeds are alike."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
         is_split = np.arange(shape[2])[:, None] < tasks
@@ -185,7 +185,7 @@ def splitting(share: float, tasks: int = TASKS, low: float = 40.0, high: float =
 
 
 def as_in_evening(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
-    """Draws tables in which 15% of tasks have seeds that solve them and seeds that do not.
+    """Draw tables in which 15% of tasks have seeds that solve them and seeds that do not.
 
     The share of solving seeds is drawn for each such task, and is the same for all labels.
     """
@@ -195,7 +195,7 @@ def as_in_evening(rng: np.random.Generator, shape: tuple[int, int, int, int]) ->
 
 
 def unlike_splits(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
-    """Draws tables in which 15% of labels, in each task, have seeds that solve it and seeds that do not.
+    """Draw tables in which 15% of labels, in each task, have seeds that solve it and seeds that do not.
 
     The share of solving seeds is drawn for each such label. All labels have the same mean.
     """
@@ -205,7 +205,7 @@ def unlike_splits(rng: np.random.Generator, shape: tuple[int, int, int, int]) ->
 
 
 def level_or_two(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
-    """Draws tables in which rivals have two values in one task, and the baseline has the mean of these values."""
+    """Draw tables in which rivals have two values in one task, and the baseline has the mean of these values."""
     values = np.full(shape, 60.0)
     values[:, 1:, 0] = np.where(rng.random(values[:, 1:, 0].shape) < 0.5, 40.0, 80.0)
     return values + rng.standard_normal(shape)

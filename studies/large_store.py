@@ -89,7 +89,7 @@ class Corpus:
 
 
 def synthetic_jobs(count: int) -> Iterator[Job]:
-    """Yields ``count`` jobs: at most 1 in 50 of other suites, then those of the main suite, seed by seed."""
+    """Yield ``count`` jobs: at most 1 in 50 of other suites, then those of the main suite, seed by seed."""
     labels, (main, *beside) = expand(LABELS), default_suites()
     full = main.Profile.load("full")
     of_others = (

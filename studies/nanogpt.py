@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def check_checkout(folder: Path) -> None:
-    """Raises ``ConfigError`` if the folder is not a nanoGPT checkout, or its train.py sets the seed in another way."""
+    """Raise ``ConfigError`` if the folder is not a nanoGPT checkout, or its train.py sets the seed in another way."""
     if missing := [name for name in CHECKOUT_FILES if not (folder / name).is_file()]:
         raise ConfigError(f"--nanogpt {folder}: no nanoGPT checkout: {', '.join(missing)} missing")
     if (folder / "train.py").read_text(encoding="utf-8").count(SEED_LINE) != 1:
@@ -146,7 +146,7 @@ def train_both(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[st
 
 
 def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
-    """Trains in a separate process, as ``madbench lm`` does, with a store in ``folder``."""
+    """Train in a separate process, as ``madbench lm`` does, with a store in ``folder``."""
 
     def show(event: dict[str, Any]) -> None:
         if event["event"] == "progress":
@@ -163,7 +163,7 @@ def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder
 
 
 def train_nanogpt(job: Job, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
-    """Runs nanoGPT in ``folder``, which gets its files, links to the corpus, and its output."""
+    """Run nanoGPT in ``folder``, which gets its files, links to the corpus, and its output."""
     for name in CHECKOUT_FILES:
         shutil.copy(options.nanogpt / name, folder)
     script = folder / "train.py"

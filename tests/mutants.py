@@ -74,7 +74,7 @@ def plant(source: str, number: int) -> tuple[str, str]:
 
 
 def run(folder: Path, tests: list[str], timeout: float | None) -> tuple[bool, float]:
-    """Returns True if the tests pass there, and their seconds. Tests that do not end in time fail."""
+    """Return True if the tests pass there, and their seconds. Tests that do not end in time fail."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--slow", *tests]
     began = time.monotonic()
     try:

@@ -47,7 +47,7 @@ TEXTS = ["", "[", "{", "{[a]: 1}", "&a [*a]", "&a {b: *a}", "1" * 5000, "2024-13
 
 
 def bounded(cases: Iterable[Callable[[], object]]) -> int:
-    """Calls each; only errors of ours are allowed, each of a few thousand characters. Gives their number."""
+    """Call each; only errors of ours are allowed, each of a few thousand characters. Give their number."""
     errors, before = 0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for i, case in enumerate(cases):
         started = time.process_time()

@@ -53,7 +53,7 @@ def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
 
 
 def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Agreement:
-    """Returns a statistic of ``labels`` labels with its bootstrap interval. NaN for fewer than :data:`LEAST_LABELS`.
+    """Return a statistic of ``labels`` labels with its bootstrap interval. NaN for fewer than :data:`LEAST_LABELS`.
 
     ``statistic`` maps an array (draws, labels) of indices of labels to an array (draws,) of its values.
     """

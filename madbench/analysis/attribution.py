@@ -119,7 +119,7 @@ class AttributionTable(Listing):
         return in_order(effect.quantity for effect in self.rows)
 
     def checked(self, results: Path) -> Self:
-        """Returns the table itself. Raises ``StoreError``, which names the store ``results``, if it has no rows."""
+        """Return the table itself. Raises ``StoreError``, which names the store ``results``, if it has no rows."""
         if not self.rows:
             raise StoreError(
                 f"{results}: no two labels with a finished task in common differ in exactly one factor; "

@@ -22,7 +22,7 @@ _SENTENCE = re.compile(
 
 
 def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
-    """Parse a sentence. Returns the claim and its entry in a file of claims.
+    """Parse a sentence. Return the claim and its entry in a file of claims.
 
     - ``A > B``: A is better, by more than the number after ``by``, in the units of the column.
     - ``A ~ B`` or ``A = B``: A and B differ by less than the number after ``within``.
@@ -64,7 +64,7 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
 
 
 def add_claim(entry: dict[str, Any], path: Path) -> int:
-    """Append a claim to the file of claims ``path``, or create the file. Returns the number of claims in the file.
+    """Append a claim to the file of claims ``path``, or create the file. Return the number of claims in the file.
 
     ``entry`` is what :func:`parse_claim` returns. The content and the comments of the file are kept. Raises
     ``ConfigError`` if the file already has a claim of this name, or has no line ``claims:``.

@@ -281,7 +281,7 @@ def _path_of(source: str | Path) -> Path:
 
 
 def complete(claim: Claim, where: str) -> Claim:
-    """Returns ``claim`` with the pairs and the title that follow from its contrast.
+    """Return ``claim`` with the pairs and the title that follow from its contrast.
 
     Raises ``ConfigError`` if the claim is invalid. The message begins with ``where``.
     """
@@ -322,7 +322,7 @@ def complete(claim: Claim, where: str) -> Claim:
 
 
 def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
-    """Returns the pairs of a contrast and its sign ``>``, ``>=``, ``~`` or ``=``.
+    """Return the pairs of a contrast and its sign ``>``, ``>=``, ``~`` or ``=``.
 
     A contrast is ``A > B``, ``A >= B``, ``A ~ B`` or ``A = B`` for labels or sets of labels A and B, or ``FACTOR in
     LABELS``. The pairs of ``A > B`` are all pairs of a label of A and a label of B. The pairs of ``FACTOR in LABELS``

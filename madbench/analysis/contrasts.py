@@ -97,7 +97,7 @@ def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contras
 
 
 def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yields ``(i, j, factor)`` for labels i < j that differ in exactly one of the factors that both have.
+    """Yield ``(i, j, factor)`` for labels i < j that differ in exactly one of the factors that both have.
 
     ``labels`` has the level of each factor, by the name of the factor, for each label.
     """

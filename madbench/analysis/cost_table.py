@@ -166,7 +166,7 @@ def check_countable(job: Job) -> None:
 
 
 def _add_measured(costs: Mapping[str, RowCosts], by_row: Mapping[str, Sequence[JobOutcome]]) -> str:
-    """Add the columns ``step_ms`` and ``memory_mib``, measured in the runs, to ``costs``. Returns a note on them.
+    """Add the columns ``step_ms`` and ``memory_mib``, measured in the runs, to ``costs``. Return a note on them.
 
     Both are left out if the runs differ in device, threads, processes or compilation. The note names the device, or
     the reason why the numbers are left out. It is empty if no run recorded a time.

@@ -47,7 +47,7 @@ def diagonals(k: Tensor, offsets: Sequence[int]) -> Tensor:
 
 
 def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
-    """Returns the N offsets n = 1, -1, 2, ..., and the share of a shift by each of them in K.
+    """Return the N offsets n = 1, -1, 2, ..., and the share of a shift by each of them in K.
 
     ``k`` is (..., L, L), and the shares are (..., N). They are relative to the largest possible share at this ``rank``.
     """
@@ -58,7 +58,7 @@ def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 
 
 def windows(k: Tensor) -> tuple[list[int], Tensor]:
-    """Returns the M widths m = 2, 4, ..., L, and for each m the share of an average over m tokens in K.
+    """Return the M widths m = 2, 4, ..., L, and for each m the share of an average over m tokens in K.
 
     ``k`` is (..., L, L), and the shares are (..., M). An average has columns that are constant over the m newest
     tokens.

@@ -133,7 +133,7 @@ def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:
 
 
 def seeds_needed(terms: Sequence[tuple[float, Sample]], distance: float, level: float = LEVEL) -> tuple[int, float]:
-    """Returns ``(n, power)``: the smallest number of seeds whose power is at least :data:`ENOUGH_POWER`.
+    """Return ``(n, power)``: the smallest number of seeds whose power is at least :data:`ENOUGH_POWER`.
 
     ``terms``, ``distance`` and ``level`` are those of :func:`power_at`.
 

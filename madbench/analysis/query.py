@@ -252,7 +252,7 @@ class Query:
         return any(suite.corpus_of(job) for job in self.jobs_of(suite))
 
     def check_corpus(self) -> None:
-        """Raises ``ConfigError`` if a corpus was requested and the requested suites have only runs without a corpus."""
+        """Raise ``ConfigError`` if a corpus was requested and the requested suites have only runs without a corpus."""
         stored = [suites()[name] for name in self.requested_tasks or () if self.jobs_of(suites()[name])]
         if self.corpus and stored and not any(map(self.has_corpus, stored)):
             raise ConfigError(f"--corpus {self.corpus}: has no effect, the tasks are {', '.join(self.tasks or ())}")

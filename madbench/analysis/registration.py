@@ -80,7 +80,7 @@ class Registration:
 def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registration, Experiment, Path]:
     """Register the grid in the YAML file ``path``: write its registration beside it.
 
-    Returns the registration, the planned experiment, and the path of the registration.
+    Return the registration, the planned experiment, and the path of the registration.
 
     The YAML file has the keys of a grid, and two more. ``claims`` has the names of the claims to register, by default
     all claims whose labels and tasks are in the grid. ``claims_from`` is the source of the claims: the name of a paper,

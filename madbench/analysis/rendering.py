@@ -64,7 +64,7 @@ class TextTable(ABC):
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Returns the headings, and the rows as lists of text. A row of published numbers follows its label's row."""
+        """Return the headings, and the rows as lists of text. A row of published numbers follows its label's row."""
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:

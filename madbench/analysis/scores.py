@@ -261,7 +261,7 @@ def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds:
 def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
     """Keep only the first of successive rows that have no result and whose jobs differ only in the label.
 
-    The scores of such rows are the same. Returns the outcomes of the rows that are kept, and for each of these rows the
+    The scores of such rows are the same. Return the outcomes of the rows that are kept, and for each of these rows the
     names of the rows that it represents, including its own.
     """
     kept: list[JobOutcome] = []

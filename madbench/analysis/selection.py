@@ -202,7 +202,7 @@ class Selection(Query):
     def available(
         self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool
     ) -> tuple[list[SuiteRow], dict[str, StoreError]]:
-        """Returns the rows of every suite to show, and the error of each suite without matching runs, by its name.
+        """Return the rows of every suite to show, and the error of each suite without matching runs, by its name.
 
         The arguments are those of :meth:`select`.
 

@@ -122,7 +122,7 @@ def _finite(value: float) -> float | None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (dotted name, value) for every value of nested mappings. A name begins with ``prefix``."""
+    """Yield (dotted name, value) for every value of nested mappings. A name begins with ``prefix``."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

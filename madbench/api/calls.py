@@ -34,7 +34,7 @@ TRAINING = ("run", "plan", "run_language_model")
 
 
 def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Wraps ``verb`` with the steps that all public functions share.
+    """Wrap ``verb`` with the steps that all public functions share.
 
     Arguments of NumPy, torch and pandas are converted to Python's types. Figures and frames show labels by the names in
     ``rename``, whose keys are labels in any spelling. The caller's random state does not change. The code of the labels

@@ -85,7 +85,7 @@ class StoredResults:
 
 
 def names_choice(verb: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Gives ``verb`` a signature with the arguments of :meth:`StoredResults.select` in place of ``**chosen``.
+    """Give ``verb`` a signature with the arguments of :meth:`StoredResults.select` in place of ``**chosen``.
 
     ``help`` and editors then show them with their defaults.
     """
@@ -98,7 +98,7 @@ def names_choice(verb: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def open(results: Path | str = "results") -> StoredResults:
-    """Opens a results folder for reading: ``madbench.open("results").select("@table1").table()``."""
+    """Open a results folder for reading: ``madbench.open("results").select("@table1").table()``."""
     return StoredResults(Path(results))
 
 

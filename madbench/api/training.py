@@ -52,7 +52,7 @@ def run(
     keep_weights: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Trains ``labels`` on tasks and returns the scores. Stored runs are not trained again.
+    """Train ``labels`` on tasks and return the scores. Stored runs are not trained again.
 
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
@@ -124,7 +124,7 @@ def run_language_model(
     compile: Compile = "never",
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Trains ``labels`` as language models and returns their curves. Stored runs are not trained again.
+    """Train ``labels`` as language models and return their curves. Stored runs are not trained again.
 
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
@@ -199,7 +199,7 @@ def sweep(
     keep_weights: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Trains a grid and returns its scores. Stored runs are not trained again.
+    """Train a grid and return its scores. Stored runs are not trained again.
 
     Args:
         grid: a YAML file, or labels and sets of labels. The next arguments are the keys of a grid
@@ -273,7 +273,7 @@ def _grid(
 
 
 def _trained(experiment: Experiment, policy: Policy, **options: Unpack[RunOptions]) -> Results:
-    """Trains the jobs of an experiment and returns their results. Raises ``TrainingError`` if some of them failed.
+    """Train the jobs of an experiment and return their results. Raises ``TrainingError`` if some of them failed.
 
     During training a terminal shows a progress bar. A notebook also shows the running jobs.
     """

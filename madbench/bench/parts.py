@@ -40,7 +40,7 @@ class Setup:
         return self.device == "cpu"
 
     def in_time(self, groups: Iterable[Any]) -> Iterator[Any]:
-        """Yields groups until the time is over. The first group is always included."""
+        """Yield groups until the time is over. The first group is always included."""
         for i, group in enumerate(groups):
             if i and self.limits.is_over:
                 return

@@ -70,7 +70,7 @@ def again(
 ) -> None:
     """Train stored runs again, and compare them to the last bit.
 
-    Checks an archive of somebody else: some of its runs are drawn at random and
+    Check an archive of somebody else: some of its runs are drawn at random and
     trained here, on the CPU and with the number of threads in their records. Runs
     that shared a step share it again. Nothing in the archive is executed: runs of
     somebody's module (my:) are left out, unless --trust names their label and the

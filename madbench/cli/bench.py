@@ -217,7 +217,7 @@ def _check_paths(setup: Setup) -> None:
 
 
 def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
-    """Yields the table of each part, and True if it was interrupted: then it is partial and the last one."""
+    """Yield the table of each part, and True if it was interrupted: then it is partial and the last one."""
     from madbench.bench.parts import BenchTable
 
     console, shares = Console(stderr=True), [SHARES[part.name] for part in parts]

@@ -64,7 +64,7 @@ def compare(
 
 
 def _margins(text: str) -> float | dict[str, float]:
-    """Parses margins: ``2``, or ``mad_average=2,loss_l5=0.02``."""
+    """Parse margins: ``2``, or ``mad_average=2,loss_l5=0.02``."""
     parts = [part.strip().partition("=") for part in text.split(",")]
     try:
         if len(parts) == 1 and not parts[0][1]:

@@ -179,7 +179,7 @@ def plot(
 
 
 def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:
-    """Write the data ``frame`` as CSV and the pages of the figure as PNG and PDF. Returns the paths."""
+    """Write the data ``frame`` as CSV and the pages of the figure as PNG and PDF. Return the paths."""
     from madbench.analysis.figures.files import save_figure, write_frame
 
     csv = [] if frame is None else [stem.with_name(f"{stem.name}.csv")]

@@ -19,7 +19,7 @@ def register(
 ) -> None:
     """Freeze claims and a grid before the runs exist.
 
-    Writes a file with the ending .registered.json beside FILE. It has labels,
+    Write a file with the ending .registered.json beside FILE. It has labels,
     tasks, seeds, thresholds, every value that a verdict needs, and a hash of all
     of these. For your own claims FILE has the key claims_from: my_claims.yaml, a
     file beside FILE. Then train the grid with madbench sweep, and read the

@@ -79,7 +79,7 @@ def table(
 
 
 def losses_of(thresholds: str | None) -> list[float] | None:
-    """Parses the losses of ``--thresholds``: ``"2.0,1.9"`` -> ``[2.0, 1.9]``."""
+    """Parse the losses of ``--thresholds``: ``"2.0,1.9"`` -> ``[2.0, 1.9]``."""
     try:
         return None if thresholds is None else [float(part) for part in thresholds.split(",")]
     except ValueError:

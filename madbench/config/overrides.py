@@ -80,7 +80,7 @@ def _read(word: str, text: str) -> Any:
 
 
 def override_text(key: str, value: Any, where: str) -> str:
-    """Writes the text ``KEY=VALUE`` of an override, with the value as YAML on one line.
+    """Write the text ``KEY=VALUE`` of an override, with the value as YAML on one line.
 
     Raises ``ConfigError`` for a mapping, and for a value that YAML cannot write. The message begins with ``where``.
     """
@@ -110,7 +110,7 @@ def settings_of(overrides: Iterable[Override]) -> dict[str, Any]:
 
 
 def apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, Any]:
-    """Returns a copy of ``mapping`` with one change. The parts of the key are keys of nested mappings."""
+    """Return a copy of ``mapping`` with one change. The parts of the key are keys of nested mappings."""
     changed = copy.deepcopy(dict(mapping))
     node, names = changed, override.path.split(".")
     for name in names[:-1]:

@@ -13,7 +13,7 @@ MOST_SEED = 2**63 - 1
 
 
 def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
-    """Parses text such as ``"0,1,2"`` or ``"0-4"`` into a list of seeds.
+    """Parse text such as ``"0,1,2"`` or ``"0-4"`` into a list of seeds.
 
     Raises ``ConfigError`` for other text, for a repeated seed, and for more than ``MOST_SEEDS`` seeds. The message
     begins with ``where``.
@@ -36,7 +36,7 @@ def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
 
 
 def seed_list(seeds: Collection[int]) -> str:
-    """Writes seeds in the form that ``--seeds`` accepts.
+    """Write seeds in the form that ``--seeds`` accepts.
 
     >>> seed_list([0, 1, 2, 5])
     '0-2,5'
@@ -51,7 +51,7 @@ def seed_list(seeds: Collection[int]) -> str:
 
 
 def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
-    """Returns the seeds as a tuple. ``seeds`` may be a single number.
+    """Return the seeds as a tuple. ``seeds`` may be a single number.
 
     Raises ``ConfigError`` unless every seed is a whole number from 0 to 2^63 - 1.
     """

@@ -37,7 +37,7 @@ def cached_by_class(function: F) -> F:
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str, read_before: Sequence[str] = ()) -> T:
-    """Builds the dataclass ``cls`` from ``mapping``, which has field names as keys.
+    """Build the dataclass ``cls`` from ``mapping``, which has field names as keys.
 
     Raises ``ConfigError`` for an unknown or missing key, a value of the wrong type, and a value that the class rejects.
     The message begins with ``where`` (a file or an option). If a key is unknown, it also suggests the keys
@@ -61,7 +61,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str, read_befo
 
 
 def check_at_least(config: Any, least: float, *names: str) -> None:
-    """Raises ``ConfigError`` if one of the fields ``names`` of ``config`` is below ``least`` or too large.
+    """Raise ``ConfigError`` if one of the fields ``names`` of ``config`` is below ``least`` or too large.
 
     The largest allowed value is ``MOST[name]``, or ``MOST_OTHERWISE`` if ``MOST`` does not have the name.
     """
@@ -73,7 +73,7 @@ def check_at_least(config: Any, least: float, *names: str) -> None:
 
 
 def check_numbers(config: Any, *names: str) -> None:
-    """Converts the fields ``names`` of ``config`` to floats in place, so that 1 and 1.0 give one job id.
+    """Convert the fields ``names`` of ``config`` to floats in place, so that 1 and 1.0 give one job id.
 
     Raises ``ConfigError`` if a value is negative, infinite or NaN.
     """
@@ -84,7 +84,7 @@ def check_numbers(config: Any, *names: str) -> None:
 
 
 def convert(value: Any, expected: Any, where: str) -> Any:
-    """Returns ``value`` as the type ``expected``.
+    """Return ``value`` as the type ``expected``.
 
     An integer, or a text such as ``1e-3``, becomes a float. A list or a single value becomes a tuple, and a mapping
     becomes a dataclass. -0.0 becomes 0.0, so that both give one job id. Any other value of a wrong type raises
@@ -135,7 +135,7 @@ def _advice_on(value: Any, expected: Any) -> str:
 
 @cached_by_class
 def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
-    """Returns the type of each field by name, and the names of the fields without a default.
+    """Return the type of each field by name, and the names of the fields without a default.
 
     Fields marked ``internal`` are left out.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def plain_values(value: Any) -> Any:
-    """Converts numbers and arrays of NumPy, torch and pandas to Python's own types, also inside lists and mappings.
+    """Convert numbers and arrays of NumPy, torch and pandas to Python's own types, also inside lists and mappings.
 
     The public functions call it once on their arguments. The code that they call then meets Python's own types only.
     """

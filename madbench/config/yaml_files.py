@@ -14,7 +14,7 @@ from madbench.files import read_file
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Reads a YAML file that contains a mapping.
+    """Read a YAML file that contains a mapping.
 
     Raises ``ConfigError`` if the file cannot be read or is too large, if its YAML is invalid or repeats a key, or if it
     contains anything but a mapping.
@@ -66,7 +66,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
-    """Reads a regular file of at most ``MOST_YAML_BYTES`` bytes, or a whole pipe, such as ``<(COMMAND)``."""
+    """Read a regular file of at most ``MOST_YAML_BYTES`` bytes, or a whole pipe, such as ``<(COMMAND)``."""
     if str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/")):
         return path.read_bytes()
     return read_file(path, MOST_YAML_BYTES)
@@ -77,7 +77,7 @@ MOST_YAML_BYTES = 4 * 2**20
 
 
 def _count_values(value: Any, known: dict[int, int]) -> int:
-    """Counts the numbers, texts, lists and mappings in a value read from YAML.
+    """Count the numbers, texts, lists and mappings in a value read from YAML.
 
     A part to which several aliases refer is counted each time. ``known`` caches counts by the ``id`` of a part.
     """
@@ -105,7 +105,7 @@ _WITH_COLONS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9_]+)+(\.[0-9_]*)?")
 
 @functools.cache
 def loader() -> type:
-    """Returns PyYAML's safe loader, changed to reject numbers with a leading zero or colons.
+    """Return PyYAML's safe loader, changed to reject numbers with a leading zero or colons.
 
     YAML 1.1 reads 010 as 8 and 1:30 as 90. The loader uses libyaml, which is ten times as fast, if available.
     """
@@ -126,7 +126,7 @@ def loader() -> type:
 
 @functools.cache
 def dumper() -> type:
-    """Returns PyYAML's safe dumper, changed to quote texts that :func:`loader` rejects, such as 08."""
+    """Return PyYAML's safe dumper, changed to quote texts that :func:`loader` rejects, such as 08."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

@@ -63,7 +63,7 @@ class SlurmJob:
     def how_it_ended(self, jobs: Sequence[Job]) -> Told:
         """The last message (its kind and value) about this Slurm job, which has ended and trained ``jobs``.
 
-        Waits up to ``OUTCOME_SECONDS`` seconds for the outcome, which a network disk may show late.
+        Wait up to ``OUTCOME_SECONDS`` seconds for the outcome, which a network disk may show late.
         """
         deadline = time.monotonic() + OUTCOME_SECONDS
         while not self.folder.outcome.exists() and time.monotonic() < deadline:

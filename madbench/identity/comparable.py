@@ -64,7 +64,7 @@ def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> as
     """Change a file's syntax tree so that imports do not say where in ``package`` the imported names are defined.
 
     Imports from the subpackages ``parts`` are kept, and so are imports under ``try`` and ``with``. The names of the
-    other imports of a block are imported from ``package`` itself, at the start of the block. Returns the changed tree.
+    other imports of a block are imported from ``package`` itself, at the start of the block. Return the changed tree.
     """
     guarded = {id(each) for node in ast.walk(tree) if isinstance(node, _GUARDS) for each in ast.walk(node)}
     for node in ast.walk(tree):

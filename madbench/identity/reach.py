@@ -85,7 +85,7 @@ class Reach:
 
         An event counts if it happened while the code was imported, or in the watched action named ``during``.
 
-        Returns True if events may be missing. Then a module was imported before the audit hook was installed, or the
+        Return True if events may be missing. Then a module was imported before the audit hook was installed, or the
         same code opened a file in another action and may therefore not open it again in this one.
         """
         events = list(dict.fromkeys(events))

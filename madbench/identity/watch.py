@@ -71,7 +71,7 @@ _is_installed = False
 def own(*paths: Path) -> Own:
     """Make files, or all files in folders, count as users' code although they lie among the libraries.
 
-    Returns their paths. From now on, notes are also taken of what they open and run.
+    Return their paths. From now on, notes are also taken of what they open and run.
     """
     global _own
     files = frozenset(f"{path}{os.sep}" if path.is_dir() else str(path) for path in paths)

@@ -6,7 +6,7 @@ SHOWN = 60  # characters of a rejected text that a message repeats
 
 
 def point_at(text: str, position: int, problem: str, what: str = "label") -> str:
-    """Returns a message of two lines: ``what`` and the quoted ``text``, then a caret and ``problem``.
+    """Return a message of two lines: ``what`` and the quoted ``text``, then a caret and ``problem``.
 
     The caret is below the character at ``position`` of ``text``. The text is shortened to 60 characters, and characters
     outside ASCII are escaped.
@@ -19,11 +19,11 @@ def point_at(text: str, position: int, problem: str, what: str = "label") -> str
 
 
 def show(text: str) -> str:
-    """Returns ``text`` with every character outside printable ASCII escaped."""
+    """Return ``text`` with every character outside printable ASCII escaped."""
     return text.encode("unicode_escape").decode()
 
 
 def quoted_choices(options: list[str] | str) -> str:
-    """Returns the options as words of a message: ``'a', 'b' or 'c'``. Only single characters are quoted."""
+    """Return the options as words of a message: ``'a', 'b' or 'c'``. Only single characters are quoted."""
     options = [repr(option) if len(option) == 1 else option for option in options]
     return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))

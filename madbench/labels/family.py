@@ -214,7 +214,7 @@ class Family(Generic[L, A]):
 
     @abstractmethod
     def parse(self, text: str) -> L:
-        """Parses the text of a label, including the family's name and the colon.
+        """Parse the text of a label, including the family's name and the colon.
 
         Raises ``LabelError``, whose message points at the wrong character.
         """
@@ -237,11 +237,11 @@ class Family(Generic[L, A]):
 
     @abstractmethod
     def solve(self, label: L, size: Size, settings: Any) -> A:
-        """Chooses the label's ranks for a size. Raises ``BudgetError`` if no ranks meet the budget."""
+        """Choose the label's ranks for a size. Raises ``BudgetError`` if no ranks meet the budget."""
 
     @abstractmethod
     def build(self, allocation: A, settings: Any, path: str = "auto") -> nn.Module:
-        """Builds the causal mixer (B, T, D) -> (B, T, D), T <= ``max_len``, with ``allocation.total`` parameters.
+        """Build the causal mixer (B, T, D) -> (B, T, D), T <= ``max_len``, with ``allocation.total`` parameters.
 
         It rejects input that is no batch of sequences (:func:`madbench.mixers.inputs.check_sequences`). If the family's
         ``is_bidirectional`` is true, it also accepts ``causal=False``: then every row sees all tokens.
@@ -377,7 +377,7 @@ class ListedFamily(Family[L, A]):
 
 
 def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[L, Mapping[str, str]]]) -> tuple[L, ...]:
-    """Returns the labels whose factors differ from ``mine`` in one factor, ordered by that factor.
+    """Return the labels whose factors differ from ``mine`` in one factor, ordered by that factor.
 
     ``others`` are pairs of a label and its factors.
     """

@@ -16,7 +16,7 @@ MEMBERS = {name: member for name, member in vars(Family).items() if not name.sta
 
 
 def label_of(family: str, answer: Any) -> Any:
-    """Returns ``answer``, which the method ``parse`` of a family returned. Raises ``TypeError`` if it is no label.
+    """Return ``answer``, which the method ``parse`` of a family returned. Raises ``TypeError`` if it is no label.
 
     ``family`` is the family's name. The label's text must begin with this prefix, because the text of a label
     determines its family.
@@ -51,7 +51,7 @@ def _explanations(answer: Any) -> tuple[Explanation, ...]:
 
 
 def _allocation(answer: Any) -> Any:
-    """Returns an allocation after computing its numbers once. A later error would not show which family caused it."""
+    """Return an allocation after computing its numbers once. A later error would not show which family caused it."""
     dict(answer.terms), dict(answer.ranks), str(answer.label)
     for number in (
         answer.total, answer.target, answer.ratio, answer.flops_per_token(answer.size.max_len),

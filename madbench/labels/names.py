@@ -54,11 +54,11 @@ class DisplayNames:
         return self.typed.get(label) or _with_preset(label)
 
     def with_spelling(self, label: str, text: str) -> DisplayNames:
-        """Returns these names with the typed spelling of a label added."""
+        """Return these names with the typed spelling of a label added."""
         return replace(self, typed={**self.typed, **typed_spelling(label, text, self.typed)})
 
     def with_names(self, names: Mapping[str, str], *, of_set: bool = False) -> DisplayNames:
-        """Returns these names with further names added: label, in any spelling, to name.
+        """Return these names with further names added: label, in any spelling, to name.
 
         If ``of_set`` is true, they are names from the file of a set. Names that the user asked for take precedence.
 
@@ -82,7 +82,7 @@ class DisplayNames:
         return replace(self, by_user=by_user, of_sets=of_sets)
 
     def over(self, others: DisplayNames) -> DisplayNames:
-        """Returns these names, completed by the names in ``others`` for labels that have no name here."""
+        """Return these names, completed by the names in ``others`` for labels that have no name here."""
         by_user = {**others.by_user, **self.by_user}
         return DisplayNames(by_user, {**others.of_sets, **self.of_sets}, {**others.typed, **self.typed})
 
@@ -107,13 +107,13 @@ def shown_names() -> DisplayNames:
 
 
 def show(names: DisplayNames) -> None:
-    """Puts display names in use from now on, also for errors that are printed after the end of the command."""
+    """Put display names in use from now on, also for errors that are printed after the end of the command."""
     _SHOWN.set(names)
 
 
 @contextlib.contextmanager
 def shown(names: DisplayNames) -> Iterator[None]:
-    """Puts display names in use within the block, and restores the previous names after it."""
+    """Put display names in use within the block, and restore the previous names after it."""
     token = _SHOWN.set(names)
     try:
         yield
@@ -140,12 +140,12 @@ def file_name(label: str) -> str:
 
 
 def with_display_names(text: str) -> str:
-    """Returns the text with labels replaced by their display names: one at its start, and every label with a prefix."""
+    """Return the text with labels replaced by their display names: one at its start, and every label with a prefix."""
     return _TOKEN.sub(lambda match: display_name(match[0]), _FIRST.sub(lambda match: display_name(match[0]), text, 1))
 
 
 def with_typed_labels(text: str) -> str:
-    """Returns the message with every label that has a prefix replaced by the spelling that the user typed.
+    """Return the message with every label that has a prefix replaced by the spelling that the user typed.
 
     Commands in the message therefore stay valid.
     """

@@ -15,7 +15,7 @@ from madbench.plugins.registry import Guarded
 
 
 def text_of(value: Any) -> str:
-    """Returns the text of a label that is given as text, or as a value for which a family defines a label.
+    """Return the text of a label that is given as text, or as a value for which a family defines a label.
 
     An example of such a value is a user's module class. Raises ``LabelError`` for a value without a label.
     """
@@ -32,18 +32,18 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(values: Any) -> tuple[str, ...]:
-    """Returns the texts of labels or of sets of labels, given as one value or as several (:func:`text_of`)."""
+    """Return the texts of labels or of sets of labels, given as one value or as several (:func:`text_of`)."""
     is_one = isinstance(values, str) or not isinstance(values, Iterable)
     return tuple(map(text_of, (values,) if is_one else values))
 
 
 def as_label(value: Any) -> Label:
-    """Parses a text, or the label of a module class. Any other value is a parsed label and returned unchanged."""
+    """Parse a text, or the label of a module class. Any other value is a parsed label and returned unchanged."""
     return parse(value) if isinstance(value, str) or callable(value) else value
 
 
 def parse(text: str) -> Label:
-    """Parses a label with the parser of its family. ``str`` of the result is the canonical text.
+    """Parse a label with the parser of its family. ``str`` of the result is the canonical text.
 
     ``text`` may also be a user's module class (:func:`text_of`).
 
@@ -183,7 +183,7 @@ def own_modules(label: str) -> tuple[str, ...]:
 
 
 def check_code(labels: Iterable[str | Label]) -> None:
-    """Raises ``LabelError`` for the first label whose code is not available here. Verbs call this before other work."""
+    """Raise ``LabelError`` for the first label whose code is not available here. Verbs call this before other work."""
     for label in labels:
         label_identity(label)
 

@@ -81,7 +81,7 @@ def period(layers: Sequence[T]) -> tuple[T, ...]:
 
 
 def join_pattern(layers: Sequence[object], is_cut: bool = False) -> str:
-    """The text of a pattern: ``("KDA", "KDA", "S")`` gives ``2xKDA/S``. Ends in ``/...`` if ``is_cut`` is true."""
+    """The text of a pattern: ``("KDA", "KDA", "S")`` gives ``2xKDA/S``, and ``2xKDA/S/...`` if ``is_cut``."""
     runs = [(len(list(run)), text) for text, run in itertools.groupby(map(str, layers))]
     words = [f"{count}x{text}" if count > 1 else text for count, text in runs]
     return SEPARATOR.join([*words, REST] if is_cut else words)

@@ -37,7 +37,7 @@ class LabelSet:
 
 
 def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
-    """Returns the canonical labels that ``specs`` name, in order and without duplicates.
+    """Return the canonical labels that ``specs`` name, in order and without duplicates.
 
     Paths are relative to ``folder``. A spec is one of these:
 
@@ -62,7 +62,7 @@ def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
 
 
 def names_of(specs: Any, names: DisplayNames | None = None) -> DisplayNames:
-    """Returns ``names``, to which two kinds of names from ``specs`` are added.
+    """Return ``names``, to which two kinds of names from ``specs`` are added.
 
     These are the names in the files of sets, and the spellings of labels as the user typed them. ``specs`` are specs of
     :func:`expand`; words that are no labels are ignored. Raises ``ConfigError`` for a set whose names are invalid, or
@@ -101,7 +101,7 @@ def available_sets() -> dict[str, Path]:
 
 
 def _labels_of(spec: str, folder: Path, collector: _NameCollector, above: tuple[Path, ...] = ()) -> list[str]:
-    """The canonical labels of one spec (:func:`expand`). Adds their display names to ``collector``.
+    """The canonical labels of one spec (:func:`expand`). Add their display names to ``collector``.
 
     Paths are relative to ``folder``. ``above`` has the files of the enclosing sets, outermost first.
     """
@@ -127,7 +127,7 @@ def _labels_of(spec: str, folder: Path, collector: _NameCollector, above: tuple[
 def _with_sets_in_patterns(
     texts: Iterable[str], folder: Path, collector: _NameCollector, above: tuple[Path, ...]
 ) -> Iterator[str]:
-    """Yields the texts, with sets inside of patterns expanded.
+    """Yield the texts, with sets inside of patterns expanded.
 
     A pattern that contains a set, such as ``3x@few/S-p``, is replaced by one pattern per label of the set.
     """
@@ -189,7 +189,7 @@ def _labels_in(path: Path, collector: _NameCollector, above: tuple[Path, ...]) -
 
 
 def expand_braces(spec: str) -> list[str]:
-    """Returns all texts that a pattern with braces stands for. The leftmost braces vary slowest.
+    """Return all texts that a pattern with braces stands for. The leftmost braces vary slowest.
 
     For a pattern without braces, only the pattern itself. Raises ``LabelError`` for braces without a partner, and for
     more than 10,000 texts.

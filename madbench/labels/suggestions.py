@@ -20,7 +20,7 @@ _LONGEST_HYBRID = 300  # number of characters at the start of a text that are se
 
 
 def message_with_suggestion(text: str) -> str | None:
-    """Returns the error message for a text that is no label but names a mixer of another family, or a hybrid.
+    """Return the error message for a text that is no label but names a mixer of another family, or a hybrid.
 
     None for a text that names neither.
     """
@@ -65,7 +65,7 @@ def message_with_suggestion(text: str) -> str | None:
 
 
 def _problem_of_hybrid(text: str) -> str | None:
-    """Returns the error message for a text that joins several labels, or has a word such as ``hybrid``.
+    """Return the error message for a text that joins several labels, or has a word such as ``hybrid``.
 
     None for other texts.
     """

@@ -38,12 +38,12 @@ _OF_PROCESS = _Trust()
 
 
 def begin() -> None:
-    """Forgets all labels that were allowed before. Called when a command begins."""
+    """Forget all labels that were allowed before. Called when a command begins."""
     _OF_PROCESS.labels.clear()
 
 
 def allow(labels: Iterable[str]) -> None:
-    """Allows importing the code of these canonical labels."""
+    """Allow importing the code of these canonical labels."""
     _OF_PROCESS.labels.update(_with_parts(labels))
 
 
@@ -93,7 +93,7 @@ def allow_only(labels: Iterable[str]) -> Iterator[None]:
 
 
 def allow_typed(specs: Any, *, with_files: bool = False) -> None:
-    """Allows the labels that a user typed: labels, sets in braces, neighborhoods, or values such as a module class.
+    """Allow the labels that a user typed: labels, sets in braces, neighborhoods, or values such as a module class.
 
     If ``with_files`` is true, the labels in the files of ``@NAME`` and ``@FILE.yaml`` are allowed too. An invalid spec
     allows nothing and raises nothing, because the verb that uses the spec reports the error.
@@ -105,7 +105,7 @@ def allow_typed(specs: Any, *, with_files: bool = False) -> None:
 
 
 def allow_of_file(specs: Iterable[Any], path: Path) -> None:
-    """Allows the labels and sets ``specs`` of a file that the user named, unless the file's folder :func:`is_data`."""
+    """Allow the labels and sets ``specs`` of a file that the user named, unless the file's folder :func:`is_data`."""
     if not is_data(path.parent):
         allow_typed([spec for spec in specs if isinstance(spec, str)], with_files=True)
 

@@ -40,7 +40,7 @@ def build(
     layer: Layer = Layer(),
     **settings: Any,
 ) -> nn.Module:
-    """Builds the mixer of ``label``: a module that maps (B, T, d_model) to (B, T, d_model), for T <= ``max_len``.
+    """Build the mixer of ``label``: a module that maps (B, T, d_model) to (B, T, d_model), for T <= ``max_len``.
 
     Args:
         label: a label such as ``G-cg-q-12o`` or ``family:...`` of an installed family, as text or parsed.
@@ -89,7 +89,7 @@ def solve(
     layer: Layer = Layer(),
     **settings: Any,
 ) -> Allocation:
-    """Returns the allocation (ranks and costs) of the mixer that :func:`build` would build. Raises the same errors."""
+    """Return the allocation (ranks and costs) of the mixer that :func:`build` would build. Raises the same errors."""
     label, family, own = _resolve(label, settings)
     return _solve(label, family, _size(d_model, n_head, max_len, budget, layer), own)
 
@@ -198,7 +198,7 @@ def _size(*sizes: Any) -> Size:
 
 
 def _resolve(label: str | Label, values: dict[str, Any]) -> tuple[Label, LoadedFamily, Any]:
-    """Returns the parsed label, its family, and the family's ``Settings`` with these values.
+    """Return the parsed label, its family, and the family's ``Settings`` with these values.
 
     Raises ``ConfigError`` for an unknown setting, and for a changed setting that has no effect on the label.
     """

@@ -56,7 +56,7 @@ def bfloat16_checks(
     factors: int = 1,
     terms: int = 1,
 ) -> Iterator[Check]:
-    """Yields two checks under bfloat16 autocast: errors are bounded, and no reduction or position is in 16 bits.
+    """Yield two checks under bfloat16 autocast: errors are bounded, and no reduction or position is in 16 bits.
 
     Args:
         make: builds the mixer of a path, and an input.
@@ -72,7 +72,7 @@ def bfloat16_checks(
     steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
 
     def rounded(path: str, length: int, number: int = 0) -> tuple[nn.Module, Tensor]:
-        """Returns the mixer and the input of ``make``, rounded to values of bfloat16.
+        """Return the mixer and the input of ``make``, rounded to values of bfloat16.
 
         The weights of ``make`` are large and therefore halved. If ``number`` is not 0, it seeds another input.
         """

@@ -59,7 +59,7 @@ def run_checks(
     *,
     of_loops: bool = False,
 ) -> list[CheckResult]:
-    """Runs the checks of a label. A check that raises an error has failed, and the error is its reason.
+    """Run the checks of a label. A check that raises an error has failed, and the error is its reason.
 
     ``further`` returns checks of a label that its family does not define. ``names`` selects checks by name; all are run
     if it is None. If ``of_loops`` is true, only the checks that compare the operator with loops over its definition are
@@ -110,7 +110,7 @@ def _check_without_mixer(error: Exception) -> Check:
 
 
 def run_check(check: Check) -> CheckResult:
-    """Runs one check and returns its result, even if the check raises an error."""
+    """Run one check and return its result, even if the check raises an error."""
     if check.run is None:
         return CheckResult(check)
     import torch
@@ -128,7 +128,7 @@ def run_check(check: Check) -> CheckResult:
 
 
 def _raise_of_label(error: BaseException) -> None:
-    """Raises ``error`` again if it is an error of the label itself, such as a missing module. Otherwise returns."""
+    """Raise ``error`` again if it is an error of the label itself, such as a missing module. Otherwise returns."""
     if isinstance(error, LabelError) and not isinstance(error, FamilyError):
         raise error
 
@@ -138,13 +138,13 @@ def _error_text(error: BaseException) -> str:
 
 
 def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMALL) -> tuple[nn.Module, Tensor]:
-    """Returns a mixer of the label in float64 with fixed random weights, and an input (2, max_len, d_model)."""
+    """Return a mixer of the label in float64 with fixed random weights, and an input (2, max_len, d_model)."""
     settings = family.Settings()
     return filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
 
 
 def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterable[Check]:
-    """Yields the checks that apply to every mixer: parameter count, causality, gradients, decoding and precision.
+    """Yield the checks that apply to every mixer: parameter count, causality, gradients, decoding and precision.
 
     Decoding is checked token by token and after a prompt, if the mixer supports it. If the mixer has a method
     ``reference(x, rows)``, every path is compared with its loops. If the layers of a model differ, the paths of the
@@ -190,9 +190,9 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
 
 
 def _state_checks(mixer: nn.Module, x: Tensor) -> Iterable[Check]:
-    """Yields a check that the cache of one sequence x (1, T, D) has as many numbers as the allocation states.
+    """Yield a check that the cache of one sequence x (1, T, D) has as many numbers as the allocation states.
 
-    Yields nothing if the allocation states no number.
+    Yield nothing if the allocation states no number.
     """
     from madbench.mixers.decoding import held_numbers
 

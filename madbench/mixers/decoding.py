@@ -15,7 +15,7 @@ C = TypeVar("C")
 def decode_rest(
     step: Callable[[Tensor, C, bool], tuple[Tensor, C]], rows: Tensor, cache: C, rest: Tensor, slide: bool = False
 ) -> tuple[Tensor, C]:
-    """Decodes the end of a prompt, one step per token.
+    """Decode the end of a prompt, one step per token.
 
     Args:
         step: decodes one token (B, D); the method ``step`` of a mixer.
@@ -24,7 +24,7 @@ def decode_rest(
         rest: the remaining tokens (B, N, D) of the prompt. N may be 0.
         slide: the third argument of ``step``.
 
-    Returns the outputs (B, T + N, D) for the whole prompt, and the cache after it.
+    Return the outputs (B, T + N, D) for the whole prompt, and the cache after it.
     """
     parts = [rows]
     for token in rest.unbind(1):

@@ -20,7 +20,7 @@ def gradients(
     grad: Tensor,
     inputs: Sequence[Tensor | None],
 ) -> Sequence[Tensor | None]:
-    """Returns ``by_hand(grad)``, the gradients of an operator's inputs. Called in ``backward`` of an autograd Function.
+    """Return ``by_hand(grad)``, the gradients of an operator's inputs. Called in ``backward`` of an autograd Function.
 
     ``plain(*inputs)`` computes the same operator with functions of torch. If the gradients will be differentiated again
     (``create_graph``), the derivatives of ``plain`` of any order are used.
@@ -62,7 +62,7 @@ class _ByHand(torch.autograd.Function):
 
 
 def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = False) -> None:
-    """Registers hooks on the ``inputs`` of a kernel that refuse second derivatives with a ``TrainingError``.
+    """Register hooks on the ``inputs`` of a kernel that refuse second derivatives with a ``TrainingError``.
 
     The message names the kernel's ``path`` and suggests the path ``dense``. If ``is_always`` is false, the error is
     raised only if torch itself would raise one, because kernels have second derivatives for some devices and dtypes.

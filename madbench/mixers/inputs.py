@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_sequences(x: Tensor, label: object) -> None:
-    """Raises ``TrainingError`` unless x has the shape (B, T, D) with T >= 1 and a floating-point dtype.
+    """Raise ``TrainingError`` unless x has the shape (B, T, D) with T >= 1 and a floating-point dtype.
 
     Without this check, most operators would read the tokens of a single sequence (T, D) as heads or as a batch, and
     would round their results to the integers of the input.

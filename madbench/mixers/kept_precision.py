@@ -39,7 +39,7 @@ class _KeepFloat64(TorchDispatchMode):
 
 
 def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[], float]:
-    """Returns a check that runs ``run`` and explains a failure that only rounding causes.
+    """Return a check that runs ``run`` and explains a failure that only rounding causes.
 
     ``run`` returns a residual, and passes if the residual is at most ``tolerance``. After a failure it runs again, with
     the module's conversions from float64 to fewer bits skipped. If it passes then, the ``where`` of the residual, or

@@ -46,14 +46,14 @@ class LaterLayer(nn.Module):
         return mix(self.later, x, shared)
 
     def reference(self, x: Tensor, rows: Sequence[int]) -> Tensor:
-        """Computes the output in the given rows with the loops of both layers: x (B, T, D) -> (B, rows, D)."""
+        """Compute the output in the given rows with the loops of both layers: x (B, T, D) -> (B, rows, D)."""
         shared: Shared = {}
         self.first.reference(x, rows, **handed_to(self.first, shared))
         output: Tensor = self.later.reference(x, rows, **handed_to(self.later, shared))
         return output
 
     def step(self, token: Tensor, caches: tuple[Any, Any] | None = None) -> tuple[Tensor, tuple[Any, Any]]:
-        """Decodes one token (B, D). Returns the output (B, D) and the caches of both layers."""
+        """Decode one token (B, D). Return the output (B, D) and the caches of both layers."""
         shared: Shared = {}
         of_first, of_later = caches or (None, None)
         _, of_first = self.first.step(token, of_first, **handed_to(self.first, shared))
@@ -62,9 +62,9 @@ class LaterLayer(nn.Module):
 
 
 def later_layer_checks(family: Family[Any, Any], label: Any, size: Size, paths: Sequence[str]) -> Iterator[LoopsCheck]:
-    """Yields checks that compare the second layer of a label with float64 loops: one per path, and one for decoding.
+    """Yield checks that compare the second layer of a label with float64 loops: one per path, and one for decoding.
 
-    Yields nothing if the layers of the label do not differ, or if its mixer has no method ``reference``.
+    Yield nothing if the layers of the label do not differ, or if its mixer has no method ``reference``.
     """
     shares = label_traits(label, family).shares_values
     if not (shares or family.takes_layer(label)):

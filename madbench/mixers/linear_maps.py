@@ -46,7 +46,7 @@ def is_plain(layer: nn.Module, bias: bool = False) -> bool:
 
 
 def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
-    """Returns ``[layer(x) for layer in layers]``.
+    """Return ``[layer(x) for layer in layers]``.
 
     All layers share one matrix product if all are plain (:func:`is_plain`) and have the same dtype and device.
     """
@@ -59,7 +59,7 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
 
 
 def call(layer: nn.Module, x: Tensor) -> Tensor:
-    """Returns ``layer(x)``.
+    """Return ``layer(x)``.
 
     If x is large and the layer is plain, :func:`madbench.mixers.products.linear` computes the product.
     """
@@ -69,7 +69,7 @@ def call(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
-    """Returns ``layer(x)`` in the dtype of x.
+    """Return ``layer(x)`` in the dtype of x.
 
     If the layer is plain (:func:`is_plain`), the product is computed in the dtype of x. Otherwise it is computed in the
     dtype of the layer's weight.
@@ -90,7 +90,7 @@ def weight_of(layer: nn.Module) -> Tensor:
 
 
 def check_weights(mixer: nn.Module, *names: str) -> None:
-    """Raises ``TrainingError`` unless each named layer is an unchanged ``nn.Linear`` without a bias.
+    """Raise ``TrainingError`` unless each named layer is an unchanged ``nn.Linear`` without a bias.
 
     Used by code that reads the weights by name instead of calling the layers.
     """

@@ -54,7 +54,7 @@ class Sample:
     fill: Build
 
     def make(self, path: str = "auto") -> tuple[nn.Module, Tensor]:
-        """Returns the mixer in float64 with fixed random weights, and an input (B, ``tokens``, D)."""
+        """Return the mixer in float64 with fixed random weights, and an input (B, ``tokens``, D)."""
         mixer, x = self.fill(lambda: self.family.build(self.allocation, self.settings, path))
         return mixer, x[:, : self.tokens]
 
@@ -71,7 +71,7 @@ class Sample:
 
 
 def ordinary_fill(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
-    """Returns the mixer of ``build`` in float64 with normally distributed weights, and an input (3, max_len, D)."""
+    """Return the mixer of ``build`` in float64 with normally distributed weights, and an input (3, max_len, D)."""
     return filled_mixer(build, std=WEIGHTS / math.sqrt(SIZE.d_model), batch=BATCH)
 
 
@@ -87,7 +87,7 @@ def ordinary_checks(
     unless: str = "",
     tolerance: float = ROUNDING,
 ) -> Iterator[Check]:
-    """Yields up to two checks of a label at an ordinary size: one with default and one with random settings.
+    """Yield up to two checks of a label at an ordinary size: one with default and one with random settings.
 
     If the mixer has a method ``reference``, its outputs and gradients are compared with these loops in some rows. The
     paths and decoding are compared in all rows. Without ``reference``, a check measures causality, gradients against
@@ -227,7 +227,7 @@ def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Compares the first path with loops on the last sequence of the batch, and the other paths with the first path."""
+    """Compare the first path with loops on the last sequence of the batch, and the other paths with the first path."""
     usual, x = sample.make()
     tried = {path: _computable(sample, path) for path in usual.paths if path not in ("auto", "reference")}
     mixers = {path: mixer for path, mixer in tried.items() if mixer is not None}
@@ -256,7 +256,7 @@ def _computable(sample: Sample, path: str) -> nn.Module | None:
 
 
 def _of_slopes(sample: Sample) -> Residual:
-    """Checks causality, and gradients against finite differences.
+    """Check causality, and gradients against finite differences.
 
     Gradients pass up to the bound ``SLOPES``, and causality up to ``ROUNDING``. The residual of gradients is scaled so
     that both have the bound ``ROUNDING``.
@@ -272,7 +272,7 @@ def _of_slopes(sample: Sample) -> Residual:
 
 
 def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Compares decoding, from the first token and after a prompt, with the rows of the whole sequence.
+    """Compare decoding, from the first token and after a prompt, with the rows of the whole sequence.
 
     If rows depend on the length of the input, they are compared with the last row of each prefix. With random settings
     only steps after a prompt are compared, if the mixer supports prompts.

@@ -19,7 +19,7 @@ Checks = Callable[[Label], Iterable[Check]]
 
 
 def package_checks(label: str | Label) -> Iterator[Check]:
-    """Yields the checks that packages add to a label. Raises ``ConfigError`` if a package's function fails.
+    """Yield the checks that packages add to a label. Raises ``ConfigError`` if a package's function fails.
 
     A package that cannot be loaded is skipped; :func:`broken_checks` has the reason.
     """

@@ -40,7 +40,7 @@ Tensors = Mapping[str, Tensor]
 
 
 def sample_maker(family: Family[L, A], label: L, size: Size) -> Make:
-    """Returns a function that makes small mixers of a label, with the same random weights for all lengths."""
+    """Return a function that makes small mixers of a label, with the same random weights for all lengths."""
     settings = family.Settings()
     allocation = family.solve(label, size, settings)
 
@@ -64,7 +64,7 @@ def rows_of(length: int) -> Sequence[int]:
 
 @torch.enable_grad()
 def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, rows: Sequence[int] | None) -> Tensors:
-    """Returns the given rows of ``compute(x)``, and the gradients of x and of every parameter of ``mixer``, by name.
+    """Return the given rows of ``compute(x)``, and the gradients of x and of every parameter of ``mixer``, by name.
 
     The name of the output is empty. The gradients are those of a fixed random linear function of these rows. If
     ``rows`` is None, all rows are used.
@@ -149,7 +149,7 @@ GPU = MeasuredOn("cuda", torch.float32, 1e-3)  # products may be in TF32
 
 
 def device_for(make: Make, path: str, cpu: MeasuredOn = CPU, *, is_mixed: bool = False) -> tuple[MeasuredOn, str]:
-    """Returns the device on which a path is checked, and the reason if no device here can compute it (else empty).
+    """Return the device on which a path is checked, and the reason if no device here can compute it (else empty).
 
     The CPU is preferred. A GPU is used for paths whose kernels do not accept float64. If ``is_mixed`` is true, a GPU
     computes under bfloat16 autocast.
@@ -175,7 +175,7 @@ def path_checks(
     lengths: Sequence[int] = LENGTHS,
     cpu: MeasuredOn = CPU,
 ) -> Iterator[LoopsCheck]:
-    """Yields one check per path, which compares outputs and gradients with ``loops``.
+    """Yield one check per path, which compares outputs and gradients with ``loops``.
 
     If a mixer has a block size ``chunk``, it is set to a few rows for short sequences, so that they have many blocks.
 

@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 def wide(x: Tensor) -> Tensor:
-    """Returns x in float32, or unchanged if its dtype is wider. For long sums and for products that cancel or grow."""
+    """Return x in float32, or unchanged if its dtype is wider. For long sums and for products that cancel or grow."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Disables autocast on the device of ``x``, for products and sums that need the precision of their inputs.
+    """Disable autocast on the device of ``x``, for products and sums that need the precision of their inputs.
 
-    Does nothing on the device ``meta``, which autocast does not support. Costs are counted on this device.
+    Do nothing on the device ``meta``, which autocast does not support. Costs are counted on this device.
     """
     if x.device.type == "meta":
         return contextlib.nullcontext()

@@ -48,7 +48,7 @@ class LagKernel:
 
 
 def by_lag(rows: Tensor) -> Tensor:
-    """Reorders slots (..., T, T) that are counted from the oldest token, so that they are counted back from each row.
+    """Reorder slots (..., T, T) that are counted from the oldest token, so that they are counted back from each row.
 
     Slots after the row become zero.
 

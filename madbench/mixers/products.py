@@ -90,7 +90,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """Writes left right to ``out``, without gradients: left (N, A, K), right (N, K, B) and out (N, A, B)."""
+    """Write left right to ``out``, without gradients: left (N, A, K), right (N, K, B) and out (N, A, B)."""
     if not are_by_onednn(left.shape[1] * right.shape[1] * right.shape[2], left):
         torch.bmm(left, right, out=out)
         return
@@ -99,7 +99,7 @@ def multiply_batches(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 def add_batches(left: Tensor, right: Tensor, total: Tensor) -> None:
-    """Adds left right to ``total``, without gradients: left (N, A, K), right (N, K, B) and total (N, A, B)."""
+    """Add left right to ``total``, without gradients: left (N, A, K), right (N, K, B) and total (N, A, B)."""
     if are_by_onednn(left.shape[1] * right.shape[1] * right.shape[2], left):
         for a, b, part in zip(left, right, total):
             part += multiply(a, b.mT)

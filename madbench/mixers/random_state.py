@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def kept_random_state() -> Iterator[None]:
-    """Restores the random states of Python, NumPy and torch, on the CPU and on GPUs, when the block ends.
+    """Restore the random states of Python, NumPy and torch, on the CPU and on GPUs, when the block ends.
 
     ``torch.random.fork_rng`` does not restore Python's and NumPy's states, from which a package's module may draw. It
     also misses GPUs that are first used inside the block. A library that is not imported yet has no state to restore.

@@ -76,7 +76,7 @@ def match_budget(
     grows: str,
     unit: int = 1,
 ) -> dict[str, int]:
-    """Returns ranks that meet the budget, or the ranks after all ``payments`` if these exceed the budget.
+    """Return ranks that meet the budget, or the ranks after all ``payments`` if these exceed the budget.
 
     Args:
         room: maps ranks to what they leave of the budget, which is negative if they exceed it. While other ranks are
@@ -238,7 +238,7 @@ class RankAllocation(CountedParameters):
         }
 
     def match_budget(self, sides: Mapping[str, Side]) -> Self:
-        """Returns the allocation with ranks of these ``sides`` that meets the budget.
+        """Return the allocation with ranks of these ``sides`` that meets the budget.
 
         The paying side is VO if the label's ``rank`` is ``v``, and QK otherwise. It starts at the first rank of
         :meth:`payment`, and the other side starts at :attr:`full`. If the budget is exceeded, ranks are reduced in

@@ -14,7 +14,7 @@ from madbench.mixers.tracing import is_transformed
 
 
 def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
-    """Calls ``function``, and calls it again in the backward pass instead of keeping its intermediate tensors.
+    """Call ``function``, and call it again in the backward pass instead of keeping its intermediate tensors.
 
     ``function`` must not draw random numbers. If it is a method that reads parameters, ``module`` is its module. In
     programs of torch.export and under the transforms of torch.func, which do not support recomputation, all tensors are
@@ -29,7 +29,7 @@ def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | No
 
 
 def _with_its_parameters(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """Wraps a method of ``module`` so that later calls read the parameters that the module has at the time of wrapping.
+    """Wrap a method of ``module`` so that later calls read the parameters that the module has at the time of wrapping.
 
     This is needed because ``torch.func.functional_call`` replaces the parameters of a module only during the forward
     pass, and the method is called again in the backward pass.

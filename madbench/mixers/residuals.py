@@ -23,7 +23,7 @@ class Residual(float):
 
 
 def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[nn.Module, Tensor]:
-    """Returns the mixer of ``build`` in float64, and an input (batch, max_len, d_model).
+    """Return the mixer of ``build`` in float64, and an input (batch, max_len, d_model).
 
     The weights are normally distributed with standard deviation ``std``. Weights and input are equal in every call. The
     parameters need no gradients.
@@ -54,7 +54,7 @@ def maximum(*residuals: float) -> float:
 
 
 def decode_tokens(mixer: nn.Module, x: Tensor, cache: Any = None, **options: Any) -> Tensor:
-    """Decodes x (B, T, D) with one step per token, starting from ``cache``. Returns the outputs (B, T, D)."""
+    """Decode x (B, T, D) with one step per token, starting from ``cache``. Return the outputs (B, T, D)."""
     import torch
 
     rows = []

@@ -119,7 +119,7 @@ def solve_blocks(
 def build_blocks(
     label: str | Label, count: int, d_model: int, max_len: int, options: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Iterator[nn.Module]:
-    """Yields the mixers of ``count`` blocks, and builds each one when it is needed.
+    """Yield the mixers of ``count`` blocks, and build each one when it is needed.
 
     ``options`` are further arguments of :func:`madbench.mixers.build`. ``settings`` are settings of the label's family.
     """

@@ -32,7 +32,7 @@ def mix(mixer: nn.Module, x: Tensor, shared: Shared | None) -> Tensor:
 
 
 def decode(mixer: nn.Module, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor, Any]:
-    """Decodes x (B, T, D) after the tokens of ``cache``. Returns the output (B, T, D) and the next cache.
+    """Decode x (B, T, D) after the tokens of ``cache``. Return the output (B, T, D) and the next cache.
 
     ``shared`` has the values that earlier mixers share for these tokens. The mixer may add values to it.
 
@@ -50,12 +50,12 @@ def decode(mixer: nn.Module, x: Tensor, cache: Any, shared: Shared) -> tuple[Ten
 
 
 def split(shared: Shared, count: int, dim: int) -> list[Shared]:
-    """Splits the values along the axis ``dim``, of length ``count``, into ``count`` parts of length 1."""
+    """Split the values along the axis ``dim``, of length ``count``, into ``count`` parts of length 1."""
     return [{name: values.narrow(dim, place, 1) for name, values in shared.items()} for place in range(count)]
 
 
 def join(shared: Shared, parts: Sequence[Shared], dim: int) -> None:
-    """Concatenates the values of the parts along the axis ``dim``, and adds them to ``shared``.
+    """Concatenate the values of the parts along the axis ``dim``, and add them to ``shared``.
 
     Values whose name ``shared`` already has are not replaced.
     """

@@ -159,7 +159,7 @@ def _keys(rows: slice, window: int) -> slice:
 
 
 def _write_product(weights: Tensor, x: Tensor, into: Tensor) -> None:
-    """Writes the product of weights (N, rows, keys) and x (N, keys, C) to ``into``."""
+    """Write the product of weights (N, rows, keys) and x (N, keys, C) to ``into``."""
     product = torch.bmm(x.mT, weights.mT).mT if x.shape[-1] < THIN else torch.bmm(weights, x)
     into.copy_(product.unflatten(0, into.shape[:2]))
 
@@ -169,7 +169,7 @@ def _blocks(length: int) -> list[slice]:
 
 
 def _groups(keeps: bool, window: int, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Splits tensors (B, H, T, C) into groups that are computed together: several sequences, or some heads of one.
+    """Split tensors (B, H, T, C) into groups that are computed together: several sequences, or some heads of one.
 
     Tensors without data are used to measure memory, and all groups need the same memory. Only the first group is
     therefore yielded for them, unless ``keeps`` is true: then memory also holds the kept weights of every group.
@@ -197,7 +197,7 @@ def _past(scores: Tensor, last: int) -> Tensor:
 
 
 def _by_head(x: Tensor) -> Tensor:
-    """(B, H, T, C) -> (B H, T, C) in float32 or wider. Copies only if the dtype or the memory layout requires it."""
+    """(B, H, T, C) -> (B H, T, C) in float32 or wider. A copy only if the dtype or the memory layout requires it."""
     return wide(x).flatten(0, 1)
 
 

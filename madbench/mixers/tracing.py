@@ -50,7 +50,7 @@ def has_data(x: Tensor) -> bool:
 
 @contextmanager
 def as_compiled(is_compiled: bool) -> Iterator[None]:
-    """Makes :func:`is_traced` return True inside the block if ``is_compiled`` is true.
+    """Make :func:`is_traced` return True inside the block if ``is_compiled`` is true.
 
     It shows which path a compiled model takes, without compiling the model.
     """

@@ -25,7 +25,7 @@ def has_name(parameter: str, names: tuple[str, ...]) -> bool:
 
 
 def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> nn.Module:
-    """Sets the traits of a mixer and returns the mixer.
+    """Set the traits of a mixer and return the mixer.
 
     Raises ``ConfigError`` if the mixer lacks a parameter that the traits name, or a member that they require.
     """

@@ -27,7 +27,7 @@ class Likelihood:
 
 
 def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yields inputs of at most ``seq_len`` ids, each with the targets that its last positions predict.
+    """Yield inputs of at most ``seq_len`` ids, each with the targets that its last positions predict.
 
     Every id of the continuation is a target once. A continuation of more than ``seq_len`` ids is cut into pieces of
     ``seq_len`` targets and a rest. Each input has as many of the ids before its targets as fit; the earliest ids are
@@ -110,7 +110,7 @@ def _depends_on_length(model: nn.Module, seq_len: int) -> bool:
 
 
 def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> Iterator[Sequence[_Row]]:
-    """Yields batches of ``rows``, which are sorted by length, longest first. Shorter rows of a batch are padded."""
+    """Yield batches of ``rows``, which are sorted by length, longest first. Shorter rows of a batch are padded."""
     first = 0
     while first < len(rows):
         count = max(1, most_tokens // len(rows[first].inputs))

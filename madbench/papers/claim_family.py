@@ -69,7 +69,7 @@ def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _selections(request: Request, results: Results) -> Iterator[tuple[list[str], Selection]]:
-    """Yields a selection of all stored runs, and one of the runs of the item's protocol.
+    """Yield a selection of all stored runs, and one of the runs of the item's protocol.
 
     Each comes with the words with which ``madbench findings`` makes the same selection.
     """

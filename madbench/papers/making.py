@@ -182,7 +182,7 @@ def grid_of_one_task(request: Request, task: str, labels: Iterable[str]) -> Grid
 
 
 def plots(request: Request, results: Results) -> Iterator[Drawn]:
-    """Yields the figures of madbench plot that the item names."""
+    """Yield the figures of madbench plot that the item names."""
     for name in request.item.figures:
         from madbench.analysis.figures.registry import drawing_of, figure_frame
 

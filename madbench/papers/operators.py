@@ -51,7 +51,7 @@ def outcome_by_loops(check: Check) -> CheckResult | None:
 def by_loops() -> Iterator[list[str]]:
     """A context in which mixers are computed by float64 loops over their definition, if they have such loops.
 
-    Yields a list to which the class name of every mixer computed by loops is added.
+    Yield a list to which the class name of every mixer computed by loops is added.
     """
     from torch.nn.modules.module import register_module_forward_hook
 

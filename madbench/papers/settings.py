@@ -67,7 +67,7 @@ class SettingsMeasure(PlainMeasure):
 
 
 def compared(request: Request) -> Iterator[dict[str, Any]]:
-    """Yields one row per published setting: our values, the state, and the reason if it cannot be compared."""
+    """Yield one row per published setting: our values, the state, and the reason if it cannot be compared."""
     from madbench.papers.observed import Observed
 
     observed, jobs = Observed(), {}

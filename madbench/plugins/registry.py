@@ -53,7 +53,7 @@ class Registry(Generic[T]):
         self.cache_clear()
 
     def cache_clear(self) -> None:
-        """Forgets the extensions that were found and loaded, so that they are searched for again."""
+        """Forget the extensions that were found and loaded, so that they are searched for again."""
         self.__dict__.pop("built_in", None)
         self.__dict__.pop("_packages", None)
         self._outcomes: dict[str, T | MadbenchError] = {}
@@ -84,13 +84,13 @@ class Registry(Generic[T]):
         return entry_point_name(self.noun, name, self._value(name))
 
     def check(self, name: str, where: str = "") -> None:
-        """Raises ``self.error`` unless an extension has this name. The message begins with ``where``."""
+        """Raise ``self.error`` unless an extension has this name. The message begins with ``where``."""
         if name not in self.names:
             unknown = f"unknown {self.noun} {name!r}{did_you_mean(name, self.names)}"
             raise self.error(f"{where}{self.refused.get(name, unknown)}")
 
     def load(self, name: str, where: str = "") -> T:
-        """Loads the extension ``name``, which is one of :attr:`names`.
+        """Load the extension ``name``, which is one of :attr:`names`.
 
         Raises ``self.error`` if the extension is broken. The message begins with ``where``.
         """
@@ -100,7 +100,7 @@ class Registry(Generic[T]):
         return cast(T, outcome)
 
     def loadable(self) -> Iterator[tuple[str, T]]:
-        """Yields the name and the value of each extension that can be loaded. Each is imported when it is reached."""
+        """Yield the name and the value of each extension that can be loaded. Each is imported when it is reached."""
         for name in self.names:
             if not isinstance(outcome := self._outcome(name), self.error):
                 yield name, cast(T, outcome)
@@ -163,14 +163,14 @@ def entry_point_name(noun: str, name: str, value: str) -> str:
 
 
 def resolve(value: str) -> Any:
-    """Imports and returns the object of an entry point such as ``madbench_linear:FAMILY``."""
+    """Import and return the object of an entry point such as ``madbench_linear:FAMILY``."""
     return pkgutil.resolve_name(value.partition("[")[0].strip())  # older entry points have extras in brackets
 
 
 def load_value(
     noun: str, name: str, value: str, kind: type[MadbenchError], expected: str, fault_of: Callable[[Any], str]
 ) -> Any:
-    """Imports and returns the object of an entry point. Raises an error of class ``kind`` if it cannot be used.
+    """Import and return the object of an entry point. Raises an error of class ``kind`` if it cannot be used.
 
     Args:
         noun: the kind of extension in messages, such as ``family``.
@@ -194,7 +194,7 @@ def load_value(
 def wrap_load_errors(
     where: str, kind: type[MadbenchError], own: tuple[type[MadbenchError], ...] = ()
 ) -> Iterator[None]:
-    """Turns any exception that loading a package raises in the block into a one-line error of class ``kind``.
+    """Turn any exception that loading a package raises in the block into a one-line error of class ``kind``.
 
     The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
     """
@@ -204,7 +204,7 @@ def wrap_load_errors(
 
 @contextmanager
 def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Turns any exception that a package's code raises in the block into a one-line error of class ``kind``.
+    """Turn any exception that a package's code raises in the block into a one-line error of class ``kind``.
 
     The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
     """
@@ -260,7 +260,7 @@ class Guarded:
         return call
 
     def _steps(self, name: str, answer: Iterator[Any]) -> Iterator[Any]:
-        """Yields the items of an iterator that a method returned. Exceptions are converted as in a call."""
+        """Yield the items of an iterator that a method returned. Exceptions are converted as in a call."""
         with self._errors_of(name, GeneratorExit):
             yield from answer
 

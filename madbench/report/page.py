@@ -282,7 +282,7 @@ def _missing(
 
 
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
-    """Returns name, caption and SVG of each figure, and the reasons why other figures have nothing to draw."""
+    """Return name, caption and SVG of each figure, and the reasons why other figures have nothing to draw."""
     figures, missing = [], []
     for name in figure_names(results.suites):
         caption = drawing_of(name).caption

@@ -91,7 +91,7 @@ def drop_ineffective_overrides(
         return {canonical(job).id: job for job in under if job.label == label}
 
     def without_overrides(job: Job) -> tuple[Job, tuple[Override, ...], set[Override]]:
-        """Returns the job without ineffective overrides, the effective overrides, and a set of ineffective overrides.
+        """Return the job without ineffective overrides, the effective overrides, and a set of ineffective overrides.
 
         The set has those ineffective overrides that changed the id of the job.
         """

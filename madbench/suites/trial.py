@@ -80,7 +80,7 @@ class Trial(abc.ABC):
 
     @abc.abstractmethod
     def open(self, corpora: Mapping[str, Corpus]) -> None:
-        """Check the job and load its data. Sets ``steps``, ``clip`` and ``batch_shape``."""
+        """Check the job and load its data. Set ``steps``, ``clip`` and ``batch_shape``."""
 
     @property
     @abc.abstractmethod

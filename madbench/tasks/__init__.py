@@ -51,7 +51,7 @@ def _built_in() -> dict[str, str]:
 
 
 def task_names() -> tuple[str, ...]:
-    """The names of all tasks: first the tasks of this folder, then those of packages, each sorted. Imports no task."""
+    """The names of all tasks: first the tasks of this folder, then those of packages, each sorted. Import no task."""
     return REGISTRY.names
 
 

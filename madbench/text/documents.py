@@ -47,7 +47,7 @@ class Source:
     errors: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error)
 
     def documents(self) -> Iterator[str]:
-        """Yield every document from the first on: valid Unicode, not empty. Reads no further ahead than needed.
+        """Yield every document from the first on: valid Unicode, not empty. Read no further ahead than needed.
 
         Raises ``ConfigError`` with the place if the source cannot be read, is damaged, has no text or exceeds
         ``limits``. No more than the limit is held in memory.

@@ -119,7 +119,7 @@ def is_json_lines(head: bytes) -> bool:
 
 
 def json_array(stream: Content, limit: int, name: str) -> Iterator[tuple[int, Any]]:
-    """Yield the elements of the JSON array in ``stream``, each with the line in which it begins. Reads lazily.
+    """Yield the elements of the JSON array in ``stream``, each with the line in which it begins. Read lazily.
 
     Raises ``ConfigError``, with ``name`` and the line, if it is not an array or an element exceeds about ``limit``
     characters. Raises ``ValueError`` if it is not UTF-8.

@@ -101,7 +101,7 @@ class Manifest:
             raise ConfigError(f"splits: expected {' and '.join(SPLITS)}")
 
     def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
-        """The first difference in settings or sources to another request, in words; None if equal. Reads no source."""
+        """The first difference in settings or sources to another request, in words; None if equal. Read no source."""
         for name, now in vars(recipe).items():
             if (then := getattr(self.recipe, name, None)) != now:
                 return f"{name} {then} then, {now} now"

@@ -221,7 +221,7 @@ def _pass_over(
 ) -> State:
     """Encode the text that ``state`` does not have yet, and append its ids to the corpus in ``folder``.
 
-    Returns the new state. If an error or an interrupt ends this early, the state of the finished part is saved. Raises
+    Return the new state. If an error or an interrupt ends this early, the state of the finished part is saved. Raises
     ``StoreError`` for more than ``most`` bytes of text.
     """
     total = sum(source.size for source in sources)

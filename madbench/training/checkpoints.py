@@ -116,7 +116,7 @@ def load_checkpoint(
 ) -> str:
     """Restore the run's checkpoint from its ``work`` folder into the trial, the optimizer and the state.
 
-    If the file is missing or damaged, nothing is changed. Returns a sentence that says why a damaged checkpoint was not
+    If the file is missing or damaged, nothing is changed. Return a sentence that says why a damaged checkpoint was not
     used; otherwise empty text. Raises ``TrainingError`` if the checkpoint belongs to another job, cannot be read by
     this version of torch, or does not fit the model, the optimizer or the trial.
     """

@@ -30,7 +30,7 @@ def store(tmp_path) -> Store:
 
 @pytest.fixture
 def fill(store):
-    """Stores runs of the usual profile, or of another one."""
+    """Store runs of the usual profile, or of another one."""
 
     def call(*labels, profile=MAD.default, overrides=(), precision="float32", tasks=("compression",), **choices):
         profile = MAD.Profile.load(profile, overrides)

@@ -17,7 +17,7 @@ from madbench.suites.language.suite import LANGUAGE
 
 @pytest.fixture
 def trained(monkeypatch, language_run):
-    """Stands in for this machine's executor: stores at once what ``records`` says of a label, and keeps the jobs."""
+    """Stand in for this machine's executor: store at once what ``records`` says of a label, and keep the jobs."""
     curve = language_run("S", [3.0, 2.0]).record.curve
     metrics = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
 

@@ -49,7 +49,7 @@ def tiny_of_both(tiny, tmp_path_factory) -> str:
 
 @pytest.fixture
 def executor(monkeypatch) -> SimpleNamespace:
-    """Stands in for the executor of this machine: the command exits with code 7 in place of training.
+    """Stand in for the executor of this machine: the command exits with code 7 in place of training.
 
     Has the jobs and settings that reached it last. The speed of the machine is not measured either.
     """
@@ -73,7 +73,7 @@ def without_figures(monkeypatch) -> None:
 
 @pytest.fixture
 def fill(store, tiny) -> Callable[..., None]:
-    """Stores runs of one accuracy on two tasks, without training them; ``setting`` changes those of the profile."""
+    """Store runs of one accuracy on two tasks, without training them; ``setting`` changes those of the profile."""
 
     def call(
         labels: str | list[str],
@@ -101,7 +101,7 @@ def fill(store, tiny) -> Callable[..., None]:
 
 @pytest.fixture
 def fill_language(store, language_run) -> Callable[..., Run]:
-    """Stores a run of the fixture ``language_run`` and gives it back."""
+    """Store a run of the fixture ``language_run`` and give it back."""
 
     def call(*arguments, **choices) -> Run:
         run = language_run(*arguments, **choices)
@@ -136,7 +136,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen]]:
 
 @pytest.fixture(scope="session")
 def finish() -> Callable[[subprocess.Popen], Ended]:
-    """Waits for such a process and gives what it printed."""
+    """Wait for such a process and give what it printed."""
 
     def call(process: subprocess.Popen) -> Ended:
         out, err = process.communicate(timeout=120)

@@ -45,7 +45,7 @@ def trained(tmp_path_factory) -> Store:
 
 
 def run_here(groups, store, training, on_event=lambda event: None, **_) -> None:
-    """Trains the jobs without a result in this process."""
+    """Train the jobs without a result in this process."""
     for group in groups:
         missing = store.missing(group)
         for job in group:

@@ -60,7 +60,7 @@ def install(tmp_path_factory, monkeypatch):
 
 @pytest.fixture(params=BROKEN_MODULES)
 def broken_family(request, install):
-    """Installs a faulty family ``bad``. Returns a part of the reason that messages must give."""
+    """Install a faulty family ``bad``. Return a part of the reason that messages must give."""
     source, reason = BROKEN_MODULES[request.param]
     module = f"bad_family_{list(BROKEN_MODULES).index(request.param)}"
     install({f"{module}.py": source}, "madbench.families", f"bad = {module}:FAMILY")
@@ -69,7 +69,7 @@ def broken_family(request, install):
 
 @pytest.fixture(params=[*BROKEN_MODULES, "no file of settings", "YAML that is none", "a file that does not fit"])
 def broken_task(request, install):
-    """Installs a faulty task ``bad``. Returns a part of the reason that messages must give."""
+    """Install a faulty task ``bad``. Return a part of the reason that messages must give."""
     sound = (
         "from dataclasses import dataclass\nfrom madbench.tasks.base import TaskSetting\n"
         "@dataclass(frozen=True)\nclass Task(TaskSetting):\n    heading, title, roles = 'B', 'b', {}\n"

@@ -47,7 +47,7 @@ def module(store, monkeypatch):
 
 
 def forget():
-    """Makes this process one that has imported nothing of the user."""
+    """Make this process one that has imported nothing of the user."""
     sys.modules.pop("edited_mixer", None)
     for noted in (watch.notes, watch.executed, watch.watched):
         noted.clear()
@@ -57,7 +57,7 @@ def forget():
 
 @pytest.fixture
 def fill_edited(store, tiny, module):
-    """Stores runs of the labels with the digests of the code as it is, without training them."""
+    """Store runs of the labels with the digests of the code as it is, without training them."""
 
     def call(*names, seeds=(0, 1), accuracy=0.5, tasks=TASKS, overrides=(), **changes):
         forget()

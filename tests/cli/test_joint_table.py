@@ -22,7 +22,7 @@ def tiny(tiny_of_both) -> str:
 
 @pytest.fixture
 def fill_both(fill, fill_language):
-    """Stores runs of a MAD task with these accuracies, and of the language model with these losses, a seed each."""
+    """Store runs of a MAD task with these accuracies, and of the language model with these losses, a seed each."""
 
     def call(label: str, accuracies=(), losses=(), **job) -> None:
         for seed, accuracy in enumerate(accuracies):

@@ -22,7 +22,7 @@ OTHER = {"corpus": "deadbeef01234567", "vocab_size": 320}
 
 @pytest.fixture
 def fill(fill_language):
-    """Stores a run of the tiny profile, changed by ``overrides``; gives it back."""
+    """Store a run of the tiny profile, changed by ``overrides``; give it back."""
 
     def call(label="S", train=(3.0, 2.5, 2.0), *, overrides=(), profile="tiny", precision="float32", **choices):
         loaded = LANGUAGE.Profile.load(profile, overrides)

@@ -52,7 +52,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]
 
 
 def write_inputs(folder: Path) -> None:
-    """Writes profiles of both suites, of token tasks alone and of language models, and a corpus of bytes."""
+    """Write profiles of both suites, of token tasks alone and of language models, and a corpus of bytes."""
     (folder / "small_lm.yaml").write_text(PRESET)
     (folder / "profile.yaml").write_text(PROFILE)
     (folder / "mad.yaml").write_text(MAD_PROFILE)

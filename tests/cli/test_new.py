@@ -29,7 +29,7 @@ def written(folder: Path) -> dict[str, str]:
 
 
 def run_tests_of(folder: Path) -> int:
-    """Runs the tests of a package in this process; their number."""
+    """Run the tests of a package in this process; their number."""
     count = 0
     for path in sorted((folder / "tests").glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(f"{folder.name}_{path.stem}", path)

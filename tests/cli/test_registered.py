@@ -39,7 +39,7 @@ def grid(store, tiny, tmp_path):
 
 @pytest.fixture
 def fill_all(fill):
-    """Stores three seeds of labels on the six tasks, each with its accuracy and a little noise."""
+    """Store three seeds of labels on the six tasks, each with its accuracy and a little noise."""
 
     def call(accuracies, seeds=range(3), **choices):
         for label, accuracy in accuracies.items():

@@ -13,7 +13,7 @@ SIGNALS = suites()["signals"]
 
 @pytest.fixture
 def fill_signals(store):
-    """Stores runs of the labels on ``digits``, without training them."""
+    """Store runs of the labels on ``digits``, without training them."""
 
     def call(*labels):
         details = {"budget_ratio": 1.0, "mixer_parameters": 1000, "device": "an abacus"}

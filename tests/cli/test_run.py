@@ -289,7 +289,7 @@ class Interrupted:
         self.pids: set[int] = set()
 
     def begin(self) -> subprocess.Popen:
-        """Starts the command and returns in the middle of its training."""
+        """Start the command and return in the middle of its training."""
         before = set(self.results.glob(JOURNALS))
         process = self.start(self.folder, *self.words)
         deadline = time.monotonic() + 60

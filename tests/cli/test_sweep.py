@@ -26,7 +26,7 @@ CHOICES = ("-t", "compression", "--device", "cpu", "--slots", "1")
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """Takes the place of the local executor: jobs of R fail, as does nothing else."""
+    """Take the place of the local executor: jobs of R fail, as does nothing else."""
 
     def run_jobs(groups, store, train, slots, on_event, policy, **how):
         summary = Summary()

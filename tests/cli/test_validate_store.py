@@ -142,7 +142,7 @@ def test_options_that_have_no_effect_are_refused(main):
 
 
 def damage(path: Path, other: Path, rng: random.Random) -> str:
-    """Does something to a file; returns what."""
+    """Do something to a file; return what."""
     content = path.read_bytes() or b"\0"
     place = rng.randrange(len(content))
 

@@ -57,7 +57,7 @@ def store(tmp_path) -> Store:
 
 @pytest.fixture
 def check_pairs(fake, store):
-    """Trains groups of two with an executor, while another process holds one member, and checks how each job ended."""
+    """Train groups of two with an executor, while another process holds one member, and check how each job ended."""
 
     def check(executor) -> None:
         groups, events = fake.pairs(), []

@@ -51,7 +51,7 @@ def is_alive(name):
 
 
 def run(task, script):
-    """Runs the script like slurmd, and again after the job was requeued."""
+    """Run the script like slurmd, and again after the job was requeued."""
     job_id, _, index = task.partition("_")
     environment = os.environ | {"SLURM_JOB_ID": job_id, "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1"}
     if index:
@@ -66,7 +66,7 @@ def run(task, script):
 
 
 def note(task, name, text):
-    """Writes a file of a job that others may read meanwhile."""
+    """Write a file of a job that others may read meanwhile."""
     half = JOBS / task / f"{name}.{os.getpid()}"
     half.write_text(text)
     half.replace(JOBS / task / name)

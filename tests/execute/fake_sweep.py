@@ -62,7 +62,7 @@ def expected(job: Job) -> Record:
 
 
 def train(jobs, works, report):
-    """Trains the jobs side by side, each a step in turn."""
+    """Train the jobs side by side, each a step in turn."""
     records = {}
     if len(jobs) > 1 and any(job.setting.get("trouble") == "too large together" for job in jobs):
         raise MemoryError
@@ -76,7 +76,7 @@ def train(jobs, works, report):
 
 
 def train_with_a_lock(jobs, works, report):
-    """Trains as ``train``, beside a semaphore that the worker never removes."""
+    """Train as ``train``, beside a semaphore that the worker never removes."""
     locks.append(multiprocessing.get_context("spawn").Lock())
     return train(jobs, works, report)
 
@@ -85,12 +85,12 @@ locks = []
 
 
 def train_in_turn(jobs, works, report):
-    """Trains one job after the other."""
+    """Train one job after the other."""
     return [list(train_one(job, work, report))[-1] for job, work in zip(jobs, works)]
 
 
 def train_one(job, work, report):
-    """Yields after each step, and at last a record."""
+    """Yield after each step, and at last a record."""
     setting = job.setting
     checkpoint = work / "checkpoint"
     if "pids" in setting:

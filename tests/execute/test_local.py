@@ -298,7 +298,7 @@ class Sweep:
         self.process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, env=environment)
 
     def release(self) -> None:
-        """Lets the jobs go on beyond the step at which they are held."""
+        """Let the jobs go on beyond the step at which they are held."""
         Path(f"{self.pids_file}.go").touch()
 
     def workers(self) -> set[int]:

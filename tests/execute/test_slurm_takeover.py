@@ -47,7 +47,7 @@ class Queue:
         return backend
 
     def kill_driver(self):
-        """Frees the jobs that were locked, as the kernel does."""
+        """Free the jobs that were locked, as the kernel does."""
         self.locks.close()
 
     def enter(self, state, *names):

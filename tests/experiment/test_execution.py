@@ -41,7 +41,7 @@ class StandIn:
 
 @pytest.fixture
 def executor(monkeypatch):
-    """Stands in for the executor of this machine."""
+    """Stand in for the executor of this machine."""
     stand_in = StandIn()
     monkeypatch.setattr(local, "run_jobs", stand_in)
     return stand_in

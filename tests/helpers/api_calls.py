@@ -12,7 +12,7 @@ CHOSEN = {"profile": "quick", "overrides": ["model.d_model=48", "precision=float
 
 
 def fill(store, profile):
-    """Stores three seeds of each label under a profile."""
+    """Store three seeds of each label under a profile."""
     profile = MAD.Profile.load(profile, CHOSEN["overrides"])
     for label, accuracies in ACCURACIES.items():
         jobs = MAD.jobs([label], profile, tasks=[CHOSEN["tasks"]], seeds=range(3), precision="float32")

@@ -9,7 +9,7 @@ ALWAYS_TRUE = ("madbench.mixers.srg.grammar", "field_docs", "_fields")
 
 
 def forget_installed() -> None:
-    """Empties madbench's caches, which hold what was installed when they were filled."""
+    """Empty madbench's caches, which hold what was installed when they were filled."""
     for name, module in list(sys.modules.items()):
         for value in list(vars(module).values()) if name.startswith("madbench.") else ():
             kept = {getattr(value, "__module__", ""), getattr(value, "__name__", "")} & {*ALWAYS_TRUE}

@@ -31,7 +31,7 @@ def in_float64(module, function):
 
 
 def check_equal_layers(layer, other, x):
-    """Asserts that a layer and that of the library have equal outputs and gradients, with the weights of the first."""
+    """Assert that a layer and that of the library have equal outputs and gradients, with the weights of the first."""
     other.load_state_dict(layer.state_dict())
     expected = evaluate(other, lambda x: other(x)[0], x, None)
     found = residuals(evaluate(layer, layer, x, None), expected)
@@ -39,7 +39,7 @@ def check_equal_layers(layer, other, x):
 
 
 def of_transformers(model):
-    """The module of a model of transformers, as it is without flash-linear-attention. Skips the test if there is none.
+    """The module of a model of transformers, as it is without flash-linear-attention. Skip the test if there is none.
 
     With flash-linear-attention such a module takes its kernels, which need a GPU.
     """
@@ -55,14 +55,14 @@ def of_transformers(model):
 
 
 def keep_float64(monkeypatch):
-    """Replaces float32 by float64 in all that a layer of a library names while it is built and called."""
+    """Replace float32 by float64 in all that a layer of a library names while it is built and called."""
     for name in ("float32", "float"):
         monkeypatch.setattr(torch, name, torch.float64)
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
 
 
 def run_on_cpu(monkeypatch):
-    """Lets attention layers of flash-linear-attention run on a CPU in float64, with norms and rotations by torch.
+    """Let attention layers of flash-linear-attention run on a CPU in float64, with norms and rotations by torch.
 
     The attention of such a layer has to be replaced, too, because it is a kernel.
     """
@@ -87,7 +87,7 @@ def softmax_attention(layer):
 
 
 def use_plain_modules(monkeypatch):
-    """Replaces kernels of the library's convolutions and norms, which need a GPU, by operators of torch."""
+    """Replace kernels of the library's convolutions and norms, which need a GPU, by operators of torch."""
     from fla import modules
 
     def convolve(self, x, **_):

@@ -101,7 +101,7 @@ def interaction_record(job: Job, status: str, chance: random.Random) -> Record:
 def fill(
     store: Store, jobs: Iterable[Job], record: Callable[[Job, str, random.Random], Record], chance: random.Random
 ) -> list[Job]:
-    """Stores jobs in states of random shares; gives the stored ones."""
+    """Store jobs in states of random shares; give the stored ones."""
     shares, stored = chance.choice(STATES), []
     for job in jobs:
         (status,) = chance.choices([*shares], [*shares.values()])

@@ -10,7 +10,7 @@ import pytest
 
 @contextlib.contextmanager
 def skipping_refused() -> Iterator[None]:
-    """Skips a test where the library knows that this Triton compiles its kernel wrongly on this GPU."""
+    """Skip a test where the library knows that this Triton compiles its kernel wrongly on this GPU."""
     try:
         yield
     except RuntimeError as error:

@@ -30,6 +30,6 @@ def judge(file: Path) -> tuple[str, list[str]]:
 
 
 def rewritten(file: Path, content: dict) -> None:
-    """Writes a registration as :func:`register` would: with the hash of its content."""
+    """Write a registration as :func:`register` would: with the hash of its content."""
     content = {name: value for name, value in content.items() if name != "id"}
     file.write_text(json.dumps(content | {"id": content_id(content)}))

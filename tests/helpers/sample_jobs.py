@@ -55,7 +55,7 @@ def language_job(
 
 
 def train_job(job: Job, work: Path, report: Callable[[dict[str, Any]], None], **how: Any) -> Record:
-    """Trains and evaluates one job; the other arguments are those of :func:`madbench.training.loop.train`."""
+    """Train and evaluate one job; the other arguments are those of :func:`madbench.training.loop.train`."""
     from madbench.training.loop import train
 
     return train([job], [work], lambda _, progress: report(progress), **how)[0]

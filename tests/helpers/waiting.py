@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Waits for a condition that holds soon, but for a machine that is busy."""
+    """Wait for a condition that holds soon, but for a machine that is busy."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not so after {seconds:g} s"

@@ -92,7 +92,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def forget():
-    """Finds families anew, as a new process would."""
+    """Find families anew, as a new process would."""
     importlib.invalidate_caches()
     for function in (registry.REGISTRY, plugins.plugin_code, plugins.plugin_identity):
         function.cache_clear()

@@ -51,7 +51,7 @@ def path(tmp_path, store, ids):
 
 
 def rewritten(path, change) -> None:
-    """Writes the archive again with each member and its content as ``change`` gives them; None drops it."""
+    """Write the archive again with each member and its content as ``change`` gives them; None drops it."""
     with tarfile.open(path) as archive:
         members = [(member, archive.extractfile(member).read()) for member in archive]
     with tarfile.open(path, "w:xz") as archive:

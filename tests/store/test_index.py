@@ -53,7 +53,7 @@ def store(tmp_path) -> Store:
 
 
 def next_tick(folder: Path) -> None:
-    """Waits until the file system's clock shows another time than it shows now."""
+    """Wait until the file system's clock shows another time than it shows now."""
     path = folder / "clock"
     path.touch()
     before = path.stat().st_mtime_ns

@@ -31,7 +31,7 @@ STEPS = ["fsync", "rename", "mkdir", "unlink", "rmdir"]
 
 
 def in_child(action) -> int:
-    """Runs ``action`` in a fork of this process; the signal that ended it, or 0."""
+    """Run ``action`` in a fork of this process; the signal that ended it, or 0."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -42,7 +42,7 @@ def in_child(action) -> int:
 
 
 def at_call(monkeypatch, function: str, n: int, action) -> None:
-    """Lets the n-th call (from 0) of ``os.<function>`` do ``action`` instead."""
+    """Let the n-th call (from 0) of ``os.<function>`` do ``action`` instead."""
     original, calls = getattr(os, function), iter(range(10_000))
 
     def patched(*args, **kwargs):
@@ -132,7 +132,7 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
 
 
 def with_weights(store, action) -> None:
-    """Stores a run with its weights; ``action`` runs before."""
+    """Store a run with its weights; ``action`` runs before."""
     with store.lock(make_job()) as work:
         action(work)
         store.finish(make_job(), RECORD)

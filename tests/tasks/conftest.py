@@ -31,7 +31,7 @@ def draw():
 
 @pytest.fixture
 def assert_same_means():
-    """Compares two samples of statistics, (N, S): every mean agrees within 4.5 of its standard errors."""
+    """Compare two samples of statistics, (N, S): every mean agrees within 4.5 of its standard errors."""
 
     def assert_same_means(ours, theirs):
         ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)

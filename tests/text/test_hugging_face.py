@@ -14,7 +14,7 @@ from source_samples import error_of, only
 
 @pytest.fixture
 def hub(monkeypatch):
-    """Stands for the library ``datasets``: one dataset, ``tiny``, with the config ``small``."""
+    """Stand for the library ``datasets``: one dataset, ``tiny``, with the config ``small``."""
     asked = []
     rows = [{"text": "a"}, {"text": ""}, {"text": "é"}]
 

@@ -85,7 +85,7 @@ def test_killed_the_same_call_resumes_from_the_last_save(whole, words, tmp_path)
 
 
 def fill_the_disk(monkeypatch, room: int) -> None:
-    """Lets ``room`` bytes of token ids be written, and then none."""
+    """Let ``room`` bytes of token ids be written, and then none."""
 
     class File(io.FileIO):
         def write(self, data):

@@ -60,7 +60,7 @@ ROW = "R-12o! model.mix_rank=4"
 
 
 def track(name: str, results: Path, *naming: str, **environment: str) -> list[str]:
-    """Tracks two jobs at a time in a process of its own, with the project and run name if given; gives their ids."""
+    """Track two jobs at a time in a process of its own, with the project and run name if given; give their ids."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment
     command = [sys.executable, "-c", PROGRAM, name, str(results), *naming]
     ended = subprocess.run(

@@ -39,7 +39,7 @@ def judged(monkeypatch, make_job):
 
 
 def scripted(monkeypatch, losses, accuracies, perplexities=None):
-    """Replaces the scores of the evaluations, in order; returns the weights that each of them saw."""
+    """Replace the scores of the evaluations, in order; return the weights that each of them saw."""
     weights, evaluate = [], token_trial.evaluate
 
     def fake(model, inputs, targets, autocast, batch_size):

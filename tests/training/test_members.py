@@ -30,7 +30,7 @@ def member(tiny, corpus, tmp_path):
 
 
 def take(step, members, rates):
-    """Takes the next step of all members."""
+    """Take the next step of all members."""
     losses, _ = step(rates)
     for each, loss in zip(members, losses, strict=True):
         each.count_step(loss)

@@ -36,7 +36,7 @@ def member(make_job, tmp_path):
 
 
 def take(step, count):
-    """Take steps; returns their losses and the weights after them."""
+    """Take steps; return their losses and the weights after them."""
     losses = []
     for _ in range(count):
         (loss,), _ = step([1e-3])
@@ -55,7 +55,7 @@ def check_is_replayed(details):
 
 
 def take_together(step, count):
-    """Take steps of a stack; returns their losses, and weights and moments after them."""
+    """Take steps of a stack; return their losses, and weights and moments after them."""
     losses = []
     for _ in range(count):
         of_members, _ = step([1e-3] * len(step.members))

@@ -47,7 +47,7 @@ def die_at_step(step: int, progress: dict) -> None:
 
 
 def train_and_die(corpus_folder: str, work: str, step: str) -> None:
-    """Trains the job with a checkpoint at every step until ``step``, where the process is killed."""
+    """Train the job with a checkpoint at every step until ``step``, where the process is killed."""
     from madbench.training import loop
 
     loop.CHECKPOINT_SECONDS = loop.REPORT_SECONDS = -1

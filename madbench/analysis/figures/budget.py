@@ -173,7 +173,7 @@ def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> st
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:
-    """Draw the points and intervals of one quantity, and its Pareto front. Returns the line of the front."""
+    """Draw the points and intervals of one quantity, and its Pareto front. Return the line of the front."""
     for row in frame.itertuples():
         axes.plot(row.cost, row.mean, **styles[row.label].mark(row.n == 1), linestyle="", clip_on=False, zorder=3)
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())

@@ -74,7 +74,7 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem``.png and .pdf, further pages as ``stem``-2.png and so on, and a caption as ``stem``.txt.
 
-    Returns the paths of the written files.
+    Return the paths of the written files.
     """
     with explain_os_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)

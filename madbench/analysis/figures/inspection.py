@@ -33,7 +33,7 @@ _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 def figures(
     models: Models, layout: Layout = Layout(), names: Collection[str] | None = None
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields (name, figure) for the figures in ``names``, by default for all. A figure without data is left out.
+    """Yield (name, figure) for the figures in ``names``, by default for all. A figure without data is left out.
 
     The names are ``lags``, ``maps``, ``kernels``, ``gates`` and ``matrices``.
     """

@@ -37,7 +37,7 @@ def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashabl
 
 
 def step_down(p_values: np.ndarray, share: float = 1.0, factors: np.ndarray | None = None) -> np.ndarray:
-    """:func:`holm` for an array whose last axis has the p-values of one family. Returns an array of the same shape.
+    """:func:`holm` for an array whose last axis has the p-values of one family. Return an array of the same shape.
 
     ``factors`` multiply the p-values in ascending order, by default Holm's m, m - 1, and so on down to 1.
     """

@@ -119,7 +119,7 @@ def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, gramma
 
 
 def _differences(first: Label, label: Label) -> Iterator[str]:
-    """Yields the factors in which ``label`` differs from ``first``, with both levels: ``R(1) (1o vs. none)``."""
+    """Yield the factors in which ``label`` differs from ``first``, with both levels: ``R(1) (1o vs. none)``."""
     of_first, of_label = levels(first), levels(label)
     names = {**factor_names(first), **factor_names(label)}
     for factor in diff(first, label):

@@ -64,7 +64,7 @@ def prepare(
 ) -> None:
     """Turn text into tokens to train on.
 
-    Writes two memory-mapped files, and a manifest with their sources. Ctrl-C,
+    Write two memory-mapped files, and a manifest with their sources. Ctrl-C,
     kill -9 and a full disk lose at most a few seconds: the same command resumes.
     Compressed shards are streamed and never unpacked to disk. train.bin and
     val.bin of nanoGPT's scripts need no preparation: give their folder to

@@ -181,7 +181,7 @@ def _files(example: Example) -> list[Path]:
 
 
 def _renamed_files(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
-    """Yields the path and the text of every file of the new package."""
+    """Yield the path and the text of every file of the new package."""
     package = f"madbench_{snake}"
     spellings = {
         f"examples/{example.folder}": name,

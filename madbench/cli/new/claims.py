@@ -9,7 +9,7 @@ from madbench.cli.shared.printing import counted, print_json
 
 
 def write_claim(sentence: str, name: str | None, output: Path | None, as_json: bool) -> None:
-    """Adds the claim to the file ``output``, or prints it."""
+    """Add the claim to the file ``output``, or print it."""
     import yaml
 
     from madbench.analysis.claim_sentences import add_claim, parse_claim

@@ -141,7 +141,7 @@ def _training_words(words: Sequence[str]) -> list[str]:
 
 
 def _by_row_and_task(part: Experiment) -> Iterator[tuple[SuiteRow, list[Job]]]:
-    """Yields every row with the jobs of each of its tasks."""
+    """Yield every row with the jobs of each of its tasks."""
     for row in part.rows:
         for task in dict.fromkeys(job.task for job in row.jobs):
             yield row, [job for job in row.jobs if job.task == task]

@@ -77,7 +77,7 @@ def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
 
 
 def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
-    """Returns ``items``, with a progress bar on stderr during the iteration if stderr is a terminal."""
+    """Return ``items``, with a progress bar on stderr during the iteration if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:  # not `disable`, with which Rich before 14.3 ends in an empty line
         return items

@@ -180,7 +180,7 @@ def train_on_screen(
     naming: Naming = Naming(),
     **run_options: Unpack[RunOptions],
 ) -> tuple[Summary, dict[str, str]]:
-    """Train the missing jobs. Returns the summary, and the reasons of failed jobs by id.
+    """Train the missing jobs. Return the summary, and the reasons of failed jobs by id.
 
     The screen shows the ``names`` of jobs by id. The events of the executor also go to the journal and to the trackers
     ``track``, with names of runs from ``naming``; under torchrun only those of the first process. Raises

@@ -79,7 +79,7 @@ def train_grid(
     """Prepare a grid, and print its plan, or train it and print its tables if ``has_tables``.
 
     With ``has_baseline``, as in a sweep, rows are compared with the first one, and failed jobs are not retried by
-    default. Exits with code 1 if jobs failed. Under torchrun only the first process prints. Returns the results, or
+    default. Exits with code 1 if jobs failed. Under torchrun only the first process prints. Return the results, or
     None for a plan and for the other processes.
     """
     from madbench.training.distributed import is_first

@@ -12,7 +12,7 @@ from madbench.labels import mixer_names
 
 
 def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
-    """Splits values at commas: ``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
+    """Split values at commas: ``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
     if not values:
         return None
     parts = [part.strip() for value in values for part in value.split(",") if part.strip()]

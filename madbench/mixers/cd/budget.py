@@ -132,7 +132,7 @@ class CdAllocation(RankAllocation):
 
 
 def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) -> CdAllocation:
-    """Returns the ranks N and M of ``label`` at this size.
+    """Return the ranks N and M of ``label`` at this size.
 
     Strict budget: the search starts at N = M = d. First N is reduced, down to d/4, then M. Parameters left over go to
     M, which may exceed d. With the letter ``v``, N and M change places. See :meth:`CdAllocation.match_budget`.

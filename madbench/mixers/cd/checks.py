@@ -64,7 +64,7 @@ def paths_of(mixer: CoefficientMixer) -> list[str]:
 
 
 def _forms(samples: SampleMixers) -> Iterator[Check]:
-    """Yields checks V1 and V2, and the checks of gradients and of bfloat16.
+    """Yield checks V1 and V2, and the checks of gradients and of bfloat16.
 
     V1 is causality. V2 compares every path, the decoding of prompts, and rows at late positions with eq. 3.
     """
@@ -109,7 +109,7 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _ordinary(samples: SampleMixers) -> Iterator[Check]:
-    """Yields the checks of :mod:`madbench.mixers.ordinary`, which are made at an ordinary model size."""
+    """Yield the checks of :mod:`madbench.mixers.ordinary`, which are made at an ordinary model size."""
     label = samples.label
     reason = OVERFLOW if leaves_float64(label, ordinary.TOKENS) else ""
     if label.readout == "kexp" and label.scaling in ("bd", "bi"):
@@ -144,7 +144,7 @@ def _far_rows(make: path_checks.Make) -> path_checks.Residual:
 
 
 def _state(samples: SampleMixers) -> Iterator[Check]:
-    """Yields check V4: the growth of the decoding cache."""
+    """Yield check V4: the growth of the decoding cache."""
 
     def bytes_after(length: int) -> int:
         (mixer, x), cache = samples.sample(0, length=length), None
@@ -164,7 +164,7 @@ def _state(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
-    """Yields check V14: softmax attention of this family equals that of the S/R/G family."""
+    """Yield check V14: softmax attention of this family equals that of the S/R/G family."""
     label, reason = samples.label, ""
     if not label.is_softmax or label.scaling or label.conv or label.unit or label.output:
         reason = "only exp with sum, A = I and b = 1/sqrt(n) is softmax attention"
@@ -183,7 +183,7 @@ def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _numerics(samples: SampleMixers) -> Iterator[Check]:
-    """Yields checks V15: with open or closed gates, results in float32 are finite and close to those in float64."""
+    """Yield checks V15: with open or closed gates, results in float32 are finite and close to those in float64."""
     label = samples.label
 
     def extreme(seed: int) -> tuple[CoefficientMixer, Tensor]:

@@ -74,7 +74,7 @@ def _lower(size: int, diagonal: int, like: Tensor) -> Tensor:
 
 
 def split_rows(x: Tensor, rows: int) -> Tensor:
-    """Splits rows into blocks, (..., T, C) -> (..., Z, ``rows``, C). The end of the last block is filled with zeros."""
+    """Split rows into blocks, (..., T, C) -> (..., Z, ``rows``, C). The end of the last block is filled with zeros."""
     if is_symbolic(rows):
         return x.unsqueeze(-3)  # a single block with all rows
     return F.pad(x, (0, 0, 0, -x.shape[-2] % rows)).unflatten(-2, (-1, rows))
@@ -131,7 +131,7 @@ class HalvedDecay:
 
 
 def products_in_place(late: Tensor, early: Tensor, log_gate: Tensor) -> tuple[Tensor, Tensor]:
-    """Products with decay of all matrices a in ``late`` and b in ``early``. Changes both, and has no gradient.
+    """Products with decay of all matrices a in ``late`` and b in ``early``. Both are changed, and there is no gradient.
 
     The product of a and b is the matrix of sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t, else 0, where c_t is the sum of
     ``log_gate`` up to row t. Halves of rows are joined as in :class:`HalvedDecay`, in less time. After the call, row t
@@ -143,7 +143,7 @@ def products_in_place(late: Tensor, early: Tensor, log_gate: Tensor) -> tuple[Te
         early: R matrices b, contiguous (..., T, R, n).
         log_gate: (..., T, n), or (..., T, 1) for one number per row.
 
-    Returns the products (..., P, R, T, T) and the logarithm of the decay over all rows, (..., n).
+    Return the products (..., P, R, T, T) and the logarithm of the decay over all rows, (..., n).
     """
     *batch, length, lates, _ = late.shape
     earlies = early.shape[-2]

@@ -130,7 +130,7 @@ def explain(label: Label) -> list[Explanation]:
 
 
 def _notes(label: Label) -> Iterator[Explanation]:
-    """Yields rows that follow from several letters together: names in the paper, cautions, and another spelling."""
+    """Yield rows that follow from several letters together: names in the paper, cautions, and another spelling."""
     for name, free in PRESETS.items():
         preset = Label(**cast("dict[str, Any]", read(f"cd:{free}")))
         is_same = all(getattr(preset, field) == getattr(label, field) for field in CORE)

@@ -60,7 +60,7 @@ class CoefficientFamily(Family[Label, CdAllocation]):
     example = "cd:gdn-cg"
 
     def parse(self, text: str) -> Label:
-        """Parses a label with or without a preset. Raises ``LabelError`` with the nearest label if it is invalid."""
+        """Parse a label with or without a preset. Raises ``LabelError`` with the nearest label if it is invalid."""
         values = read(text)
         if values:
             with suppress(LabelError):

@@ -113,7 +113,7 @@ class PastReads:
         return F.pad(of_row_before[..., :-1, :], (0, 0, 1, 0))
 
     def apply_mirrors(self, rows: Tensor, w: Tensor, beta: Tensor) -> Tensor:
-        """Returns rows (I + B P'(reading, w))^-1 for rows (..., M, T), where B = diag(beta).
+        """Return rows (I + B P'(reading, w))^-1 for rows (..., M, T), where B = diag(beta).
 
         This applies the mirrors of all later rows to each direction w (..., T, n).
         """
@@ -130,7 +130,7 @@ class PastReads:
 
 
 def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
-    """Splits the rows of ``d`` into blocks of ``size`` rows. Each block is computed from its own rows only.
+    """Split the rows of ``d`` into blocks of ``size`` rows. Each block is computed from its own rows only.
 
     With ``by_halves`` a decay per channel is computed by :class:`madbench.mixers.cd.decays.HalvedDecay`.
     """
@@ -174,7 +174,7 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
 
 
 def _split_bounded(d: Dynamics, size: int) -> Blocks:
-    """Computes :func:`split` if |c_t - c_m| is small for every row t of a block, where m is its middle row.
+    """Compute :func:`split` if |c_t - c_m| is small for every row t of a block, where m is its middle row.
 
     The decay exp(c_t - c_s) is then a product of exp(c_t - c_m), a factor of the row, and exp(c_m - c_s), a factor of
     the column. One matrix product therefore gives all four tensors of a block, as parts of the matrix [scores, queries;
@@ -203,7 +203,7 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
 
 
 def split_prompt(d: Dynamics, size: int) -> Blocks:
-    """Splits the rows of a prompt into blocks, as :func:`split` does.
+    """Split the rows of a prompt into blocks, as :func:`split` does.
 
     If gradients are not recorded, another algorithm takes less time and rounds differently. It is used with a decay per
     channel, and with mirrors and a decay. Its blocks have the least power of two of rows that is at least ``size``.
@@ -236,7 +236,7 @@ def split_prompt(d: Dynamics, size: int) -> Blocks:
 
 
 def _cut(whole: Tensor, size: int) -> Blocks:
-    """Cuts matrices [scores, queries; keys^T, transition] into the tensors of :class:`Blocks`.
+    """Cut matrices [scores, queries; keys^T, transition] into the tensors of :class:`Blocks`.
 
     ``whole`` is (..., size + n, size + n).
     """
@@ -247,7 +247,7 @@ def _cut(whole: Tensor, size: int) -> Blocks:
 def chunked(
     d: Dynamics, size: int, values: Tensor, by_halves: bool = False, blocks: Blocks | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Returns sum_j s_ij values_j (B, H, T, V) in time linear in T, and the state (B, H, n, V) after the last row.
+    """Return sum_j s_ij values_j (B, H, T, V) in time linear in T, and the state (B, H, n, V) after the last row.
 
     values are (B, H, T, V). The readout must be linear in the state: ``id`` or a kernel. If ``blocks`` is None, they
     are computed by :func:`split` with ``size`` and ``by_halves``.
@@ -322,7 +322,7 @@ def block_scores(blocks: Blocks, block: int) -> Tensor:
 
 
 def each_row(d: Dynamics) -> Iterator[Dynamics]:
-    """Yields each row of ``d`` as dynamics of a single row, in order."""
+    """Yield each row of ``d`` as dynamics of a single row, in order."""
     for row in range(d.q.shape[2]):
         parts = {field.name: getattr(d, field.name) for field in fields(d)}
         tensors = {name: part[:, :, row : row + 1] for name, part in parts.items() if isinstance(part, Tensor)}
@@ -330,7 +330,7 @@ def each_row(d: Dynamics) -> Iterator[Dynamics]:
 
 
 def evolve(state: Tensor, d: Dynamics) -> Tensor:
-    """Applies A_t to the columns of a state (B, H, n, V). ``d`` has only row t."""
+    """Apply A_t to the columns of a state (B, H, n, V). ``d`` has only row t."""
     decayed = state if d.log_gate is None else state * d.log_gate.exp().mT
     if d.w is None:
         return decayed

@@ -165,7 +165,7 @@ class BrokenRule(LabelError):
 
 
 def check_rules(label: Label) -> None:
-    """Raises ``BrokenRule`` for the first rule about combinations of segments that the label breaks."""
+    """Raise ``BrokenRule`` for the first rule about combinations of segments that the label breaks."""
     gate, mirror, b = label.gate, label.mirror, label.scaling
     if b.startswith("bd") and gate not in ("sm", "dm"):
         problem = f"{b!r} is Delta of the gate, and only 'sm' and 'dm' have one"

@@ -30,7 +30,7 @@ MODULES = {
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Hides warnings of flash-linear-attention while it is imported, such as advice to install faster packages."""
+    """Hide warnings of flash-linear-attention while it is imported, such as advice to install faster packages."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -42,7 +42,7 @@ def silence() -> Iterator[None]:
 
 
 def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Returns the function ``name`` of flash-linear-attention.
+    """Return the function ``name`` of flash-linear-attention.
 
     Raises ``TrainingError`` if the library or a GPU is missing.
     """
@@ -102,10 +102,10 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
 
 
 def _scalar(gate: Tensor | None) -> Tensor | None:
-    """Removes the last axis of one decay per head: (B, T, H, 1) -> (B, T, H)."""
+    """Remove the last axis of one decay per head: (B, T, H, 1) -> (B, T, H)."""
     return None if gate is None else gate.squeeze(-1)
 
 
 def _by_row(x: Tensor) -> Tensor:
-    """Exchanges the axes of heads and rows: (B, H, T, ...) -> (B, T, H, ...) or back, contiguous."""
+    """Exchange the axes of heads and rows: (B, H, T, ...) -> (B, T, H, ...) or back, contiguous."""
     return x.transpose(1, 2).contiguous()

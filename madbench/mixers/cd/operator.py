@@ -122,7 +122,7 @@ class CoefficientMixer(Projections):
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns the outputs (B, T, D) and the cache for the next token.
+        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
         Equals T calls of :meth:`step`. Readout ``id`` and kernel readouts use the chunked form and keep its last state.
         Other readouts keep the keys, evolved to the last row. With ``slide``, other readouts decode tokens beyond
@@ -148,7 +148,7 @@ class CoefficientMixer(Projections):
         return decode_rest(self.step, rows, cache, x[:, length:], slide)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
+        """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
         Equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. Time and cache are O(1) for
         readout ``id`` and kernel readouts. Other readouts keep every key, or the newest ``max_len`` keys with
@@ -244,7 +244,7 @@ class CoefficientMixer(Projections):
         return F.pad(d.v, (0, 1), value=1.0) if self.variant.norm in ("sum", "max") else d.v
 
     def _divide_by_eta(self, y: Tensor, d: Dynamics) -> Tensor:
-        """Divides the rows of y (B, H, T, V) by eta.
+        """Divide the rows of y (B, H, T, V) by eta.
 
         If eta needs the sums of coefficients, they are a further last column of y, from :meth:`_with_ones`.
         """
@@ -311,7 +311,7 @@ class CoefficientMixer(Projections):
         return y if self.skip is None else y + self.skip.to(y.dtype)[:, None, None] * d.v
 
     def _read_out(self, y: Tensor, x: Tensor) -> Tensor:
-        """Applies the output gate and projection: y (B, H, T, V) -> (B, T, D)."""
+        """Apply the output gate and projection: y (B, H, T, V) -> (B, T, D)."""
         if self.out_norm:
             y = self.out_norm(y.to(self.out_norm.weight.dtype))
         y = y.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype)

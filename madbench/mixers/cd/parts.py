@@ -96,7 +96,7 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
 def activate(
     label: Label, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Computes coefficients (B, H, R, S) from scores (B, H, R, S), and a scale (B, H, R) or None for 1.
+    """Compute coefficients (B, H, R, S) from scores (B, H, R, S), and a scale (B, H, R) or None for 1.
 
     The normalized coefficient a_ij is the coefficient times the scale of its row. The scores of a row may lack a factor
     e^row_log, which the scale then contains. ``log_norm`` is log eta, if eta does not depend on scores. Row r sees the
@@ -145,5 +145,5 @@ def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """Splits channels into heads: (B, T, heads * C) -> (B, heads, T, C)."""
+    """Split channels into heads: (B, T, heads * C) -> (B, heads, T, C)."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)

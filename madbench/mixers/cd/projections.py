@@ -68,7 +68,7 @@ class Projections(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """Initializes the parameters. With the same seed, the values equal those of a new mixer.
+        """Initialize the parameters. With the same seed, the values equal those of a new mixer.
 
         q, k, v and o: N(0, init_std^2). Gain and D: 1. Other weights: N(0, 0.02^2). Biases are 0 except for gates,
         which start open. Gate ss: lambda evenly from 0.9 to 0.99 over heads. Gates sm, dm: Delta log-uniform in [0.001,
@@ -127,7 +127,7 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """Returns the dynamics of x (B, T, D), the logarithm of a factor, and the last inputs of convolutions.
+        """Return the dynamics of x (B, T, D), the logarithm of a factor, and the last inputs of convolutions.
 
         The factor is the part of b_j by which the keys are not multiplied yet, because it may be huge. Its logarithm is
         (B, H, T), or None if there is no such factor. The first row of x is at ``position``. ``before`` has the inputs
@@ -214,7 +214,7 @@ class Projections(nn.Module):
     def _scaling(
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
     ) -> tuple[Tensor | float, Tensor | None]:
-        """Returns the scale b_j of the keys as two factors: the first, and the logarithm of the second.
+        """Return the scale b_j of the keys as two factors: the first, and the logarithm of the second.
 
         The first is a number or (B, H, T, 1). The logarithm is None, for a factor of 1, unless b_j may be huge. In that
         case the logarithm is (B, H, T), and the first factor is 1 or 1 / sqrt(n).

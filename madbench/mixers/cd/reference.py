@@ -176,7 +176,7 @@ def _convolve(x: Tensor, taps: Tensor) -> Tensor:
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Rotates coordinates r and r + n/2 of row t of x (T, n) by the angle t 10000^(-2r/n), with t from 0."""
+    """Rotate coordinates r and r + n/2 of row t of x (T, n) by the angle t 10000^(-2r/n), with t from 0."""
     half, rows = x.shape[1] // 2, []
     for t in range(x.shape[0]):
         angle = [t * 10000.0 ** (-r / half) for r in range(half)]

@@ -53,7 +53,7 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return dataclasses.make_dataclass("Settings", own.values(), frozen=True)
 
     def parse(self, text: str) -> Label:
-        """Parses a pattern such as 3xKDA/S-p. If all layers have the same mixer, returns the mixer's own label."""
+        """Parse a pattern such as 3xKDA/S-p. If all layers have the same mixer, returns the mixer's own label."""
         text = text.removeprefix(PREFIX)
         if not is_pattern(text):
             raise LabelError(point_at(text, 0, "expected labels separated by '/', as in 3xKDA/S-p"))
@@ -151,14 +151,14 @@ class HybridFamily(Family[Any, HybridAllocation]):
         return effective
 
     def solve(self, label: HybridLabel, size: Size, settings: Any) -> HybridAllocation:
-        """Allocates ranks to the layers of one pattern. Raises ``BudgetError`` if a mixer cannot meet its budget."""
+        """Allocate ranks to the layers of one pattern. Raises ``BudgetError`` if a mixer cannot meet its budget."""
         own = {name: getattr(settings, name) for kind in label.kinds for name in used_settings(kind)}
         sizes = size.d_model, size.n_head, size.max_len, size.budget
         whole = HybridLabel(label.layers)
         return HybridAllocation(solve_blocks(whole, len(label.layers), *sizes, **own).blocks, label)
 
     def build(self, allocation: HybridAllocation, settings: Any, path: str = "auto") -> nn.Module:
-        """Raises ``ConfigError``: a hybrid has no mixer of its own."""
+        """Raise ``ConfigError``: a hybrid has no mixer of its own."""
         raise ConfigError(
             f"{allocation.label} has several mixers, one per layer; name one of them, or build a model: "
             "madbench.mixers.sequence.build_blocks"

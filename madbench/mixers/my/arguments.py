@@ -30,7 +30,7 @@ def arguments_of(path: str) -> dict[str, Value]:
 
 
 def read_arguments(text: str, start: int) -> str:
-    """Parses the arguments of the label ``text``, whose parenthesis opens at ``start``. Returns their canonical text.
+    """Parse the arguments of the label ``text``, whose parenthesis opens at ``start``. Return their canonical text.
 
     A value is a number, true, false, null or a word. The text is empty if there are no arguments. Raises
     ``LabelError`` with a caret at the error.
@@ -43,7 +43,7 @@ def read_arguments(text: str, start: int) -> str:
 
 
 def written(arguments: Mapping[str, Value]) -> str:
-    """Joins arguments to a text in canonical order and spelling, such as ``beta=2,mode=fast``."""
+    """Join arguments to a text in canonical order and spelling, such as ``beta=2,mode=fast``."""
     return ",".join(f"{name}={_text(arguments[name])}" for name in sorted(arguments))
 
 

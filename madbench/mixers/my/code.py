@@ -111,7 +111,7 @@ def _probe_name(path: str) -> str:
 
 
 def _try(path: str) -> list[tuple[str, str]]:
-    """Builds the module and runs it once. Returns pairs (module, top-level name) of its submodules' classes.
+    """Build the module and run it once. Return pairs (module, top-level name) of its submodules' classes.
 
     Empty if the module fails at all ``SIZES``.
     """
@@ -148,7 +148,7 @@ def _from_new_process(path: str) -> dict[str, Any] | None:
 
 
 def write_listing() -> None:
-    """Writes the code listing of the dotted path in the first argument to the file in the second argument."""
+    """Write the code listing of the dotted path in the first argument to the file in the second argument."""
     path, file = sys.argv[1:]
     trust.allow([f"my:{path}"])  # the parent process was allowed to import it
     with importing_scripts():

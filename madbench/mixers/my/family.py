@@ -69,9 +69,9 @@ class ModuleFamily(ListedFamily[Label, "ModuleAllocation"]):
         return label
 
     def parse(self, text: str) -> Label:
-        """Parses ``my:module.Class``, ``my:module:Class``, or ``my:NAME`` of an entry, with arguments.
+        """Parse ``my:module.Class``, ``my:module:Class``, or ``my:NAME`` of an entry, with arguments.
 
-        Imports nothing.
+        Import nothing.
         """
         place, opening, _ = text.partition("(")
         arguments = read_arguments(text, len(place)) if opening else ""

@@ -99,7 +99,7 @@ class ModuleAllocation:
 
 @functools.lru_cache(maxsize=1000)
 def measure_cost(label: Any, size: Size) -> ModuleAllocation:
-    """Measures the cost of a label's module at a size: builds it and runs it once on the CPU.
+    """Measure the cost of a label's module at a size: build it and run it once on the CPU.
 
     Raises ``BudgetError`` if the module cannot be built or run, changes the shape, or shares parameters between calls.
     """

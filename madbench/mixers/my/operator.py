@@ -47,7 +47,7 @@ class ModuleMixer(nn.Module):
         self.has_own_step = takes_steps(self.module)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Applies the module to x (B, T, D). Raises ``TrainingError`` for an input or an output of another shape."""
+        """Apply the module to x (B, T, D). Raises ``TrainingError`` for an input or an output of another shape."""
         check_sequences(x, self.allocation.label)
         y = self.module(x)
         if not isinstance(y, Tensor) or y.shape != x.shape:
@@ -55,7 +55,7 @@ class ModuleMixer(nn.Module):
         return y
 
     def step(self, x: Tensor, cache: Tensor | None = None, slide: bool = False) -> tuple[Tensor, Tensor]:
-        """Decodes x (B, D). Returns the row (B, D) and the cache: the module's state, or all inputs so far (B, T, D).
+        """Decode x (B, D). Return the row (B, D) and the cache: the module's state, or all inputs so far (B, T, D).
 
         A module with ``step(x, state) -> (y, state)`` takes one step; the first state is None. Otherwise all rows are
         recomputed, and the result is the last row of :meth:`forward` on the inputs so far.
@@ -75,7 +75,7 @@ class ModuleMixer(nn.Module):
         return self(seen)[:, -1], seen
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Tensor]:
-        """Decodes a prompt (B, T, D). Returns its rows (B, T, D) and the cache, as in :meth:`step`.
+        """Decode a prompt (B, T, D). Return its rows (B, T, D) and the cache, as in :meth:`step`.
 
         The last row equals that of T steps. The other rows also equal those of the steps, unless rows depend on the
         length of the input.
@@ -88,7 +88,7 @@ class ModuleMixer(nn.Module):
         return decode_rest(self.step, self(start), start, x[:, most:], slide)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """Returns the only path, ``dense``."""
+        """Return the only path, ``dense``."""
         return "dense"
 
 
@@ -104,7 +104,7 @@ def wrong_output(y: Any, x: Tensor) -> str:
 
 
 def make(path: str, size: Size) -> nn.Module:
-    """Builds a new module from a user's class or function at a size.
+    """Build a new module from a user's class or function at a size.
 
     It is built on the CPU, so that the code may read tensor values, and then moved to torch's current device. Raises
     ``BudgetError`` if it needs arguments other than sizes, fails, or returns no module.
@@ -152,7 +152,7 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
 
 
 def check_arguments(path: str) -> None:
-    """Raises ``BudgetError`` for an argument of a label that the module does not have, or that the model sets.
+    """Raise ``BudgetError`` for an argument of a label that the module does not have, or that the model sets.
 
     Also raises it for a value that the argument's annotation excludes, if the annotation is one of ``WORDS`` or a union
     of them.
@@ -304,7 +304,7 @@ def asks_for(path: str, name: str) -> bool:
 
 @contextmanager
 def wrap_user_errors(where: str) -> Iterator[None]:
-    """Turns any exception of a user's code in the block, even an exit, into a one-line ``BudgetError``."""
+    """Turn any exception of a user's code in the block, even an exit, into a one-line ``BudgetError``."""
     try:
         yield
     except (KeyboardInterrupt, BudgetError):

@@ -200,7 +200,7 @@ class Source:
 
 
 def source(path: str) -> Source:
-    """Imports and returns the class or function at a dotted path. Arguments after the path are ignored.
+    """Import and return the class or function at a dotted path. Arguments after the path are ignored.
 
     Raises ``UntrustedCodeError`` for code that may not be imported (:mod:`madbench.labels.trust`), and ``LabelError``
     if nothing is found.
@@ -219,7 +219,7 @@ def _source(path: str) -> Source:
 
 @contextmanager
 def working_folder_on_path() -> Iterator[None]:
-    """Lets code in the block import modules of the working folder.
+    """Let code in the block import modules of the working folder.
 
     The folder is searched last, so that it hides no other module.
     """
@@ -256,7 +256,7 @@ def _package_of(path: str) -> list[Path]:
 
 
 def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
-    """Imports a dotted path. Returns the module, its class or function, and how many parts of the path name the module.
+    """Import a dotted path. Return the module, its class or function, and how many parts of the path name the module.
 
     Raises ``LabelError`` if there is no such class or function that makes a module.
     """
@@ -301,12 +301,12 @@ def _modules_in(module: Any) -> list[str]:
 
 
 def _is_of_modules(cls: type) -> bool:
-    """True if a class derives from ``torch.nn.Module``. Compares names, in order not to import torch."""
+    """True if a class derives from ``torch.nn.Module``. Compare names, in order not to import torch."""
     return any((base.__module__, base.__name__) == ("torch.nn.modules.module", "Module") for base in cls.__mro__)
 
 
 def _module(name: str) -> Any:
-    """Imports a module by name, except the running script, which is already loaded. None if there is no such module."""
+    """Import a module by name, except the running script, which is already loaded. None if there is no such module."""
     importlib.invalidate_caches()
     try:
         spec = importlib.util.find_spec(name)

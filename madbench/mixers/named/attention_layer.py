@@ -57,7 +57,7 @@ class AttentionLayer(NamedLayer):
         return self.operator.read_out(self, self._attend(tokens, path), x, tokens)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns the outputs (B, T, D) and the cache for the next token.
+        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
         Equals T calls of :meth:`step`. With ``slide``, only the first ``max_len`` tokens are decoded at once, and each
         later token takes a step.
@@ -73,7 +73,7 @@ class AttentionLayer(NamedLayer):
         return decode_rest(self.step, rows, cache, x[:, whole.shape[1] :], slide)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
+        """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
         Equals row ``cache.position`` of :meth:`forward`, or row 0 if ``cache`` is None. The cache keeps every token.
         With ``slide`` it keeps the newest ``max_len`` tokens.

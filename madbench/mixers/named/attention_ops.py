@@ -49,7 +49,7 @@ def heads_of(
     sides: str = "qkv",
     position: int | None = None,
 ) -> list[Tensor]:
-    """Projects x (B, T, D) to heads (B, H, T, .), by default those of queries, keys and values.
+    """Project x (B, T, D) to heads (B, H, T, .), by default those of queries, keys and values.
 
     Each letter of ``sides`` names a projection: ``q`` is the layer's ``q_proj``. The last letter stands for the values,
     which are neither normed nor rotated. For ``norms``, ``eps``, ``position`` and the other projections see
@@ -65,7 +65,7 @@ def heads_of(
 def place(
     sides: Sequence[Tensor], heads: int, norms: Sequence[nn.Module], eps: float, position: int | None
 ) -> list[Tensor]:
-    """Splits projected queries or keys into heads, then norms and rotates them: (B, T, H n) -> (B, H, T, n) each.
+    """Split projected queries or keys into heads, then norm and rotate them: (B, T, H n) -> (B, H, T, n) each.
 
     ``norms`` has one module per tensor, whose ``weight`` is the gain of an RMSNorm per head. If it is empty, nothing is
     normed. ``position`` is the position of the first token, for a rotation of all channels, or of all but the last if

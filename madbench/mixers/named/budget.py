@@ -90,7 +90,7 @@ class NamedAllocation(CountedParameters):
 
 @functools.cache
 def solve(label: Label, size: Size) -> NamedAllocation:
-    """Returns the widest layer with at most 4 d^2 parameters, where taps of convolutions are not counted.
+    """Return the widest layer with at most 4 d^2 parameters, where taps of convolutions are not counted.
 
     For a label with ``!`` and for the budget ``paper``, it returns the library's own widths instead.
 
@@ -141,7 +141,7 @@ def _widths(label: Label, size: Size) -> NamedAllocation:
 
 
 def _scaled(label: Label, size: Size) -> NamedAllocation:
-    """Returns the layer that matches FLOPs or the state. It has the keys and values of another model width w.
+    """Return the layer that matches FLOPs or the state. It has the keys and values of another model width w.
 
     The keys and values of w are those of the operator's layer with 4 w^2 parameters, so their proportion is kept. The
     first estimate of w is the largest multiple of the number of heads that fits. The operator's candidates at this w

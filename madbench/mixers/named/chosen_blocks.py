@@ -49,7 +49,7 @@ def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
 
 
 def spread(of_blocks: Tensor, tokens: int) -> Tensor:
-    """Repeats numbers per block (..., blocks) for each token of the block: (..., ``tokens``)."""
+    """Repeat numbers per block (..., blocks) for each token of the block: (..., ``tokens``)."""
     return of_blocks[..., torch.arange(tokens, device=of_blocks.device) // BLOCK]
 
 

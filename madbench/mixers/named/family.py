@@ -60,7 +60,7 @@ class NamedFamily(ListedFamily[Label, NamedAllocation]):
         ]
 
     def parse(self, text: str) -> Label:
-        """Parses ``NAME`` or ``NAME(argument, ...)``, each with or without ``!``. The name may be in any case.
+        """Parse ``NAME`` or ``NAME(argument, ...)``, each with or without ``!``. The name may be in any case.
 
         Raises ``LabelError`` for any other text.
         """

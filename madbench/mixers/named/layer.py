@@ -99,7 +99,7 @@ class NamedLayer(nn.Module):
         return ("auto", "reference", *self.operator.paths)
 
     def reset_parameters(self) -> None:
-        """Initializes the parameters as the language models of flash-linear-attention do.
+        """Initialize the parameters as the language models of flash-linear-attention do.
 
         With the same seed, the values equal those of a new layer.
 
@@ -114,7 +114,7 @@ class NamedLayer(nn.Module):
         self.operator.initialize(self)
 
     def draw_declared(self) -> None:
-        """Sets all parameters to the initial values that the operator's parts declare."""
+        """Set all parameters to the initial values that the operator's parts declare."""
         for name, parameter in self.named_parameters():
             if name in self._inits:
                 draw(parameter, self._inits[name], self.allocation.size.layer.count)
@@ -146,7 +146,7 @@ class NamedLayer(nn.Module):
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 
     def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:
-        """Computes :meth:`forward` on ``path``, which is neither ``auto`` nor ``reference``."""
+        """Compute :meth:`forward` on ``path``, which is neither ``auto`` nor ``reference``."""
         raise NotImplementedError
 
     def resolve_path(self, batch: int, length: int) -> str:
@@ -173,7 +173,7 @@ class NamedLayer(nn.Module):
         return y if rows is None else y[:, list(rows)]
 
     def check_token(self, x: Tensor) -> None:
-        """Raises ``TrainingError`` unless x is one token of each sequence, (B, D)."""
+        """Raise ``TrainingError`` unless x is one token of each sequence, (B, D)."""
         if x.dim() != 2:
             shape = tuple(x.shape)
             raise TrainingError(
@@ -193,7 +193,7 @@ def _module(part: Part) -> nn.Module:
 
 @torch.no_grad()
 def draw(parameter: Tensor, init: Init | LinearInit | tuple[float, float], blocks: int = 1) -> None:
-    """Sets ``parameter`` to the initial values ``init``. Its layer is in a model of ``blocks`` blocks.
+    """Set ``parameter`` to the initial values ``init``. Its layer is in a model of ``blocks`` blocks.
 
     - ``rates``: log of U(1, 16). ``rates from zero``: log of U(0, 16)
     - ``steps``: the inverse softplus of numbers that are log-uniform in [0.001, 0.1]

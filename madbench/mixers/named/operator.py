@@ -103,7 +103,7 @@ class Operator(ABC):
         return dims
 
     def initialize(self, layer: nn.Module) -> None:
-        """Sets the initial values of all parameters. By default they are those that the parts declare.
+        """Set the initial values of all parameters. By default they are those that the parts declare.
 
         ``layer`` is a :class:`madbench.mixers.named.layer.NamedLayer`. The caller turns off the recording of gradients.
         """

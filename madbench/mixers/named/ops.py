@@ -57,12 +57,12 @@ def unit(x: Tensor) -> Tensor:
 
 
 def wide_heads(x: Tensor, heads: int) -> Tensor:
-    """Splits channels into heads, in float32 or wider: (B, T, H n) -> (B, H, T, n)."""
+    """Split channels into heads, in float32 or wider: (B, T, H n) -> (B, H, T, n)."""
     return split_heads(wide(x), heads)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """Joins the channels of all heads: (B, H, T, n) -> (B, T, H n)."""
+    """Join the channels of all heads: (B, H, T, n) -> (B, T, H n)."""
     return x.transpose(1, 2).flatten(-2)
 
 

@@ -65,7 +65,7 @@ class RecurrentLayer(NamedLayer):
         return self.operator.read_out(self, y, x, rows)
 
     def prefill(self, x: Tensor, slide: bool = False, shared: Shared | None = None) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns the outputs (B, T, D) and the cache for the next token.
+        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
         Equals T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
         """
@@ -80,7 +80,7 @@ class RecurrentLayer(NamedLayer):
     def step(
         self, x: Tensor, cache: Cache | None = None, slide: bool = False, shared: Shared | None = None
     ) -> tuple[Tensor, Cache]:
-        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
+        """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
         ``slide`` has no effect, because the cache has a fixed size.
         """
@@ -109,6 +109,6 @@ class RecurrentLayer(NamedLayer):
         return CHUNK if self.operator.has_channel_decay else rows_per_block(next(self.parameters()))
 
     def _read(self, rows: Tensor) -> Tensor:
-        """Selects the last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
+        """Select the last row of each token: (B, H, rows, .) -> (B, H, T, .)."""
         count = self.operator.rows_per_token
         return rows if count == 1 else rows[:, :, count - 1 :: count]

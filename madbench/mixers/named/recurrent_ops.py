@@ -111,7 +111,7 @@ def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
 
 
 def same_heads(x: Tensor, heads: int) -> Tensor:
-    """Repeats queries or keys that all heads share: (B, T, n) -> (B, H, T, n), in float32 or wider."""
+    """Repeat queries or keys that all heads share: (B, T, n) -> (B, H, T, n), in float32 or wider."""
     return wide_heads(x, 1).expand(-1, heads, -1, -1)
 
 

@@ -12,7 +12,7 @@ from madbench.mixers.srg.parts import ROPE_BASE, rotary_angles, rotate
 
 
 def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
-    """Rotates the first ``width`` channels of tensors (B, H, T, n) by position, in pairs (i, i + width / 2).
+    """Rotate the first ``width`` channels of tensors (B, H, T, n) by position, in pairs (i, i + width / 2).
 
     The first row is at ``position``.
     """
@@ -21,7 +21,7 @@ def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:
 
 
 def rotate_pairs(position: int, *sides: Tensor) -> list[Tensor]:
-    """Rotates the pairs (2i, 2i + 1) of channels of tensors (..., T, n) by position.
+    """Rotate the pairs (2i, 2i + 1) of channels of tensors (..., T, n) by position.
 
     The first row is at ``position``. In the result, the first channels of all pairs precede the second channels, as in
     transformers. This order does not change the products of queries and keys.
@@ -31,7 +31,7 @@ def rotate_pairs(position: int, *sides: Tensor) -> list[Tensor]:
 
 
 def rotate_by_position(x: Tensor, first: Tensor) -> Tensor:
-    """Rotates x (B, H, T, N), N even, by position, in pairs (i, i + N / 2).
+    """Rotate x (B, H, T, N), N even, by position, in pairs (i, i + N / 2).
 
     ``first`` (B,) has the position of the first row of each sequence, as integers.
     """
@@ -53,7 +53,7 @@ def total_angle(turns: Tensor, before: Tensor | None) -> Tensor:
 
 
 def rotate_pairs_by_angle(x: Tensor, angle: Tensor) -> Tensor:
-    """Rotates the first A pairs (2i, 2i + 1) of channels of x (..., N) by the angles (..., A).
+    """Rotate the first A pairs (2i, 2i + 1) of channels of x (..., N) by the angles (..., A).
 
     A is at most N / 2. The other channels stay as they are.
     """

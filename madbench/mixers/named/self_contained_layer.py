@@ -28,7 +28,7 @@ class SelfContainedLayer(NamedLayer):
         return self.operator.outputs(self, x, None)[0]
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns the outputs (B, T, D) and the cache for the next token.
+        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the cache for the next token.
 
         Equals T calls of :meth:`step`. ``slide`` has no effect, because the cache has a fixed size.
         """
@@ -37,7 +37,7 @@ class SelfContainedLayer(NamedLayer):
         return y, Cache(carried)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
+        """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
         ``slide`` has no effect, because the cache has a fixed size.
         """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def ordered(mixer: SrgMixer, p: Projected) -> Projected:
-    """Puts keys and values in the order in which :func:`attend` reads them: newest first in the lag layout."""
+    """Put keys and values in the order in which :func:`attend` reads them: newest first in the lag layout."""
     return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if mixer.by_lag and mixer.causal else p
 
 
@@ -90,7 +90,7 @@ def scores(mixer: SrgMixer, p: Projected, first_row: int, is_step: bool = False)
 
 
 def _by_slot(mixer: SrgMixer, z: Tensor, first_row: int, is_step: bool) -> Tensor:
-    """Reorders the last axis of z (B, heads, M, W) from key positions to slots, or back.
+    """Reorder the last axis of z (B, heads, M, W) from key positions to slots, or back.
 
     Used in decoding steps and for rows that see all tokens.
     """
@@ -100,7 +100,7 @@ def _by_slot(mixer: SrgMixer, z: Tensor, first_row: int, is_step: bool) -> Tenso
 
 
 def split_registers(mixer: SrgMixer, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
-    """Splits w (..., M, W + k) into the slots of tokens (..., M, W) and those of the k registers (..., M, k).
+    """Split w (..., M, W + k) into the slots of tokens (..., M, W) and those of the k registers (..., M, k).
 
     ``last`` is the position of the last token that the first row sees.
     """
@@ -110,7 +110,7 @@ def split_registers(mixer: SrgMixer, w: Tensor, last: int) -> tuple[Tensor, Tens
 
 
 def weights(mixer: SrgMixer, z: Tensor, p: Projected, seen: Seen) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Returns (h, a, w, norm) for the scores z (B, H_q, M, S).
+    """Return (h, a, w, norm) for the scores z (B, H_q, M, S).
 
     h are the scores after R(1), a the activations, and w the activations after R(2). a and w must still be divided by
     the norm (B, H, M, 1), unless it is None. See also :class:`madbench.mixers.srg.maps.Maps`.

@@ -304,7 +304,7 @@ class MlpAllocation:
 
 
 def _share(rank: int, heads: int, of_heads: int) -> int | Fraction:
-    """Converts the rank of ``of_heads`` heads to that of ``heads`` heads of the same width, as an exact fraction."""
+    """Convert the rank of ``of_heads`` heads to that of ``heads`` heads of the same width, as an exact fraction."""
     share = Fraction(rank * heads, of_heads)
     return share if share.denominator > 1 else operator.index(share.numerator)
 
@@ -316,7 +316,7 @@ def solve(
     rank_multiple: int = 1,
     **own: Any,
 ) -> MlpAllocation:
-    """Solves the ranks of ``variant`` at this size.
+    """Solve the ranks of ``variant`` at this size.
 
     ``own`` are the settings of its letters, fields of :class:`MlpAllocation` such as ``registers``.
 
@@ -375,7 +375,7 @@ class _Solver:
         return replace(self, size=replace(self.size, **changes))
 
     def check(self) -> None:
-        """Raises ``BudgetError`` for a size that no mixer of this label can have."""
+        """Raise ``BudgetError`` for a size that no mixer of this label can have."""
         n_head, kv_heads = self.size.n_head, self.own.get("kv_heads") or 1
         if n_head % kv_heads:
             divisors = ", ".join(str(n) for n in range(1, n_head + 1) if n_head % n == 0)
@@ -452,7 +452,7 @@ class _Solver:
         return self.has_room_for_heads() and self.room(self.smallest()) >= 0
 
     def match_budget(self) -> dict[str, int]:
-        """Returns the ranks that meet the budget. Raises ``BudgetError`` if the smallest ranks exceed it."""
+        """Return the ranks that meet the budget. Raises ``BudgetError`` if the smallest ranks exceed it."""
         (pays, keeps, mix), least = self.sides, self.smallest()
         payments = [Payment(pays, self.sides[pays].ceil(-(-self.d // 8)))]
         if self.variant.has_mixing:

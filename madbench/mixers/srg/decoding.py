@@ -73,7 +73,7 @@ class Cache:
 
 
 def prefill(mixer: SrgMixer, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-    """Decodes a prompt x (B, T, D). Returns its outputs (B, T, D) and the cache after it.
+    """Decode a prompt x (B, T, D). Return its outputs (B, T, D) and the cache after it.
 
     See :meth:`DynamicMLP.prefill`.
     """
@@ -90,7 +90,7 @@ def prefill(mixer: SrgMixer, x: Tensor, slide: bool = False) -> tuple[Tensor, Ca
 
 
 def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-    """Decodes one token x (B, D). Returns its output (B, D) and the cache after it.
+    """Decode one token x (B, D). Return its output (B, D) and the cache after it.
 
     See :meth:`DynamicMLP.step`.
     """
@@ -134,9 +134,9 @@ def _empty_cache(mixer: SrgMixer, x: Tensor) -> Cache:
 
 
 def _with_angles(cache: Cache, mixer: SrgMixer) -> Cache:
-    """Returns the cache with the RoPE angles of the next position.
+    """Return the cache with the RoPE angles of the next position.
 
-    Returns the same cache if it has these angles already, or if the label has no RoPE.
+    Return the same cache if it has these angles already, or if the label has no RoPE.
     """
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
@@ -146,7 +146,7 @@ def _with_angles(cache: Cache, mixer: SrgMixer) -> Cache:
 
 
 def _with_weights(cache: Cache, mixer: SrgMixer) -> Cache:
-    """Returns the cache with copies of the weights that steps read, or without copies if steps read the mixer's own.
+    """Return the cache with copies of the weights that steps read, or without copies if steps read the mixer's own.
 
     Steps read the mixer's own weights in three cases: if gradients are enabled, because these weights belong to the
     graph; in float16, in which scores are too small (:func:`madbench.mixers.srg.block_attention.attend`); and for
@@ -167,7 +167,7 @@ def _is_float16(mixer: SrgMixer) -> bool:
 
 
 def _extend(cache: Cache, mixer: SrgMixer, inputs: Tensor, new: Projected | Token, slide: bool) -> Cache:
-    """Returns the cache after M more tokens, whose keys and values are those of ``new``.
+    """Return the cache after M more tokens, whose keys and values are those of ``new``.
 
     ``inputs`` (B, M or more, D) ends with these tokens. If ``slide`` is true, only the newest ``max_len`` tokens are
     kept. With the letter w, only those of the window are kept.

@@ -177,7 +177,7 @@ class DynamicMLP(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """Draws the weights from N(0, 0.02^2), and sets the gains of norms to one.
+        """Draw the weights from N(0, 0.02^2), and set the gains of norms to one.
 
         p, all biases, and the second factors of adapters are set to zero. With the same seed the values equal those of
         a new mixer.
@@ -199,7 +199,7 @@ class DynamicMLP(nn.Module):
         return nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
 
     def forward(self, x: Tensor, projected: Projected | None = None) -> Tensor:
-        """Returns the mixed rows of x (B, T, D), of the same shape. Row t of a causal mixer depends on rows 0..t only.
+        """Return the mixed rows of x (B, T, D), of the same shape. Row t of a causal mixer depends on rows 0..t only.
 
         ``projected`` is the result of :meth:`project` for x, if it is already computed. Raises ``TrainingError`` for
         an x of another shape or of integers, and if T is 0 or too long.
@@ -238,7 +238,7 @@ class DynamicMLP(nn.Module):
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows=rows, **settings)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
+        """Decode a prompt x (B, T, D) at once. Return its rows (B, T, D) and the cache for the next token.
 
         The result equals that of T calls of :meth:`step`, but needs only one :meth:`forward`. With ``slide``, tokens
         beyond ``max_len`` take one step each. With ``position_rows="from_end"`` only the last row and the cache equal
@@ -247,7 +247,7 @@ class DynamicMLP(nn.Module):
         return decoding.prefill(self, x, slide)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
+        """Decode one token x (B, D). Return the output (B, D) and the cache for the next token.
 
         The output equals row ``cache.position`` of :meth:`forward`. With ``position_rows="from_end"`` it equals the
         last row of :meth:`forward` on the tokens so far, because a longer input gives another row.
@@ -288,7 +288,7 @@ class DynamicMLP(nn.Module):
         return path_choice.choose(self, batch, length)
 
     def check_length(self, length: int) -> None:
-        """Raises ``TrainingError`` if an input of ``length`` tokens has more slots than the mixing tables have rows."""
+        """Raise ``TrainingError`` if an input of ``length`` tokens has more slots than the mixing tables have rows."""
         if length > self.allocation.most_tokens:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
@@ -300,7 +300,7 @@ class DynamicMLP(nn.Module):
         before: Tensor | None = None,
         angles: tuple[Tensor, Tensor] | None = None,
     ) -> Projected:
-        """Projects x (B, T, D) to queries, keys, values and mixing strengths. The first token is at ``position``.
+        """Project x (B, T, D) to queries, keys, values and mixing strengths. The first token is at ``position``.
 
         With the letter m there is one key and value per group of heads (:meth:`for_each_head` repeats them). ``before``
         are the three inputs before x (B, 3, D), read by a convolution; None means zeros. ``angles`` are those of RoPE,
@@ -343,13 +343,13 @@ class DynamicMLP(nn.Module):
         return Projected(q, k, v, s1, s2, to_registers, contrast)
 
     def for_each_head(self, p: Projected) -> Projected:
-        """Repeats shared keys and values for all heads: k (B, H_q, S, K), v (B, H, S, V)."""
+        """Repeat shared keys and values for all heads: k (B, H_q, S, K), v (B, H, S, V)."""
         if not self.allocation.shares_heads:
             return p
         return replace(p, k=self._keys_of_heads(p.k), v=_repeat_heads(p.v, self.n_head))
 
     def _keys_of_heads(self, k: Tensor) -> Tensor:
-        """Repeats keys for all query heads, (B, key heads, S, K) -> (B, H_q, S, K).
+        """Repeat keys for all query heads, (B, key heads, S, K) -> (B, H_q, S, K).
 
         In DIFF V2 both sets of query heads get the same keys.
         """
@@ -364,20 +364,20 @@ class DynamicMLP(nn.Module):
         return _repeat_heads(split_heads(v[None], self.allocation.value_heads), self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-        """Calls a path's operator with projected rows and the mixing tables. Also works under ``vmap`` over models."""
+        """Call a path's operator with projected rows and the mixing tables. Also works under ``vmap`` over models."""
         tables = (mixing and mixing.tables(cast(Tensor, rows[0]).shape[-2]) for mixing in (self.mix1, self.mix2))
         inputs = cast("tuple[Any, ...]", (self.variant.base, self.by_lag, *rows, *tables))
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
-        """Removes from o (B, H, T, V) the component along each token's own value, if the label has the letter e.
+        """Remove from o (B, H, T, V) the component along each token's own value, if the label has the letter e.
 
         Otherwise returns o.
         """
         return exclude(o, p.v) if self.variant.exclusive else o
 
     def read_out(self, o: Tensor, x: Tensor) -> Tensor:
-        """Applies the norm and the gates of the heads, and then W_o, to the readout o (B, H, T, V). Returns (B, T, D).
+        """Apply the norm and the gates of the heads, and then W_o, to the readout o (B, H, T, V). Return (B, T, D).
 
         The gates depend on the tokens x (B, T, D).
         """
@@ -392,7 +392,7 @@ class DynamicMLP(nn.Module):
 
 
 def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:
-    """Applies the norm to x in the dtype of its gain, and multiplies by ``scale``. Returns x if the norm is None."""
+    """Apply the norm to x in the dtype of its gain, and multiply by ``scale``. Return x if the norm is None."""
     if norm is None:
         return x
     y = norm(x.to(norm.weight.dtype))
@@ -400,5 +400,5 @@ def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor
 
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """Repeats shared heads, (B, shared heads, T, C) -> (B, heads, T, C). Consecutive heads get the same one."""
+    """Repeat shared heads, (B, shared heads, T, C) -> (B, heads, T, C). Consecutive heads get the same one."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)

@@ -99,7 +99,7 @@ class SRGFamily(Family[Variant, MlpAllocation]):
     factor_names, factor_order, level_order = FACTOR_NAMES, FACTORS, LEVELS
 
     def parse(self, text: str) -> Variant:
-        """Parses a label or an alias. Raises ``InvalidLabel``, whose message points at the mistake, for other texts."""
+        """Parse a label or an alias. Raises ``InvalidLabel``, whose message points at the mistake, for other texts."""
         text = next((label for name, label in ALIASES.items() if name.lower() == text.lower()), text)
         with suppress(LabelError):
             if str(variant := from_letters(text)) == text:

@@ -29,7 +29,7 @@ OPEN = 40.0  # bias of a gate whose sigmoid is one
 
 
 def one_gate(family: Any, label: Variant) -> Residual:
-    """Checks mixers that have only one of the two gates: ``gates=qk`` and ``gates=vo``.
+    """Check mixers that have only one of the two gates: ``gates=qk`` and ``gates=vo``.
 
     The output must equal the reference, and the output of a mixer that also has the other gate, always open. The number
     of parameters must be that of the allocation.
@@ -54,7 +54,7 @@ def one_gate(family: Any, label: Variant) -> Residual:
 
 
 def registers_at_the_end(family: Any, label: Variant) -> Residual:
-    """Compares the paths ``dense`` and ``chunked`` with the reference if registers follow the tokens.
+    """Compare the paths ``dense`` and ``chunked`` with the reference if registers follow the tokens.
 
     Also checks that the place of the registers has no effect without mixing.
     """
@@ -76,7 +76,7 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
 
 
 def windows(family: Any, label: Variant) -> Residual:
-    """Compares every path and decoding with the reference, for windows of 2, 3 and all tokens.
+    """Compare every path and decoding with the reference, for windows of 2, 3 and all tokens.
 
     The mixer with a window of all tokens is also compared with the mixer without the letter w.
     """
@@ -102,7 +102,7 @@ def windows(family: Any, label: Variant) -> Residual:
 
 
 def closed_sinks(family: Any, label: Variant) -> Residual:
-    """Compares a mixer whose sinks have no weight with the mixer without sinks.
+    """Compare a mixer whose sinks have no weight with the mixer without sinks.
 
     Also checks that sinks with a random logit change the output.
     """
@@ -122,7 +122,7 @@ def closed_sinks(family: Any, label: Variant) -> Residual:
 
 
 def open_head_gates(family: Any, label: Variant) -> Residual:
-    """Compares a mixer whose head gates are all open, or all at one half, with the mixer without head gates.
+    """Compare a mixer whose head gates are all open, or all at one half, with the mixer without head gates.
 
     Also checks that random head gates change the output.
     """
@@ -144,7 +144,7 @@ def open_head_gates(family: Any, label: Variant) -> Residual:
 
 
 def exclusion(family: Any, label: Variant) -> Residual:
-    """Checks that the letter e removes only the component along a token's own value from the readout of a head.
+    """Check that the letter e removes only the component along a token's own value from the readout of a head.
 
     The residual is the larger of two: the component that is left, and the deviation of the squared norms of both parts
     from the squared norm of the readout.
@@ -163,7 +163,7 @@ def exclusion(family: Any, label: Variant) -> Residual:
 
 
 def equal_heads(family: Any, label: Variant) -> Residual:
-    """Compares heads that share keys and values with the mixer without m whose heads have copies of these weights."""
+    """Compare heads that share keys and values with the mixer without m whose heads have copies of these weights."""
     residuals = []
     for kv_heads in (1, SMALL.n_head):
         settings = family.Settings(kv_heads=kv_heads)
@@ -186,7 +186,7 @@ def equal_heads(family: Any, label: Variant) -> Residual:
 
 
 def of_all_tokens(family: Any, label: Variant) -> Residual:
-    """Compares a mixer that is not causal with the reference, and its last row with that of the causal mixer.
+    """Compare a mixer that is not causal with the reference, and its last row with that of the causal mixer.
 
     In the lag layout without p and c, each row is also compared with the last row of the causal mixer for an input that
     is rotated so that it ends with this row's token.

@@ -47,7 +47,7 @@ class Projected:
     contrast: Tensor | None = None  # (B, H, T, 1) weight of the second softmax of DIFF V2
 
     def in_float32(self) -> Projected:
-        """Returns a copy with all tensors in float32."""
+        """Return a copy with all tensors in float32."""
         return Projected(*(None if tensor is None else tensor.float() for tensor in vars(self).values()))
 
 
@@ -63,9 +63,9 @@ Seen: TypeAlias = int | Tensor | None
 def activate(
     base: str, h: Tensor, seen: Seen, contrast: Tensor | None = None, sink: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Applies the activation of a base to hidden scores h (B, heads, M, W). Slots that a row cannot see become zero.
+    """Apply the activation of a base to hidden scores h (B, heads, M, W). Slots that a row cannot see become zero.
 
-    Returns activations (B, H, M, W), and the norm (B, H, M, 1) by which they must still be divided, or None.
+    Return activations (B, H, M, W), and the norm (B, H, M, 1) by which they must still be divided, or None.
 
     - S: softmax.
     - R: ReLU of L2Norm. L: L2Norm.
@@ -100,7 +100,7 @@ def activate(
 
 
 def mask_slots(x: Tensor, seen: Seen) -> Tensor:
-    """Returns x (..., M, W) with zeros in the slots that a row cannot see."""
+    """Return x (..., M, W) with zeros in the slots that a row cannot see."""
     if isinstance(seen, Tensor):
         return x.masked_fill(~seen, 0)
     return x if seen is None else x.tril(seen)
@@ -126,7 +126,7 @@ def _norm(h: Tensor) -> Tensor:
 def rotate(
     x: Tensor, first_position: int, style: str = "rotation", angles: tuple[Tensor, Tensor] | None = None
 ) -> Tensor:
-    """Applies rotary position embedding (Su et al. 2021) to x (..., T, K), K even. Row t is at ``first_position + t``.
+    """Apply rotary position embedding (Su et al. 2021) to x (..., T, K), K even. Row t is at ``first_position + t``.
 
     ``style="rotation"``: every pair is rotated by one angle, so scores depend on the offset of two positions only.
     ``style="mispaired"``: angles laid out for half-split pairs are applied to interleaved pairs (2i, 2i + 1), as in the
@@ -170,7 +170,7 @@ class ShortConv(nn.Module):
         self.weight = nn.Parameter(torch.empty(d_model, CONV_TAPS))
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Convolves x (B, T, D). ``before`` are the three inputs before x (B, 3, D), or None for zeros."""
+        """Convolve x (B, T, D). ``before`` are the three inputs before x (B, 3, D), or None for zeros."""
         return causal_convolution(x, self.weight, before)
 
 
@@ -192,14 +192,14 @@ class Contrast(nn.Module):
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """Splits channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
+    """Split channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
     if x.shape[1] == 1:
         return x.view(len(x), heads, 1, x.shape[-1] // heads)
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def exclude(o: Tensor, v: Tensor) -> Tensor:
-    """Removes from o (..., V) its component along v (..., V). If v is zero, o is unchanged and gradients are finite.
+    """Remove from o (..., V) its component along v (..., V). If v is zero, o is unchanged and gradients are finite.
 
     The unit vector is v / max(|v|, EPS), in float32 or wider. Marin's code adds 1e-6 to the square of the norm.
     """
@@ -209,7 +209,7 @@ def exclude(o: Tensor, v: Tensor) -> Tensor:
 
 
 def newest_first(x: Tensor) -> Tensor:
-    """Reverses x (..., S, C), so that the newest row is first, and appends a row of zeros: (..., S + 1, C).
+    """Reverse x (..., S, C), so that the newest row is first, and append a row of zeros: (..., S + 1, C).
 
     For any W, the last W + 1 rows of the result equal the result for the first W rows of x. One reversed tensor
     therefore serves every block.
@@ -240,7 +240,7 @@ def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
 
 
 def swap_position_and_lag(z: Tensor, first_row: int) -> Tensor:
-    """Converts (..., M, W) from position to lag order, and back, for rows from ``first_row`` that all see W keys.
+    """Convert (..., M, W) from position to lag order, and back, for rows from ``first_row`` that all see W keys.
 
     Slot l of row t is the key at position (t - l) mod W: first the keys up to row t, then the keys after row t, both
     with the newest first.
@@ -251,7 +251,7 @@ def swap_position_and_lag(z: Tensor, first_row: int) -> Tensor:
 
 
 def append_slots(z: Tensor, registers: Tensor, last: int) -> Tensor:
-    """Puts the slots of k registers (..., M, k) behind the tokens z (..., M, W) that each row sees: (..., M, W + k).
+    """Put the slots of k registers (..., M, k) behind the tokens z (..., M, W) that each row sees: (..., M, W + k).
 
     The first row sees ``last`` + 1 tokens, and each further row one more, up to W. Values in later slots are undefined.
     """
@@ -277,7 +277,7 @@ def _seen(rows: int, tokens: int, last: int, device: torch.device) -> Tensor:
 
 
 def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Tensor:
-    """Returns y (Diag(gain) + into Diag(s) out_of^T), (B, heads, M, W).
+    """Return y (Diag(gain) + into Diag(s) out_of^T), (B, heads, M, W).
 
     y is (B, heads, M, W), s (B, heads, M, R), ``into`` and ``out_of`` (heads, W, R), and ``gain`` (heads, 1, W).
     """
@@ -307,7 +307,7 @@ class SequenceMixing(nn.Module):
         self.gate = nn.Linear(d_model, heads * rank)
 
     def tables(self, slots: int) -> Tables:
-        """Returns A, B and p, starting at the row of slot 0 of an input of ``slots`` slots. More rows may follow."""
+        """Return A, B and p, starting at the row of slot 0 of an input of ``slots`` slots. More rows may follow."""
         tables = (self.A, self.B, self.p)
         return tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
 
@@ -316,11 +316,11 @@ class SequenceMixing(nn.Module):
         return split_heads(torch.sigmoid(call(self.gate, x)), self.heads)
 
     def right(self, y: Tensor, s: Tensor) -> Tensor:
-        """Returns y R, (B, heads, M, W), for y (B, heads, M, W) and s (B, heads, M, R)."""
+        """Return y R, (B, heads, M, W), for y (B, heads, M, W) and s (B, heads, M, R)."""
         return self._mix(y, self.A, s, self.B)
 
     def right_transposed(self, y: Tensor, s: Tensor) -> Tensor:
-        """Returns y R^T, with shapes as in :meth:`right`."""
+        """Return y R^T, with shapes as in :meth:`right`."""
         return self._mix(y, self.B, s, self.A)
 
     def _mix(self, y: Tensor, into: Tensor, s: Tensor, out_of: Tensor) -> Tensor:
@@ -333,7 +333,7 @@ class SequenceMixing(nn.Module):
 def _rows(table: Tensor, slots: int, is_from_end: bool) -> Tensor:
     """The rows (heads, slots, ...) of a table (heads, L, ...) that an input of ``slots`` slots uses.
 
-    Returns a view, but a copy in exported programs.
+    Return a view, but a copy in exported programs.
     """
     first = table.shape[1] - slots if is_from_end else 0
     if is_symbolic(slots):

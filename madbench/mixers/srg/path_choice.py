@@ -48,7 +48,7 @@ def kernel_refusal(allocation: MlpAllocation, causal: bool) -> str:
 
 
 def check(path: str, allocation: MlpAllocation, causal: bool) -> None:
-    """Raises ``TrainingError`` if the path is not known or cannot compute the mixer."""
+    """Raise ``TrainingError`` if the path is not known or cannot compute the mixer."""
     variant = allocation.label
     if path not in PATHS:
         raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")

@@ -25,9 +25,9 @@ class Mixing(NamedTuple):
 def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> Tensor:
-    """Returns the readout of the heads, o (B, H, T, V), divided by its norm.
+    """Return the readout of the heads, o (B, H, T, V), divided by its norm.
 
-    Takes q and k (B, H_q, T, K) and v (B, H, T, V). For S, q must be scaled already. Computes in float32 or wider, also
+    Take q and k (B, H_q, T, K) and v (B, H, T, V). For S, q must be scaled already. Compute in float32 or wider, also
     under autocast.
     """
     dtype = q.dtype

@@ -25,7 +25,7 @@ def reference(
     rows: Sequence[int] | None = None,
     **settings: Any,
 ) -> Tensor:
-    """Returns the output of a mixer for x (B, T, D) in float64, differentiable in x and in the parameters.
+    """Return the output of a mixer for x (B, T, D) in float64, differentiable in x and in the parameters.
 
     ``parameters`` is the state dict of a ``DynamicMLP``, in any floating dtype. ``rope`` and ``settings`` are arguments
     of the ``DynamicMLP`` and of its allocation. ``rows`` are the rows to compute; None means all.
@@ -163,7 +163,7 @@ def softmax(z: Tensor, sink: Tensor | None) -> Tensor:
 
 
 def for_each_head(x: Tensor, width: int, heads: int) -> Tensor:
-    """Repeats shared keys or values for all heads, (T, shared heads * width) -> (T, heads * width)."""
+    """Repeat shared keys or values for all heads, (T, shared heads * width) -> (T, heads * width)."""
     group = heads * width // x.shape[1]
     return torch.cat([x[:, head // group * width :][:, :width] for head in range(heads)], dim=1)
 
@@ -181,18 +181,18 @@ def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, lengt
 
 
 def convolve(x: Tensor, taps: Tensor) -> Tensor:
-    """Convolves x (T, D) with taps (D, 4). The last tap applies to the row itself."""
+    """Convolve x (T, D) with taps (D, 4). The last tap applies to the row itself."""
     rows = range(x.shape[0])
     return torch.stack([sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0) for t in rows])
 
 
 def _normalized(x: Tensor, gain: Tensor) -> Tensor:
-    """Divides each row of x (T, K) by its root mean square, and multiplies it by the gain (K,)."""
+    """Divide each row of x (T, K) by its root mean square, and multiply it by the gain (K,)."""
     return torch.stack([gain * row / torch.sqrt(row.square().mean() + 1e-6) for row in x])
 
 
 def _turn(x: Tensor, style: str, width: int) -> Tensor:
-    """Applies rotary position embedding to the first ``width`` channels of x (T, K), the rows of one head.
+    """Apply rotary position embedding to the first ``width`` channels of x (T, K), the rows of one head.
 
     Row t is at position t.
     """

@@ -83,7 +83,7 @@ def convolve(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
 
 
 def pad_before(x: Tensor, before: Tensor | None, count: int) -> Tensor:
-    """Puts ``before`` (B, count, D), or ``count`` zeros, in front of x (B, T, D): (B, count + T, D)."""
+    """Put ``before`` (B, count, D), or ``count`` zeros, in front of x (B, T, D): (B, count + T, D)."""
     return F.pad(x, (0, 0, count, 0)) if before is None else torch.cat((before, x), dim=1)
 
 

@@ -21,7 +21,7 @@ def attend(
 ) -> Tensor:  # fmt: skip
     """Softmax attention (B, heads, T, V) on the path ``sdpa`` or ``tiled``.
 
-    Takes q and k (B, heads, T, K), v (B, heads, T, V), and sink (heads,) or None. A row sees the tokens at a distance
+    Take q and k (B, heads, T, K), v (B, heads, T, V), and sink (heads,) or None. A row sees the tokens at a distance
     below ``window``, or all tokens if ``window`` is 0. If ``causal`` is true, it sees no later tokens. ``by_head`` is
     :meth:`DynamicMLP._by_head`, which calls an operator with rows of the heads.
     """
@@ -39,11 +39,11 @@ def attend(
 
 
 def append_sink(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Converts q, k and v, so that attention without a sink gives the result of attention with the sink.
+    """Convert q, k and v, so that attention without a sink gives the result of attention with the sink.
 
     A token with a value of zero is put before the others, and a further channel gives its key the sink as its score
     with every query. The first row of the result has no meaning; the other rows are those of attention with the sink.
-    Values are padded to the width of keys if they are narrower, since some kernels need equal widths. Returns q and k
+    Values are padded to the width of keys if they are narrower, since some kernels need equal widths. Return q and k
     (B, heads, T + 1, K + 1), and v (B, heads, T + 1, V or K + 1).
     """
     width = q.shape[-1]

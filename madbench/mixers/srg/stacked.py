@@ -18,7 +18,7 @@ def attend_stacked(
     operator: Callable[..., Tensor], base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None,
     s2: Tensor | None, mix1: Tables | None, mix2: Tables | None,
 ) -> Tensor:  # fmt: skip
-    """Calls ``operator`` under ``torch.func.vmap`` over models, once with the heads of all models.
+    """Call ``operator`` under ``torch.func.vmap`` over models, once with the heads of all models.
 
     The operator therefore needs no rule for an axis of models. Shapes per model are those of
     :func:`madbench.mixers.srg.tiled.attend`. Raises ``AssertionError`` outside of ``vmap``.
@@ -50,14 +50,14 @@ class _AsHeads(torch.autograd.Function):
 
 
 def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | None:
-    """Moves the axis of models, ``dim``, to the front. If ``dim`` is None, repeats the tensor for all models."""
+    """Move the axis of models, ``dim``, to the front. If ``dim`` is None, repeats the tensor for all models."""
     if tensor is None:
         return None
     return tensor.expand(models, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
-    """Merges N models into the heads, (N, B, i H, T, C) -> (B, i N H, T, C), where i is the number of scores per head.
+    """Merge N models into the heads, (N, B, i H, T, C) -> (B, i N H, T, C), where i is the number of scores per head.
 
     The first scores of all heads stay before the second scores.
     """
@@ -65,5 +65,5 @@ def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
 
 
 def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
-    """Merges N models into the heads, (N, i H, ...) -> (i N H, ...), in the order of :func:`_heads_of_rows`."""
+    """Merge N models into the heads, (N, i H, ...) -> (i N H, ...), in the order of :func:`_heads_of_rows`."""
     return table.unflatten(1, (-1, n_head)).movedim(0, 1).flatten(0, 2)

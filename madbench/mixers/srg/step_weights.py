@@ -38,7 +38,7 @@ class StepMixing:
 
     @staticmethod
     def of(mixing: SequenceMixing | None, into: str, out_of: str, is_reversed: bool) -> StepMixing | None:
-        """Copies the tables ``into`` and ``out_of`` (``A`` or ``B``) of a mixing. None without a mixing.
+        """Copy the tables ``into`` and ``out_of`` (``A`` or ``B``) of a mixing. None without a mixing.
 
         If ``is_reversed`` is true, the copies apply to slots in reverse order.
         """
@@ -49,7 +49,7 @@ class StepMixing:
         return StepMixing(first, second.mT.contiguous(), gain.mT, mixing.is_from_end or is_reversed)
 
     def __call__(self, y: Tensor, s: Tensor) -> Tensor:
-        """Returns y (heads, B, W) after mixing with the strengths s (B, heads R), in the same shape."""
+        """Return y (heads, B, W) after mixing with the strengths s (B, heads R), in the same shape."""
         heads, length, rank = self.into.shape
         slots = y.shape[2]
         first = length - slots if self.is_from_end else 0
@@ -97,7 +97,7 @@ class StepWeights:
     def project(
         self, mixer: nn.Module, x: Tensor, before: Tensor | None, position: int, angles: tuple[Tensor, Tensor] | None
     ) -> Token:
-        """Projects the tokens x (B, D) at a position. ``angles`` are those of RoPE.
+        """Project the tokens x (B, D) at a position. ``angles`` are those of RoPE.
 
         ``before`` (B, 3, D) are the inputs before the token, for a mixer with convolutions.
         """
@@ -153,7 +153,7 @@ def has_short_steps(variant: Variant) -> bool:
 
 
 def step_weights(mixer: nn.Module) -> StepWeights | None:
-    """Prepares the present weights of the mixer for decoding steps.
+    """Prepare the present weights of the mixer for decoding steps.
 
     None if a linear map is not plain (:func:`madbench.mixers.linear_maps.is_plain`), or if dtypes or devices differ.
     """

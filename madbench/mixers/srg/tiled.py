@@ -46,9 +46,9 @@ def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     mix1: MixingTables | None, mix2: MixingTables | None,
 ) -> Tensor:  # fmt: skip
-    """Returns the readout of the heads, o (B, H, T, V), divided by its norm.
+    """Return the readout of the heads, o (B, H, T, V), divided by its norm.
 
-    Takes q and k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R) and s2 (B, H, T, R). For S, q must be scaled
+    Take q and k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R) and s2 (B, H, T, R). For S, q must be scaled
     already. All arithmetic is in float32 or wider, also under autocast. Higher derivatives are those of
     :func:`madbench.mixers.srg.plain.attend`, which keeps T x T numbers in memory.
     """
@@ -121,7 +121,7 @@ class _Pass:
         """The operands and the tile of a forward pass that has a single tile. Kept for the backward pass."""
 
     def forward(self, keeps: bool) -> tuple[Tensor, Tensor | None]:
-        """Returns o (B, H, T, V) in the dtype of q, and for R and G the norm (H, B, T).
+        """Return o (B, H, T, V) in the dtype of q, and for R and G the norm (H, B, T).
 
         If ``keeps`` is true, the tile is kept for the backward pass.
         """
@@ -142,12 +142,12 @@ class _Pass:
         return o, norm
 
     def _divided(self, o: Tensor, norm: Tensor | None) -> Tensor:
-        """Divides outputs (H N, M, V) by their norm. Returns (N, H, M, V)."""
+        """Divide outputs (H N, M, V) by their norm. Return (N, H, M, V)."""
         o = o.unflatten(0, (self.n_head, -1))
         return (o if norm is None else o.div_(norm[..., None])).transpose(0, 1)
 
     def backward(self, o: Tensor, norm: Tensor | None, grad_o: Tensor) -> list[Tensor | None]:
-        """Returns the gradients of the inputs, in their order and dtypes.
+        """Return the gradients of the inputs, in their order and dtypes.
 
         ``o`` and ``norm`` are the results of :meth:`forward`, and ``grad_o`` is the gradient of o.
         """
@@ -191,7 +191,7 @@ class _Pass:
         return (slice(i, min(i + self.rows, self.length)) for i in starts)
 
     def _tiles(self, backward: bool) -> Callable[[slice, slice], Tile]:
-        """Returns a function that makes the tile for a slice of sequences and a slice of rows.
+        """Return a function that makes the tile for a slice of sequences and a slice of rows.
 
         All tiles use the same memory.
         """
@@ -221,7 +221,7 @@ class _Pass:
         return torch.empty(table.shape, dtype=self.dtype, device=table.device).copy_(table)
 
     def _heads_first(self, x: Tensor) -> Tensor:
-        """Copies x (N, heads, T, C) to (heads N, T, C), in the dtype of the pass."""
+        """Copy x (N, heads, T, C) to (heads N, T, C), in the dtype of the pass."""
         return x.transpose(0, 1).to(self.dtype, memory_format=torch.contiguous_format, copy=True).flatten(0, 1)
 
     def _newest_first(self, x: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ class _Pass:
         return Operands(q[:, rows], k[:, seen], v[:, seen], s1, s2, mix1, mix2)
 
     def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
-        """Copies the gradients of a group, the sequences ``entries``, into ``grads``, the gradients of the inputs."""
+        """Copy the gradients of a group, the sequences ``entries``, into ``grads``, the gradients of the inputs."""
         q, k, v, s1, s2 = grads
         for grad, of_group in cast("Sequence[tuple[Tensor, Tensor]]", ((q, group.q), (k, group.k), (v, group.v))):
             of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)

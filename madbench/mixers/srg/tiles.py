@@ -89,14 +89,14 @@ class Sheet:
         return first, second
 
     def mask(self) -> Self:
-        """Sets slots that a row does not see, and the blank rows between sequences, to zero. Returns this sheet."""
+        """Set slots that a row does not see, and the blank rows between sequences, to zero. Return this sheet."""
         for blank in self.blanks:
             blank.zero_()
         self.diagonal.tril_()
         return self
 
     def fill(self, left: Tensor, right: Tensor) -> Self:
-        """Writes left right^T to this sheet, and masks it. Returns this sheet.
+        """Write left right^T to this sheet, and masks it. Return this sheet.
 
         The factors are q and k, or the gradient of o and v.
         """
@@ -104,13 +104,13 @@ class Sheet:
         return self.mask()
 
     def of_rows(self, x: Tensor) -> Tensor:
-        """Reshapes x (..., number of rows of ``flat``) to (..., N, M), which leaves out the blank rows."""
+        """Reshape x (..., number of rows of ``flat``) to (..., N, M), which leaves out the blank rows."""
         return x.view(*x.shape[:-1], self.entries, self.pitch)[..., : self.rows]
 
     def mix(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-        """Writes y R to this sheet, which may be y itself. Values in masked slots are undefined afterward.
+        """Write y R to this sheet, which may be y itself. Values in masked slots are undefined afterward.
 
-        Returns (y A)^T, before and after its product with s.
+        Return (y A)^T, before and after its product with s.
         """
         inner = torch.bmm(tables.A, y.flat.mT)
         strengthened = inner.clone()
@@ -124,7 +124,7 @@ class Sheet:
     def unmix(
         self, y: Sheet, inner: tuple[Tensor, Tensor], s: Tensor, tables: Tables, grads: Tables, work: Sheet
     ) -> Tensor:
-        """Converts this sheet from the masked gradient of y R to the gradient of y. Returns the gradient of s.
+        """Convert this sheet from the masked gradient of y R to the gradient of y. Return the gradient of s.
 
         ``inner`` is the result of :meth:`mix`. The gradients of the tables are added to ``grads``. ``work`` is
         overwritten.
@@ -170,7 +170,7 @@ class Tile:
         return [query_heads] * 4 + [heads] if backward else [query_heads]
 
     def forward(self, x: Operands) -> tuple[Tensor, Tensor | None]:
-        """Returns the outputs of the rows (H N, M, V), and for R and G the norm (H, N, M) to divide them by.
+        """Return the outputs of the rows (H N, M, V), and for R and G the norm (H, N, M) to divide them by.
 
         If the tile has sheets for a backward pass, they keep the values that :meth:`backward` reads.
         """
@@ -182,7 +182,7 @@ class Tile:
     def backward(
         self, x: Operands, grad_o: Tensor, along: Tensor | None, grads: Operands, is_filled: bool = False
     ) -> None:
-        """Computes the gradients of the operands.
+        """Compute the gradients of the operands.
 
         ``grad_o`` is the gradient of the outputs before the division by the norm. ``along`` (H, N, M) is the gradient
         of the norm, divided by the norm. The gradients of q and of the strengths are written to ``grads``, all others
@@ -218,7 +218,7 @@ class Tile:
             products.add_batches(columns.mT, x.q, grads.k)
 
     def _fill(self, x: Operands, has_norm: bool = True) -> tuple[Sheet, Tensor | None]:
-        """Writes all sheets. Returns the sheet of weights, which multiply v, and for R and G the norm (H, N, M)."""
+        """Write all sheets. Return the sheet of weights, which multiply v, and for R and G the norm (H, N, M)."""
         z, h, a, norm = self.scores.fill(x.q, x.k), self.scores, self.a, None
         if x.mix1:
             h, self.inner1 = self.hidden, self.hidden.mix(z, x.s1, x.mix1)

@@ -67,7 +67,7 @@ def measure(results: Results) -> pd.DataFrame:
 def measured_runs(
     results: Results, quantity: Quantity, measure: Callable[[Path, Job], Values]
 ) -> Iterator[tuple[Any, Job, Measurement]]:
-    """Yields (row, job, measurement) for every finished run with the chosen learning rate, in the order of the jobs.
+    """Yield (row, job, measurement) for every finished run with the chosen learning rate, in the order of the jobs.
 
     A row is one of :func:`madbench.analysis.scores.collect`. ``measure`` is called with the weights file and the job of
     a run for which ``quantity`` is not stored yet.
@@ -195,7 +195,7 @@ def _points(rows: pd.DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yields the points (s, phi(s)) of every label with a pointwise readout, for scores s from -12 to 3.
+    """Yield the points (s, phi(s)) of every label with a pointwise readout, for scores s from -12 to 3.
 
     Kernels are left out, because their coefficients are not functions of the score.
     """

@@ -57,7 +57,7 @@ def decide_lengths(request: Request, results: Results) -> Made:
 def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
     """Test for each label whether more coefficients of a row are suppressed in the longest task than in the shortest.
 
-    ``rows`` has one row per label, length and seed, with the columns ``label``, ``length`` and ``suppressed``. Returns
+    ``rows`` has one row per label, length and seed, with the columns ``label``, ``length`` and ``suppressed``. Return
     the verdicts and the numbers behind them, both by statement. p-values are adjusted over labels by Holm's method.
     """
     shortest, longest = rows.length.min(), rows.length.max()

@@ -33,7 +33,7 @@ def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[d
     group is left out if one of its labels has no finished run. p-values are adjusted by Holm's method within a task and
     group.
 
-    Returns the verdicts and the numbers behind them, both by task and group.
+    Return the verdicts and the numbers behind them, both by task and group.
     """
     verdicts, remarks = {}, {}
     for task, of_task in rows.groupby("task", sort=False):

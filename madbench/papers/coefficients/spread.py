@@ -49,7 +49,7 @@ def spreads(results: Results) -> pd.DataFrame:
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
     """Compare the spread over seeds of labels whose scale b has the factor 1/sqrt(n), and of labels without it.
 
-    ``rows`` are those of :func:`spreads`. Each accuracy enters as its difference from the median of its row. Returns
+    ``rows`` are those of :func:`spreads`. Each accuracy enters as its difference from the median of its row. Return
     (difference, p): the pooled standard deviation without the factor minus that with the factor, and the p-value of
     Brown and Forsythe's test. Both are NaN if ``rows`` has only one of the two kinds. p is NaN if no accuracy varies.
     """

@@ -35,7 +35,7 @@ SUPPRESSED = Quantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, 
 
 
 def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
-    """Returns the number of suppressed coefficients of each row, (layers, H, T), and the largest rank of their states.
+    """Return the number of suppressed coefficients of each row, (layers, H, T), and the largest rank of their states.
 
     A coefficient a_ij with j <= i is suppressed if |a_ij| <= 1e-6. The number is a mean over 64 test sequences. The
     states of a row's suppressed coefficients are the keys of their tokens j, because the labels have no gates and

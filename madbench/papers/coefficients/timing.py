@@ -66,7 +66,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
 
 
 def _measured(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
-    """Yields (name, seconds at each length, expected slope) for each form and available kernel."""
+    """Yield (name, seconds at each length, expected slope) for each form and available kernel."""
     for form, (label, path, expected) in FORMS.items():
         passes = {length: _layer_pass(label, path, length, device) for length in lengths}
         yield form, pass_seconds(f"{label} by path {path}", passes, device), expected

@@ -84,7 +84,7 @@ class Adapted:
 def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[nn.Parameter]:
     """Freeze the model and add adapters to the linear maps ``names`` of every mixer.
 
-    Returns the parameters of the adapters.
+    Return the parameters of the adapters.
     """
     model.requires_grad_(False)
     for _, mixer, _ in mixers_in(model):
@@ -96,7 +96,7 @@ def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[n
 
 
 def changed(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """Returns patches (N, T, C) and classes (N,) after a change, which is one of :data:`CHANGES`.
+    """Return patches (N, T, C) and classes (N,) after a change, which is one of :data:`CHANGES`.
 
     Images are rotated by a quarter turn, or classes are renamed to the next class. ``patch`` is the width of a patch in
     pixels.
@@ -137,7 +137,7 @@ def changed_data(setting: Digits, split: Literal["train", "test"], seed: int, ch
 
 
 def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
-    """Yields the accuracies with adapters of one run, whose weights are at ``path``.
+    """Yield the accuracies with adapters of one run, whose weights are at ``path``.
 
     Each change, side and rank starts from the same frozen model.
     """

@@ -78,7 +78,7 @@ class LearnedMixing(TableMeasure):
 
 
 def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
-    """Yields the label and the job of every finished run with the chosen learning rate."""
+    """Yield the label and the job of every finished run with the chosen learning rate."""
     jobs = {job.id: job for job in results.jobs}
     for suite in results.suites:
         for row in scoring_of(suite).chosen_rows(results.collected(suite)).sort_index().itertuples():
@@ -136,7 +136,7 @@ def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
 
 
 def _figures(first: Mapping[tuple[str, str], Job], store: Store) -> Iterator[Drawn]:
-    """Yields the figures of the kernels of each label and task, for runs with weights."""
+    """Yield the figures of the kernels of each label and task, for runs with weights."""
     for (label, task), job in first.items():
         if not store.has_weights(job.id):
             continue

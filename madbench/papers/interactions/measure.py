@@ -206,7 +206,7 @@ def _number(value: float | None) -> str:
 
 
 def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
-    """Yields the figures of errors, of the devised matrix at the paper's size, and of the matrices of first seeds."""
+    """Yield the figures of errors, of the devised matrix at the paper's size, and of the matrices of first seeds."""
     from madbench.papers.interactions.figures import errors, errors_frame, learned_matrices
     from madbench.training.checkpoints import load_model
 

@@ -41,7 +41,7 @@ def _rows(name: str, *keys: str) -> Rows:
 
 
 def _printed(of_labels: Rows, of_models: Rows) -> Iterator[tuple[str, str, str]]:
-    """Yields (statement, verdict, remark) for every number on a slide.
+    """Yield (statement, verdict, remark) for every number on a slide.
 
     ``of_labels`` has the rows of Table 1, and ``of_models`` those of Table 2.
     """

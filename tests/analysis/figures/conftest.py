@@ -21,12 +21,12 @@ ARROWS = 2.5
 
 @pytest.fixture
 def laid_out():
-    """Marks a test on positions or ticks of a figure, which exist only after the layout."""
+    """Mark a test on positions or ticks of a figure, which exist only after the layout."""
 
 
 @pytest.fixture
 def without_layout(request, monkeypatch):
-    """Leaves the panels of a figure where they are, of a test that is not about places: a layout takes most of the
+    """Leave the panels of a figure where they are, of a test that is not about places: a layout takes most of the
     time of a figure."""
     if not {"laid_out", "ticks"}.intersection(request.fixturenames):
         monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda engine, figure: None)

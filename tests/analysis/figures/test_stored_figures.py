@@ -26,7 +26,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def fill(store):
-    """Stores runs of two tasks of the quick profile, without training them; ``setting`` changes theirs."""
+    """Store runs of two tasks of the quick profile, without training them; ``setting`` changes theirs."""
 
     def call(labels, accuracy=0.5, seeds=(0,), setting=(), tasks=TASKS, **choices):
         metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}

@@ -47,7 +47,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def forget(before=()):
-    """Makes this process one that has imported nothing of the user."""
+    """Make this process one that has imported nothing of the user."""
     for name, module in list(sys.modules.items()):
         if name not in before and "pytest-" in (
             getattr(module, "__file__", None) or str(getattr(module, "__path__", ""))

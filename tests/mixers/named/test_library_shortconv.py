@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 @pytest.fixture
 def theirs(monkeypatch):
-    """Makes the layer of transformers. It takes kernels of flash-linear-attention if they can be imported."""
+    """Make the layer of transformers. It takes kernels of flash-linear-attention if they can be imported."""
     monkeypatch.setitem(sys.modules, "fla", None)
     lfm2 = pytest.importorskip("transformers.models.lfm2.modeling_lfm2")
 

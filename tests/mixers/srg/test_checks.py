@@ -251,7 +251,7 @@ def sum_squares_in_bfloat16(monkeypatch):
 
 
 def scale_gradient_of_tables(name, factor):
-    """Scales the gradients of tables in one path only."""
+    """Scale the gradients of tables in one path only."""
 
     def sabotage(monkeypatch):
         sound = tiles.Sheet.unmix
@@ -355,7 +355,7 @@ def forget_a_tap(monkeypatch):
 
 
 def skip_a_group(monkeypatch):
-    """Takes the first group of sequences that share their tiles twice, in place of the last group."""
+    """Take the first group of sequences that share their tiles twice, in place of the last group."""
     sound = tiled._Pass._groups
 
     def groups(self):

@@ -38,7 +38,7 @@ def test_a_shorter_input_gives_the_first_rows_of_a_longer_one(label, make_mixer,
 
 
 def blank_mixing_rows(mixer, first):
-    """Extends the R of the first ``first`` slots to all by zero, as eq. 20 does: older slots neither give nor take."""
+    """Extend the R of the first ``first`` slots to all by zero, as eq. 20 does: older slots neither give nor take."""
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
         mix.A[:, first:] = 0
         mix.B[:, first:] = 0

@@ -14,7 +14,7 @@ PAIRS = 4  # rows whose decay is computed pair by pair
 
 
 def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns P_t^T q_t (B, H, T, M) of all rows t, and the last P (B, H, K, M).
+    """Return P_t^T q_t (B, H, T, M) of all rows t, and the last P (B, H, K, M).
 
     P_t = P_(t-1) Diag(f_t) + k_t s_t^T. q and k are (B, H, T, K), s and log f are (B, H, T, M). ``before`` is P before
     the first row, or None for zeros. No exponent is above zero.
@@ -35,7 +35,7 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
 
 
 def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Computes :func:`read_slots` from all pairs of rows, for a single block and for exported programs.
+    """Compute :func:`read_slots` from all pairs of rows, for a single block and for exported programs.
 
     c is the sum of log f up to each row.
     """

@@ -82,7 +82,7 @@ class LogLinearMamba2(SelfContained):
         }
 
     def initialize(self, layer: nn.Module) -> None:
-        """Sets the initial values of the library's layer. A of the heads is -1, -2, and so on."""
+        """Set the initial values of the library's layer. A of the heads is -1, -2, and so on."""
         import torch
 
         layer.draw_declared()

@@ -101,7 +101,7 @@ def buckets_after(k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
 def read_step(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, buckets: Tensor, position: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Decodes one token (B, H, 1, .). Returns its sum of values (B, H, 1, V) and the buckets for the next token.
+    """Decode one token (B, H, 1, .). Return its sum of values (B, H, 1, V) and the buckets for the next token.
 
     The token is at ``position`` (B,), and ``buckets`` (B, H, TOP, K, V) have all tokens before it. The token joins the
     buckets below the lowest binary digit 0 of the position, and together they become one bucket at this digit.

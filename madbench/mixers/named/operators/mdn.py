@@ -77,7 +77,7 @@ class MDN(SelfContained):
         }
 
     def initialize(self, layer: nn.Module) -> None:
-        """Sets the initial values of the library's layer. ``dt_bias`` and ``mu_bias`` start equal."""
+        """Set the initial values of the library's layer. ``dt_bias`` and ``mu_bias`` start equal."""
         import math
 
         layer.draw_declared()

@@ -32,7 +32,7 @@ def momentum_rule(
     before: tuple[Tensor, Tensor] | None,
     size: int,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Returns S_t^T q_t (B, H, T, V) of all rows t, and the last S and M (B, H, K, V) each.
+    """Return S_t^T q_t (B, H, T, V) of all rows t, and the last S and M (B, H, K, V) each.
 
     q, k and p are (B, H, T, K), v is (B, H, T, V), the other rows are (B, H, T). ``before`` has S and M before the
     first row, or is None for zeros. ``size`` is the number of rows per block.

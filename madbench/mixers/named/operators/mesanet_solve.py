@@ -19,7 +19,7 @@ MOST_KEPT = 2**25  # numbers of the matrices of all rows that are kept for the b
 def solve_queries(
     q: Tensor, k: Tensor, beta: Tensor, log_alpha: Tensor, ridge: Tensor, before: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns q*_t = (P_t + Diag(ridge))^(-1) q_t (B, H, T, K) of all rows t, and the last P (B, H, K, K).
+    """Return q*_t = (P_t + Diag(ridge))^(-1) q_t (B, H, T, K) of all rows t, and the last P (B, H, K, K).
 
     q and k are (B, H, T, K), beta and log alpha are (B, H, T), and the ridge is (H, K) and positive. ``before`` is P
     before the first row, or None for zeros.
@@ -46,7 +46,7 @@ def solve_queries(
 
 
 def _solve(q: Tensor, k: Tensor, beta: Tensor, c: Tensor, start: Tensor, ridge: Tensor) -> Tensor:
-    """Solves for q* (B, H, Z, C, K) of the rows of Z blocks of C rows. See :func:`solve_queries`.
+    """Solve for q* (B, H, Z, C, K) of the rows of Z blocks of C rows. See :func:`solve_queries`.
 
     ``start`` (B, H, Z, K, K) is P before each block. c (B, H, Z, C, 1) is the sum of log alpha from the first row of
     the block to each row.

@@ -61,9 +61,9 @@ def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     mix1: Tables | None, mix2: Tables | None,
 ) -> Tensor:  # fmt: skip
-    """Returns the readout of the heads, o (B, H, T, V), divided by its norm.
+    """Return the readout of the heads, o (B, H, T, V), divided by its norm.
 
-    Takes q and k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R) and s2 (B, H, T, R). For S, q must be scaled
+    Take q and k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R) and s2 (B, H, T, R). For S, q must be scaled
     already. q, k and v are multiplied in autocast's dtype, or in their own without autocast. s1, s2 and the tables stay
     float32.
     """
@@ -87,7 +87,7 @@ def attention(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None, b1: Tensor | None,
     p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """Returns one list: the readout o (B, H, T, V), and then the tensors that the backward pass needs.
+    """Return one list: the readout o (B, H, T, V), and then the tensors that the backward pass needs.
 
     These are the results of ``forward`` in the module of the layout: :mod:`madbench.mixers.srg.kernels.lag` if
     ``by_lag`` is true, otherwise :mod:`madbench.mixers.srg.kernels.position`.
@@ -109,7 +109,7 @@ def attention_backward(
     b1: Tensor | None, p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
     o: Tensor, saved: List[Tensor],  # noqa: UP006
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """Returns the gradients of q, k and v, and then of s, A, B and p of each mixing that is present.
+    """Return the gradients of q, k and v, and then of s, A, B and p of each mixing that is present.
 
     ``do`` is the gradient of o. ``o`` and ``saved`` are the results of :func:`attention`.
     """

@@ -98,7 +98,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 @contextlib.contextmanager
 def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Yields ``aside()``, a context for kernels that depend on earlier launches but may overlap with later ones.
+    """Yield ``aside()``, a context for kernels that depend on earlier launches but may overlap with later ones.
 
     The programs of a kernel have from 1 to T / P steps, and another kernel can use the processors that short programs
     leave free. The current stream waits for these kernels at the end.
@@ -124,9 +124,9 @@ def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Returns the readout o (B, H, T, V), divided by its norm, and ``saved``, the tensors for :func:`backward`.
+    """Return the readout o (B, H, T, V), divided by its norm, and ``saved``, the tensors for :func:`backward`.
 
-    Takes q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
+    Take q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
     scales. For S, q must be scaled by K^-1/2 already.
 
     ``saved`` has, in float32, the norms (B, H, T), or for S the binary logarithms of the sums of exponentials. Then
@@ -147,7 +147,7 @@ def backward(
     base: str, do: Tensor, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None, o: Tensor,
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Mixing | None, Mixing | None]:  # fmt: skip
-    """Returns the gradients of q, k, v, mix1 and mix2. ``do`` is the gradient of o.
+    """Return the gradients of q, k, v, mix1 and mix2. ``do`` is the gradient of o.
 
     ``o`` and ``saved`` are the results of :func:`forward` for the same inputs. Gradients of a mixing have the order of
     its four tensors.

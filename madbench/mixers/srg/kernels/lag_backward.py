@@ -43,7 +43,7 @@ def mixed_gradients_kernel(
     V, U, S2, A2, OUT, DO, DELTA, DU, DS2, T, H,
     MIX2: tl.constexpr, VW: tl.constexpr, VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Writes delta_t = o_t . do_t to DELTA, and the gradients of u and s2 to DU and DS2 if MIX2 is true.
+    """Write delta_t = o_t . do_t to DELTA, and the gradients of u and s2 to DU and DS2 if MIX2 is true.
 
     One program computes P rows of one head.
     """
@@ -77,7 +77,7 @@ def mixed_gradients_kernel(
 def activation_gradient(
     dw, du, B2, P2, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Returns g, the gradient of a / n, of a tile whose columns are lags.
+    """Return g, the gradient of a / n, of a tile whose columns are lags.
 
     ``dw`` and ``du`` are the gradients of w and u. If MIX is false, g is ``dw``.
     """
@@ -89,7 +89,7 @@ def activation_gradient(
 
 @triton.jit
 def add_mixed_keys(dq, dc, A1, K, start, T, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Returns dq_t + sum over lags l of (dc_t . A1_l) k_(t-l), (P, KP), for the P rows t from ``start``."""
+    """Return dq_t + sum over lags l of (dc_t . A1_l) k_(t-l), (P, KP), for the P rows t from ``start``."""
     P: tl.constexpr = dq.shape[0]
     m, d, r = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
     kind: tl.constexpr = K.dtype.element_ty
@@ -109,7 +109,7 @@ def rows_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of q, c and s1 to DQ, DC and DS1. One program computes P rows of one head."""
+    """Write the gradients of q, c and s1 to DQ, DC and DS1. One program computes P rows of one head."""
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -162,7 +162,7 @@ def rows_kernel(
 def add_cyclic(
     x, y, N, gap, T, MIX: tl.constexpr, EXACT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Returns x + y N^T for a tile x (P, P), whose columns are ordered by lag. If MIX is false, returns x.
+    """Return x + y N^T for a tile x (P, P), whose columns are ordered by lag. If MIX is false, returns x.
 
     The tile has P rows and the P keys ``gap`` positions before them. Columns n <= m of row m are the lags ``gap`` + n,
     and the other columns are the lags ``gap`` + n - P. If EXACT is true, the product has float32 precision.
@@ -187,9 +187,9 @@ def cyclic_tile(
     Q, K, C, S1, B1, P1, NORM, bh, gate, head, H, start_i, start, T, BASE: tl.constexpr, MIX: tl.constexpr,
     KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Computes the tile of the P rows from ``start`` and the P keys from ``start_i``, with columns ordered by lag.
+    """Compute the tile of the P rows from ``start`` and the P keys from ``start_i``, with columns ordered by lag.
 
-    Returns q, h and 1 + p1, each with one entry per branch, then the lags, a mask of the lags that have a key, the
+    Return q, h and 1 + p1, each with one entry per branch, then the lags, a mask of the lags that have a key, the
     norm, and the two results of ``activation``.
     """
     m, gap = tl.arange(0, P), start - start_i
@@ -215,7 +215,7 @@ def values_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradient of v to DV. One program computes P keys of one head, in BLOCKS blocks of VB columns."""
+    """Write the gradient of v to DV. One program computes P keys of one head, in BLOCKS blocks of VB columns."""
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -248,7 +248,7 @@ def keys_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradient of k to DK. One program computes P keys of one head."""
+    """Write the gradient of k to DK. One program computes P keys of one head."""
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -285,7 +285,7 @@ def lags_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of A, B and p of R(1) and R(2), per sequence.
+    """Write the gradients of A, B and p of R(1) and R(2), per sequence.
 
     One program computes P lags of one head.
     """
@@ -332,7 +332,7 @@ def lags_kernel(
 
 @triton.jit
 def add_to_tables(sums, x, of_a, y, of_b, kind: tl.constexpr):
-    """Adds the terms of one tile to ``sums``, the gradients (dA, dB, dp) of the tables of one mixing.
+    """Add the terms of one tile to ``sums``, the gradients (dA, dB, dp) of the tables of one mixing.
 
     The terms are x^T of_a, y^T of_b, and the sums of x y over rows.
     """

@@ -30,7 +30,7 @@ from madbench.mixers.srg.kernels.tile import (
 
 @triton.jit
 def mixed_scores(q, K, A1, start, T, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Returns c (P, RP), c_t = sum over lags l of z_tl A1_l, for the P rows t from ``start``."""
+    """Return c (P, RP), c_t = sum over lags l of z_tl A1_l, for the P rows t from ``start``."""
     P: tl.constexpr = q.shape[0]
     r, c = tl.arange(0, RP), tl.zeros((P, RP), tl.float32)
     newer = scores(q, K, start, T, KW, KP)
@@ -48,7 +48,7 @@ def sums_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr,
     RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Writes c and u to C and U for the mixings that are present, and the norm to NORM.
+    """Write c and u to C and U for the mixings that are present, and the norm to NORM.
 
     One program computes P rows of one head. For base S, NORM gets the log2 of the softmax's sum.
     """
@@ -102,7 +102,7 @@ def readout_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Writes the readout o to OUT, from the results of :func:`sums_kernel`.
+    """Write the readout o to OUT, from the results of :func:`sums_kernel`.
 
     One program computes P rows of one head, in BLOCKS blocks of VB columns.
     """

@@ -14,7 +14,7 @@ from madbench.mixers.srg.kernels.tile import dot, dot_both, read, read_gain
 
 @triton.jit
 def skew(x):
-    """Moves column n of row m of a tile (P, P) to ``(m - n) mod P``: from keys to lags, or back."""
+    """Move column n of row m of a tile (P, P) to ``(m - n) mod P``: from keys to lags, or back."""
     P: tl.constexpr = x.shape[0]
     m = tl.arange(0, P)
     return tl.gather(x, (m[:, None] - m[None, :]) & (P - 1), 1)
@@ -30,7 +30,7 @@ def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
 
 @triton.jit
 def by_lag(newer, older):
-    """Returns the tile (P rows, P lags) that is made from two tiles (P rows, P keys).
+    """Return the tile (P rows, P lags) that is made from two tiles (P rows, P keys).
 
     At these lags, the rows read keys of both tiles. The keys of ``older`` are the P keys before the keys of ``newer``.
     """
@@ -41,7 +41,7 @@ def by_lag(newer, older):
 
 @triton.jit
 def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr):
-    """Returns the hidden scores h of a tile z whose columns are lags: (1 + p) z + gamma B1^T, or z if MIX is false."""
+    """Return the hidden scores h of a tile z whose columns are lags: (1 + p) z + gamma B1^T, or z if MIX is false."""
     if MIX:
         r = tl.arange(0, RP)
         z *= read_gain(P1, lag[None, :], T, MIX)
@@ -51,7 +51,7 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Reads gamma = c * s1 (P, RP) of the rows t. Zero if MIX is false. With U and S2 for C and S1, reads u * s2."""
+    """Read gamma = c * s1 (P, RP) of the rows t. Zero if MIX is false. With U and S2 for C and S1, reads u * s2."""
     gamma = 0.0
     if MIX:
         r = tl.arange(0, RP)
@@ -65,7 +65,7 @@ def read_rows(
     Q, C, S1, gate, H, t, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """Reads q (P, KP) and gamma (P, RP) of the rows t. Returns a tuple of each, with one entry per branch."""
+    """Read q (P, KP) and gamma (P, RP) of the rows t. Return a tuple of each, with one entry per branch."""
     d, q, gamma = tl.arange(0, KP), (), ()
     for branch in tl.static_range(BRANCHES):
         rows = (gate + branch * H) * T
@@ -91,9 +91,9 @@ def hidden_of_lags(
     q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """Computes scores z and hidden scores h of the P rows from ``start`` at the P lags from ``first``.
+    """Compute scores z and hidden scores h of the P rows from ``start`` at the P lags from ``first``.
 
-    At these lags the rows read keys of two tiles. ``newer`` has the scores with the newer tile. Returns z, h and the
+    At these lags the rows read keys of two tiles. ``newer`` has the scores with the newer tile. Return z, h and the
     scores with the older tile, which is the newer tile of the next P lags. Each is a tuple of tiles (P, P), one per
     branch.
     """
@@ -125,7 +125,7 @@ def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constex
 
 @triton.jit
 def by_key(weights, before):
-    """Returns the tile (P rows, P keys) that is made from two skewed tiles (P rows, P lags).
+    """Return the tile (P rows, P keys) that is made from two skewed tiles (P rows, P lags).
 
     ``weights`` has the weights of the present lags, and ``before`` the weights of the P lags before them.
     """

@@ -53,7 +53,7 @@ class Launch:
         self.columns = tiles_of(triton.cdiv(self.v_width, self.parts))
 
     def __call__(self, kernel: Any, *tensors: Tensor | None, columns: bool) -> None:
-        """Launches one of the four kernels of flash attention: forward, queries, keys or values.
+        """Launch one of the four kernels of flash attention: forward, queries, keys or values.
 
         If ``columns`` is true, a program computes only a part of the columns of v, else all of them.
         """
@@ -67,7 +67,7 @@ class Launch:
         )  # fmt: skip
 
     def split(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
-        """Splits float32 factors of a product into 16-bit pieces (:func:`pieces_kernel`), (..., R) -> (..., pieces).
+        """Split float32 factors of a product into 16-bit pieces (:func:`pieces_kernel`), (..., R) -> (..., pieces).
 
         With ``factor``, returns the pieces of x * factor as a left factor. Without it, returns those of x as a right
         factor.
@@ -83,7 +83,7 @@ class Launch:
     def sums(self, n: Tensor, y: Tensor, reverse: bool = False) -> Tensor:
         """The sum of n_i y_i^T over the rows i before each tile, or after it if ``reverse``: (B, heads, tiles, R, W).
 
-        Takes n (heads, T, R) or (B, heads, T, R), and y (B, heads, T, W).
+        Take n (heads, T, R) or (B, heads, T, R), and y (B, heads, T, W).
         """
         heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         state = y.new_empty(self.batch, heads, self.tiles, self.rank, width, dtype=torch.float32)
@@ -122,7 +122,7 @@ class Launch:
 
 
 def shape_of_tile(length: int, row_bytes: int, device: torch.device) -> tuple[int, int]:
-    """Returns (rows, block): the first entry of ``TILES`` that suits the length and fits in shared memory.
+    """Return (rows, block): the first entry of ``TILES`` that suits the length and fits in shared memory.
 
     There must also be room for the keys of the next step. ``row_bytes`` is the size of one row over all operands, in
     bytes.
@@ -148,9 +148,9 @@ def tiles_of(width: int) -> tuple[int, int]:
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Returns the readout o (B, H, T, V), divided by its norm, and ``saved``, the tensors for :func:`backward`.
+    """Return the readout o (B, H, T, V), divided by its norm, and ``saved``, the tensors for :func:`backward`.
 
-    Takes q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
+    Take q and k (B, H_q, T, K) and v (B, H, T, V). For G, H_q is 2 H: first the heads of the gates, then those of the
     scales. For S, q must be scaled by K^-1/2 already.
 
     ``saved`` has, in float32, the norms (B, H, T), or for S the binary logarithms of the sums of exponentials. Then
@@ -177,7 +177,7 @@ def backward(
     base: str, do: Tensor, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None, o: Tensor,
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Mixing | None, Mixing | None]:  # fmt: skip
-    """Returns the gradients of q, k, v, mix1 and mix2. ``do`` is the gradient of o.
+    """Return the gradients of q, k, v, mix1 and mix2. ``do`` is the gradient of o.
 
     ``o`` and ``saved`` are the results of :func:`forward` for the same inputs. Gradients of a mixing have the order of
     its four tensors.

@@ -15,7 +15,7 @@ from madbench.mixers.srg.kernels.tile import activation, dot, hidden_gradients, 
 
 @triton.jit
 def delta_kernel(OUT, DO, DELTA, T, VW: tl.constexpr, WB: tl.constexpr, P: tl.constexpr):
-    """Writes o_t . do_t to DELTA. One program computes P rows of one head."""
+    """Write o_t . do_t to DELTA. One program computes P rows of one head."""
     bh = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0) * P + tl.arange(0, P)
     total = tl.zeros((P,), tl.float32)
@@ -33,7 +33,7 @@ def queries_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of q and gamma to DQ and DGAMMA.
+    """Write the gradients of q and gamma to DQ and DGAMMA.
 
     One program computes P rows of one head, and loops over the keys, S at a time.
     """
@@ -95,7 +95,7 @@ def finish_slots(
     dx, dn, X, A, P_, M, Y, STATE, DX, DB, DP, start, w, T, MIX: tl.constexpr, IS_FIRST, W: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of x, p and b: of keys or values x (T, W), their gain 1 + p, and their further columns b.
+    """Write the gradients of x, p and b: of keys or values x (T, W), their gain 1 + p, and their further columns b.
 
     b is B1 for keys and B2 for values. ``dx`` (P, .) is the gradient of (1 + p) x, and ``dn`` (P, RP) the gradient of
     b, for the P rows from ``start``.
@@ -119,7 +119,7 @@ def keys_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of k, B1 and p1 to DK, DB and DP.
+    """Write the gradients of k, B1 and p1 to DK, DB and DP.
 
     One program computes P keys of one head, and loops over the rows, S at a time.
     """
@@ -182,7 +182,7 @@ def values_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of v, B2 and p2 to DV, DB and DP.
+    """Write the gradients of v, B2 and p2 to DV, DB and DP.
 
     One program computes P keys of one head and VA + VR columns of v, and loops over the rows, S at a time. The gradient
     of p2 is a sum over columns. DP gets one partial sum over VA columns, and one over VR columns.

@@ -16,7 +16,7 @@ from madbench.mixers.srg.kernels.tile import FLOOR, LOG2_E, dot, read, read_gain
 def read_rows(
     Q, GAMMA, gate, H, t, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """Reads q and the 16-bit pieces of gamma = c * s1 of the rows t. Returns a tuple of each, one entry per branch.
+    """Read q and the 16-bit pieces of gamma = c * s1 of the rows t. Return a tuple of each, one entry per branch.
 
     t, d and piece are index vectors that broadcast, for rows, channels and pieces.
     """
@@ -33,7 +33,7 @@ def read_keys(
     K, B1, P1, gate, head, H, i, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Reads k, the 16-bit pieces of B1, and 1 + p1 of the keys i. Returns a tuple of each, one entry per branch.
+    """Read k, the 16-bit pieces of B1, and 1 + p1 of the keys i. Return a tuple of each, one entry per branch.
 
     i, d and piece are index vectors that broadcast, for keys, channels and pieces.
     """
@@ -48,7 +48,7 @@ def read_keys(
 
 @triton.jit
 def hidden(x, y, gain, m, n, MIX: tl.constexpr):
-    """Returns the hidden scores h of a tile, one entry per branch: gain * x y + m n, or x y if MIX is false.
+    """Return the hidden scores h of a tile, one entry per branch: gain * x y + m n, or x y if MIX is false.
 
     x and y are queries and keys, and m and n the pieces of gamma and B1 from ``pieces_kernel``, in either order.
     """
@@ -78,7 +78,7 @@ def forward_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Writes the readout o to OUT, u to U, and the norm to NORM (for S the log2 of the sum of exponentials).
+    """Write the readout o to OUT, u to U, and the norm to NORM (for S the log2 of the sum of exponentials).
 
     One program computes P rows of one head and VA + VR columns of v, and loops over the keys, S at a time.
     """

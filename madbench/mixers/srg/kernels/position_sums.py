@@ -13,7 +13,7 @@ from madbench.mixers.srg.kernels.tile import dot, dot_both, dot_rest, read, writ
 
 @triton.jit
 def read_piece(pointer, row, column, rows, WIDTH: tl.constexpr, MIX: tl.constexpr):
-    """Reads a tile of a (rows, WIDTH) matrix, zero beyond its rows. Zero if MIX is false.
+    """Read a tile of a (rows, WIDTH) matrix, zero beyond its rows. Zero if MIX is false.
 
     Unlike ``read_rank``, it masks no columns, because WIDTH includes padding.
     """
@@ -29,7 +29,7 @@ def pieces_kernel(
     X, FACTOR, OUT, ROWS, IS_LEFT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, WIDTH: tl.constexpr,
     P: tl.constexpr,
 ):  # fmt: skip
-    """Splits float32 X (ROWS, R) into 16-bit pieces, so that a product of pieces has float32 precision.
+    """Split float32 X (ROWS, R) into 16-bit pieces, so that a product of pieces has float32 precision.
 
     A piece is a rounded value or its remainder. The left factor is multiplied by FACTOR, and stored as values, values
     again, and remainders. The right factor is stored as values, remainders, and values. Both are filled with zeros up
@@ -52,7 +52,7 @@ def sums_kernel(
     N, Y, STATE, T, HEADS, SHARED: tl.constexpr, W: tl.constexpr, WB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr,
 ):  # fmt: skip
-    """Writes to STATE, for each tile, the sum of n_i y_i^T (R, W) over the rows i of the tile."""
+    """Write to STATE, for each tile, the sum of n_i y_i^T (R, W) over the rows i of the tile."""
     tile, head = tl.program_id(0), tl.program_id(1)
     t = tile * P + tl.arange(0, P)
     r, w = tl.arange(0, RP), tl.program_id(2) * WB + tl.arange(0, WB)
@@ -65,7 +65,7 @@ def sums_kernel(
 
 @triton.jit
 def scan_kernel(STATE, TILES, SIZE, REVERSE: tl.constexpr, BLOCK: tl.constexpr):
-    """Replaces each tile's sum in STATE by the sum over the tiles before it, or after it if REVERSE is true."""
+    """Replace each tile's sum in STATE by the sum over the tiles before it, or after it if REVERSE is true."""
     element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for i in range(TILES):
@@ -81,7 +81,7 @@ def read_sums_kernel(
     X, Y, N, STATE, OUT, T, HEADS, SHARED: tl.constexpr, REVERSE: tl.constexpr, W: tl.constexpr, WB: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Writes to OUT (T, R), for each row t, the sum of (x_t . y_i) n_i over i <= t, or over i >= t if REVERSE is true.
+    """Write to OUT (T, R), for each row t, the sum of (x_t . y_i) n_i over i <= t, or over i >= t if REVERSE is true.
 
     STATE must have the sums over the other tiles, from ``scan_kernel``.
     """
@@ -110,7 +110,7 @@ def add_sums(
     total, m, N, Y, STATE, start, w, T, REVERSE: tl.constexpr, W: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Returns total_t + sum of (m_t . n_i) y_i over i <= t, or over i >= t if REVERSE is true.
+    """Return total_t + sum of (m_t . n_i) y_i over i <= t, or over i >= t if REVERSE is true.
 
     The rows t are the P rows from ``start``, and m is (P, RP). STATE points to the sum over the other tiles.
     """

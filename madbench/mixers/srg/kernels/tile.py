@@ -41,13 +41,13 @@ def column_block(width: int) -> int:
 
 @triton.jit
 def dot(x, y, total):
-    """Returns x y + total. Float32 factors are multiplied as three products of TF32."""
+    """Return x y + total. Float32 factors are multiplied as three products of TF32."""
     return tl.dot(x, y, total, input_precision="tf32x3")
 
 
 @triton.jit
 def dot_rest(x, y, total):
-    """Returns x y + total, with x in full float32 precision and y in the precision of its dtype."""
+    """Return x y + total, with x in full float32 precision and y in the precision of its dtype."""
     high = x.to(y.dtype)
     total = dot(high, y, total)
     if y.dtype != tl.float32:
@@ -57,7 +57,7 @@ def dot_rest(x, y, total):
 
 @triton.jit
 def dot_both(x, y, total, kind: tl.constexpr):
-    """Returns x y + total, with x and y in full float32 precision, as products of pieces of the dtype ``kind``."""
+    """Return x y + total, with x and y in full float32 precision, as products of pieces of the dtype ``kind``."""
     high = y.to(kind)
     total = dot_rest(x, high, total)
     if kind != tl.float32 and y.dtype != kind:
@@ -82,7 +82,7 @@ def sigmoid(x):
 
 @triton.jit
 def read(pointer, row, column, rows, width):
-    """Reads a tile of a (rows, width) matrix, zero outside of it. ``row`` and ``column`` are index vectors that
+    """Read a tile of a (rows, width) matrix, zero outside of it. ``row`` and ``column`` are index vectors that
     broadcast.
     """
     return tl.load(pointer + row * width + column, mask=(row >= 0) & (row < rows) & (column < width), other=0.0)
@@ -105,7 +105,7 @@ def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
 
 @triton.jit
 def read_gain(P, i, rows, MIX: tl.constexpr):
-    """Reads 1 + p of the slots ``i``. One if MIX is false."""
+    """Read 1 + p of the slots ``i``. One if MIX is false."""
     if MIX:
         gain = 1.0 + tl.load(P + i, mask=(i >= 0) & (i < rows), other=0.0).to(tl.float32)
     else:
@@ -115,7 +115,7 @@ def read_gain(P, i, rows, MIX: tl.constexpr):
 
 @triton.jit
 def activation(h, visible, norm, BASE: tl.constexpr):
-    """Returns the activations ``a`` of a tile, and ``selecting``, the scores of the first branch that select slots.
+    """Return the activations ``a`` of a tile, and ``selecting``, the scores of the first branch that select slots.
 
     ``h`` has the hidden scores, one entry per branch. For R and G, ``norm`` has the norm of each row, ``selecting`` is
     h / norm, and ``a`` is computed from it. For S, ``norm`` has the log2 of the softmax's sum, and ``selecting`` is h.
@@ -133,7 +133,7 @@ def activation(h, visible, norm, BASE: tl.constexpr):
 
 @triton.jit
 def hidden_gradients(g, a, selecting, h, delta, norm, BASE: tl.constexpr):
-    """Returns the gradients of the hidden scores h of a tile, one entry per branch.
+    """Return the gradients of the hidden scores h of a tile, one entry per branch.
 
     ``g`` is the gradient of a / n, the activations divided by their norm, and ``delta`` is o_t . do_t per row. ``a``
     and ``selecting`` are the results of :func:`activation`, and ``h`` and ``norm`` its arguments.

@@ -24,7 +24,7 @@ REACH = 1e-4  # distance within which the slopes on both sides of a kink are mea
 
 
 def free_channels(mixer: DynamicMLP) -> int:
-    """Makes keys ignore the first half of the channels. Returns the number of these channels.
+    """Make keys ignore the first half of the channels. Return the number of these channels.
 
     A token can then move in them while the keys of the context X stay constant.
     """
@@ -34,7 +34,7 @@ def free_channels(mixer: DynamicMLP) -> int:
 
 
 def freeze_gates(mixer: DynamicMLP) -> None:
-    """Makes L(1) and R(1) independent of the token, by setting the weights of their gates to zero."""
+    """Make L(1) and R(1) independent of the token, by setting the weights of their gates to zero."""
     for gate in (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate):
         if gate:
             gate.weight.zero_()
@@ -75,7 +75,7 @@ def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the normals for a constant R(1) with B0(X) R(1), where B0(X) has those for R(1) = I (eq. 42)."""
+    """Compare the normals for a constant R(1) with B0(X) R(1), where B0(X) has those for R(1) = I (eq. 42)."""
     freeze_gates(mixer)
     w, base, token = dict(mixer.named_parameters()), _unmixed(mixer, x[0]), x[0, -1]
     matrices = [mixing_matrix(w, "mix1", head, token, base.shape[-1]) for head in range(mixer.query_heads)]
@@ -90,9 +90,9 @@ def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Checks that an R(1) that swaps two slots swaps their normals, and leaves the other normals as they are.
+    """Check that an R(1) that swaps two slots swaps their normals, and leave the other normals as they are.
 
-    Returns the larger of two numbers: the difference of the swapped normals, and the largest sine of the angle between
+    Return the larger of two numbers: the difference of the swapped normals, and the largest sine of the angle between
     a normal for R(1) = I and the nearest normal for this R(1). This R(1) is I - v v^T with v = e_1 - e_2, where v v^T
     has rank one and is not diagonal.
     """
@@ -128,7 +128,7 @@ def _sines(normals: Tensor, base: Tensor) -> Tensor:
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the slope of the hidden scores with the sum of the three terms of eq. 43, for a constant context X.
+    """Compare the slope of the hidden scores with the sum of the three terms of eq. 43, for a constant context X.
 
     The terms are the changes of the token, of L(1) and of R(1).
     """
@@ -182,7 +182,7 @@ def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
 
 
 def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
-    """Sets the weights of Proposition I.2. Returns the mixer, and tokens (N, 2, D) on a grid of points (x1, x2).
+    """Set the weights of Proposition I.2. Return the mixer, and tokens (N, 2, D) on a grid of points (x1, x2).
 
     Channels 0 and 1 hold x1 and x2, which only the query reads. Channel 2 marks the newest token, and channel 3 the
     older token, whose value goes to channel 1. Gates are one half, and W_q and W_o are doubled to compensate.
@@ -208,7 +208,7 @@ def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
 
 
 def construction(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows of :func:`warped` with the formula of Proposition I.2.
+    """Compare rows of :func:`warped` with the formula of Proposition I.2.
 
     Channel 1 is ReLU(x2 + phi(c x1) x1) / rho, where rho is the norm of the hidden scores. Other channels are zero.
     """
@@ -221,7 +221,7 @@ def construction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares a slot's hidden score with x b^T + sum_k phi(w_k x) x a_k^T, for random b, a_k, w_k (Examples 2 and 3).
+    """Compare a slot's hidden score with x b^T + sum_k phi(w_k x) x a_k^T, for random b, a_k, w_k (Examples 2 and 3).
 
     Tokens have two channels that only the query reads, and two channels for their keys. The key of the oldest token is
     b, and the keys of the other tokens are a_k.
@@ -270,7 +270,7 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def convolution(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the mixer with one that contracts keys and values with A and B by convolutions (eq. 76).
+    """Compare the mixer with one that contracts keys and values with A and B by convolutions (eq. 76).
 
     The convolutions are computed by FFT. z_t A = q_t (A^T K_(t:1))^T, and (a_t B) Diag(s) A^T V_(t:1) is a sum of
     values filtered with the lag kernels A.

@@ -21,9 +21,9 @@ NEAR = 1e-6  # step of a finite difference
 
 
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Makes gates constant, and puts the last token of a sequence at three points on a line within a cell.
+    """Make gates constant, and put the last token of a sequence at three points on a line within a cell.
 
-    Returns the three sequences (3, T, D), the distance dx (D,) between neighboring points, and W(2) (S, D) of one head.
+    Return the three sequences (3, T, D), the distance dx (D,) between neighboring points, and W(2) (S, D) of one head.
     The middle point is the last token of the given sequence x[0]. dx is half of its distance to the nearest point of
     the line at which a hidden score is 0.
     """
@@ -47,9 +47,9 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares a row times the norm of its hidden scores with x B(X) D_s W(2), which is linear in the token x (eq. 41).
+    """Compare a row times the norm of its hidden scores with x B(X) D_s W(2), which is linear in the token x (eq. 41).
 
-    Compares values and slopes within a cell, for one head. D_s is diagonal and selects the active slots.
+    Compare values and slopes within a cell, for one head. D_s is diagonal and selects the active slots.
     """
     tokens, change, readout = _cell(mixer, x)
     hidden = mixer.maps(tokens).hidden[:, 0, -1]  # (3, S)

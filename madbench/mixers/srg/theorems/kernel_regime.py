@@ -39,7 +39,7 @@ def _targets(rows: Tensor) -> Tensor:
 
 
 def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the change of f on new sequences during training with its prediction by the tangent kernel.
+    """Compare the change of f on new sequences during training with its prediction by the tangent kernel.
 
     The change is the derivative of f along the gradient flow on the training sequences (Theorem D.9).
     """
@@ -58,7 +58,7 @@ def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], factor: float) -> tuple[Tensor, Tensor]:
-    """Trains ``parameters`` by gradient descent. Returns the change of the scaled output, and its prediction.
+    """Train ``parameters`` by gradient descent. Return the change of the scaled output, and its prediction.
 
     The scaled output is ``factor`` times f. Both results are (B D,). The prediction is gradient descent with the
     tangent kernel of the initial parameters.
@@ -76,7 +76,7 @@ def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], f
 
 
 def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares gradient descent in W_o alone with descent by its kernel (Corollary D.10).
+    """Compare gradient descent in W_o alone with descent by its kernel (Corollary D.10).
 
     The kernel is constant, because the mixer is linear in W_o.
     """

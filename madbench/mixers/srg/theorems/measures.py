@@ -141,7 +141,7 @@ def extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
-    """Multiplies by ``factor`` the scores whose sign selects slots: those of all heads, or of the gate of base G."""
+    """Multiply by ``factor`` the scores whose sign selects slots: those of all heads, or of the gate of base G."""
     mixer.q.weight[: mixer.n_head * mixer.allocation.qk_width] *= factor
 
 
@@ -153,7 +153,7 @@ def routing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares a mixer whose tables make R(1) = R(2) = I with the mixer without mixing."""
+    """Compare a mixer whose tables make R(1) = R(2) = I with the mixer without mixing."""
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
         mix.A.zero_(), mix.p.zero_()
     y, mixer.mix1, mixer.mix2 = mixer(x), None, None
@@ -242,10 +242,10 @@ def inactive(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """Checks ReLU(h) - ReLU(-h) = h on activations.
+    """Check ReLU(h) - ReLU(-h) = h on activations.
 
     The activations, minus the activations for negated selecting scores, are compared with the activations without ReLU.
-    Adds the number of slots whose activation without ReLU is zero, and 1 if the negated scores give the same output.
+    Add the number of slots whose activation without ReLU is zero, and 1 if the negated scores give the same output.
     """
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]
@@ -260,7 +260,7 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the rows of base L with a difference of rows of base R, as h = ReLU(h) - ReLU(-h).
+    """Compare the rows of base L with a difference of rows of base R, as h = ReLU(h) - ReLU(-h).
 
     The difference is the rows of base R minus the rows of base R with negated scores.
     """
@@ -314,13 +314,13 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def sliding(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last row of decoding in a sliding window with the last row of this window alone."""
+    """Compare the last row of decoding in a sliding window with the last row of this window alone."""
     x = torch.cat((x, -x, x.roll(1, dims=1)), dim=1)
     return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
 
 
 def sequences(family: Any, label: Variant) -> Residual:
-    """Compares path ``tiled`` with path ``dense``, outputs and gradients, for more sequences than fit into a tile."""
+    """Compare path ``tiled`` with path ``dense``, outputs and gradients, for more sequences than fit into a tile."""
     outcomes = []
     for path in ("dense", "tiled"):
         mixer, x = sample(family, label, path, replace(SMALL, max_len=BATCHED))
@@ -333,7 +333,7 @@ def sequences(family: Any, label: Variant) -> Residual:
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the scores of registers R with x_t W_q M(1)(x_t) . R W_k.
+    """Compare the scores of registers R with x_t W_q M(1)(x_t) . R W_k.
 
     The scores of tokens are compared with those of the mixer without registers.
     """

@@ -105,7 +105,7 @@ def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
 
 
 def _mix_columns(mix: SequenceMixing | None, context: Tensor, token: Tensor, head: int) -> Tensor:
-    """Returns R^T X (S, D) for the context X (S, D), with R of one head and a token (D,), by the mixer's own mixing.
+    """Return R^T X (S, D) for the context X (S, D), with R of one head and a token (D,), by the mixer's own mixing.
 
     Each column of X is mixed like a row of scores. Without mixing, returns X.
     """
@@ -132,9 +132,9 @@ def _of_heads(mixer: DynamicMLP, x: Tensor) -> Iterator[list[Pool]]:
 
 
 def reachable(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the atom (u, v) of a context of one token x with (x, x) (Proposition C.9).
+    """Compare the atom (u, v) of a context of one token x with (x, x) (Proposition C.9).
 
-    Adds the number of tokens that share an atom with another token.
+    Add the number of tokens that share an atom with another token.
     """
     away, tokens = [0.0], x.flatten(0, 1)
     for head in range(mixer.n_head):
@@ -145,7 +145,7 @@ def reachable(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def integral(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows of the mixer with the integrals of Psi over their pools, divided by the norm (eq. 45, 47)."""
+    """Compare rows of the mixer with the integrals of Psi over their pools, divided by the norm (eq. 45, 47)."""
     rows = 0.0
     for of_head in _of_heads(mixer, x):
         # from the equation, not from the mixer's own mixing
@@ -301,9 +301,9 @@ def _least_variation(table: Tensor, f: Tensor) -> float:
 
 
 def prompt(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the change of the last row by an earlier document with the two terms of Proposition H.1.
+    """Compare the change of the last row by an earlier document with the two terms of Proposition H.1.
 
-    The terms are the atoms of the document and the change of the norm. Adds the number of slots whose activity is not
+    The terms are the atoms of the document and the change of the norm. Add the number of slots whose activity is not
     as expected. The slots of the old context must not change. A slot of the earlier document must be active if alpha is
     positive.
     """

@@ -72,9 +72,9 @@ def noisy_tokens(like: Tensor) -> Tensor:
 
 
 def _recall(mixer: DynamicMLP) -> float:
-    """Sets weights so that a row reads the scores and kinds (signal or noise) of :func:`noisy_tokens`.
+    """Set weights so that a row reads the scores and kinds (signal or noise) of :func:`noisy_tokens`.
 
-    Returns 2 if gates halve the outputs, else 1.
+    Return 2 if gates halve the outputs, else 1.
     """
     half = _clear(mixer)
     mixer.q.weight[0, ASKS], mixer.k.weight[0, ADDRESS] = half, 1
@@ -84,7 +84,7 @@ def _recall(mixer: DynamicMLP) -> float:
 
 
 def _clear(mixer: DynamicMLP) -> float:
-    """Sets all weights to zero, and convolutions to the identity. Returns 2 if gates halve the outputs, else 1."""
+    """Set all weights to zero, and convolutions to the identity. Return 2 if gates halve the outputs, else 1."""
     for parameter in mixer.parameters():
         parameter.zero_()
     for conv in filter(None, (mixer.k_conv, mixer.v_conv)):
@@ -98,7 +98,7 @@ def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:
 
 
 def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, rank: int) -> None:
-    """Sets column ``into`` of R to ``weights`` in the rows ``slots``, by component ``rank`` of the low-rank part.
+    """Set column ``into`` of R to ``weights`` in the rows ``slots``, by component ``rank`` of the low-rank part.
 
     Assumes that all strengths s are one half.
     """
@@ -107,7 +107,7 @@ def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, 
 
 
 def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows with a pool of two slots: the sum of the signal tokens, and the average of the noise tokens.
+    """Compare rows with a pool of two slots: the sum of the signal tokens, and the average of the noise tokens.
 
     Also checks the noise slot over all patterns of signs: the variance of its score is 1 / m for m noise tokens, and it
     is active in half of the patterns.
@@ -126,7 +126,7 @@ def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
-    """Sets R(1) so that one slot is the sum of the signal, one is the average of the noise, and the others are zero."""
+    """Set R(1) so that one slot is the sum of the signal, one is the average of the noise, and the others are zero."""
     assert mixer.mix1 is not None
     slots = _slots(mixer, tokens)
     signal, noise = slots[:SIGNAL], slots[SIGNAL:-1]
@@ -168,7 +168,7 @@ def _weights(like: Tensor, summaries: int) -> Tensor:
 
 
 def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
-    """Sets weights so that a row reads values, and the token at place j has the score ``scores[j, i]`` for question i.
+    """Set weights so that a row reads values, and the token at place j has the score ``scores[j, i]`` for question i.
 
     ``half`` is the result of :func:`_clear`.
     """
@@ -180,7 +180,7 @@ def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
 
 
 def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares rows with the summaries C^T X of a context X for a random C.
+    """Compare rows with the summaries C^T X of a context X for a random C.
 
     R(2) makes one slot per summary, and each row selects one slot.
     """
@@ -198,7 +198,7 @@ def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the rows of a head without mixing with C^T X, divided by the norm of each column of C.
+    """Compare the rows of a head without mixing with C^T X, divided by the norm of each column of C.
 
     The scores of the head are C, which is positive.
     """

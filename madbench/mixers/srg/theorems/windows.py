@@ -23,9 +23,9 @@ def _mixings(mixer: DynamicMLP) -> Iterator[SequenceMixing]:
 
 
 def _extend_by_zero(mixer: DynamicMLP) -> int:
-    """Sets R to that of a window, extended by zero with p = -1 and A = B = 0 (Lemma C.6).
+    """Set R to that of a window, extended by zero with p = -1 and A = B = 0 (Lemma C.6).
 
-    Returns the number of slots of the window, registers included.
+    Return the number of slots of the window, registers included.
     """
     first = WINDOW + mixer.register_slots
     for mix in _mixings(mixer):
@@ -34,13 +34,13 @@ def _extend_by_zero(mixer: DynamicMLP) -> int:
 
 
 def _clear_before_window(mixer: DynamicMLP, x: Tensor) -> None:
-    """Sets to zero the tokens before the window that a convolution reads. Changes x only if the label has c."""
+    """Set to zero the tokens before the window that a convolution reads. Nothing changes unless the label has c."""
     if mixer.variant.conv:
         x[:, -WINDOW - 3 : -WINDOW] = 0
 
 
 def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares R of all slots, extended by zero, with P R_t P^T for the strengths of every token (Lemma C.6)."""
+    """Compare R of all slots, extended by zero, with P R_t P^T for the strengths of every token (Lemma C.6)."""
     before = [(mix, mix.strengths(x).unbind(2)) for mix in _mixings(mixer)]
     count, slots = WINDOW + mixer.register_slots, mixer.allocation.slots
     blocks = [[mix.right(torch.eye(count).to(x), s[:, :, None]) for s in tokens] for mix, tokens in before]
@@ -56,7 +56,7 @@ def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def truncation(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last row for a window alone with the last row for the whole input (Theorem F.1 (i)).
+    """Compare the last row for a window alone with the last row for the whole input (Theorem F.1 (i)).
 
     The whole input ends with the window and has older tokens before it.
     """
@@ -66,9 +66,9 @@ def truncation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the slots of a window with the first slots of a longer input, and its other slots with zero.
+    """Compare the slots of a window with the first slots of a longer input, and its other slots with zero.
 
-    Adds the number of slots that are active in only one of the two inputs (Corollary C.7).
+    Add the number of slots that are active in only one of the two inputs (Corollary C.7).
     """
     count = _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
@@ -84,7 +84,7 @@ def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last row with the row that has only the oldest tokens as its context (Theorem F.1 (ii), eq. 51).
+    """Compare the last row with the row that has only the oldest tokens as its context (Theorem F.1 (ii), eq. 51).
 
     For the position layout, in which R is extended by zero behind the oldest tokens.
     """
@@ -97,7 +97,7 @@ def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def suffix_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compares the last row for a window with the last row for an input that ends with the window (Remark F.2).
+    """Compare the last row for a window with the last row for an input that ends with the window (Remark F.2).
 
     R keeps the last slots: it is extended as R_T = Q R_t Q^T. For the position layout.
     """

@@ -307,7 +307,7 @@ def _boundedness(samples: SampleMixers) -> Check:
 
 
 def equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
-    """Changes ``x`` and the weights in place so that all keys are equal and q . k is 1. Returns the mixer.
+    """Change ``x`` and the weights in place so that all keys are equal and q . k is 1. Return the mixer.
 
     Every token becomes the first unit vector, on which gates have their initial values. The gate ``se`` gets the value
     1.05.

@@ -78,7 +78,7 @@ class InteractionAllocation(RankAllocation):
         return 2 * self.total + (min(of_tuples, self.flops_of_sums()) if self.label.base == "L" else of_tuples)
 
     def with_ranks(self, rank_multiple: int) -> Self:
-        """Returns the allocation with the ranks of its label at its size.
+        """Return the allocation with the ranks of its label at its size.
 
         Under the strict budget, :meth:`match_budget` chooses the ranks. The side that pays (``q`` or ``v`` in the
         label) starts at d/4 and is reduced to d/8 before the other side is reduced. A label without ``q``, ``v`` and

@@ -163,7 +163,7 @@ def small_size(label: Any, n_head: int = 0) -> Size:
 
 
 def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, Tensor]:
-    """Returns a small mixer for a path, and an input (1, ``length``, d).
+    """Return a small mixer for a path, and an input (1, ``length``, d).
 
     Mixers that are made for different lengths have the same weights.
     """
@@ -173,7 +173,7 @@ def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, T
 
 
 def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[nn.Module, Tensor]:
-    """Returns a small mixer and one sequence (1, T, d)."""
+    """Return a small mixer and one sequence (1, T, d)."""
     settings = family.Settings()
     allocation = family.solve(label, size or small_size(label), settings)
     mixer, x = filled_mixer(lambda: family.build(allocation, settings, "dense", causal=causal))

@@ -84,10 +84,10 @@ class InteractionLabel:
         return tuple(number for number in self.parts for _ in range(n_head // len(self.parts)))
 
     def check_kind(self) -> None:
-        """Raises ``BrokenRule`` if letters of ``kind`` do not go together or do not fit the base."""
+        """Raise ``BrokenRule`` if letters of ``kind`` do not go together or do not fit the base."""
 
     def check_parts(self) -> None:
-        """Raises ``BrokenRule`` if the parts are too many, not ascending, or could be written with fewer parts."""
+        """Raise ``BrokenRule`` if the parts are too many, not ascending, or could be written with fewer parts."""
         parts = self.parts
         if not (isinstance(parts, tuple) and parts and all(type(each) is int and 1 <= each <= 9 for each in parts)):
             raise LabelError(f"{self.numbers} must be whole numbers from 1 to 9, got {parts!r}")
@@ -115,7 +115,7 @@ class InteractionLabel:
         return list(dict.fromkeys(labels))
 
     def check_payment(self) -> None:
-        """Raises ``BrokenRule`` if the letters of the budget are missing, contradict each other, or have no effect."""
+        """Raise ``BrokenRule`` if the letters of the budget are missing, contradict each other, or have no effect."""
         bare = {"rope": False, "rank": "", "over": False}
         if self.base == "C":
             for letter, applies, why in (
@@ -146,7 +146,7 @@ class InteractionLabel:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses a label. Raises ``LabelError``, whose message points at the wrong character."""
+        """Parse a label. Raises ``LabelError``, whose message points at the wrong character."""
         match = cls.syntax.fullmatch(text)
         if not match:
             raise LabelError(cls._syntax_problem(text))

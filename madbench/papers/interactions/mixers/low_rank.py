@@ -69,7 +69,7 @@ def approximate(
 
 
 def _sum_tokens(x: Tensor, causal: bool) -> Tensor:
-    """Sums over tokens (axis 2): up to each token if causal, otherwise over all tokens."""
+    """Sum over tokens (axis 2): up to each token if causal, otherwise over all tokens."""
     return x.cumsum(2) if causal else x.sum(2, keepdim=True)
 
 

@@ -61,12 +61,12 @@ class InteractionMixer(nn.Module):
         self.max_len, self.path, self.chunk = max_len, path, chunk
 
     def reset_parameters(self) -> None:
-        """Initializes the weights from N(0, 0.02^2). With one seed they equal those of a new mixer."""
+        """Initialize the weights from N(0, 0.02^2). With one seed they equal those of a new mixer."""
         redraw_parts(self)
         self.draw()
 
     def draw(self) -> None:
-        """Initializes all weights from N(0, 0.02^2). Called at the end of a constructor."""
+        """Initialize all weights from N(0, 0.02^2). Called at the end of a constructor."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
@@ -106,7 +106,7 @@ class InteractionMixer(nn.Module):
         return self.read_out(torch.cat(blocks, dim=2)), None
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Any]:
-        """Decodes a prompt x (B, T, d) at once. Returns its rows (B, T, d) and the cache for the next token.
+        """Decode a prompt x (B, T, d) at once. Return its rows (B, T, d) and the cache for the next token.
 
         Equals T calls of :meth:`step`, but needs only one :meth:`forward`. With ``slide``, tokens beyond ``max_len``
         take one step each.
@@ -130,7 +130,7 @@ class InteractionMixer(nn.Module):
         return decode_rest(self.step, of_prompt, cache, x[:, whole.shape[1] :], slide)
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
-        """Decodes one token x (B, d). Returns the next row of :meth:`forward` (B, d) and the cache.
+        """Decode one token x (B, d). Return the next row of :meth:`forward` (B, d) and the cache.
 
         The cache has the keys and values so far. For full couplings it has the inputs, and for a linear label running
         sums. ``slide`` keeps the newest ``max_len`` tokens. A running sum cannot forget, so that ``slide`` raises
@@ -157,7 +157,7 @@ class InteractionMixer(nn.Module):
             raise TrainingError("a bidirectional mixer cannot decode token by token; build it with causal=True")
 
     def _check_sums(self, position: int, slide: bool) -> None:
-        """Raises ``TrainingError`` if running sums cannot decode the token at ``position``."""
+        """Raise ``TrainingError`` if running sums cannot decode the token at ``position``."""
         self.check_state()
         if slide and position >= self.max_len:
             raise TrainingError(
@@ -187,7 +187,7 @@ class InteractionMixer(nn.Module):
         return min(length, self.chunk or max(1, self.limit_bytes // max(of_row, 1)))
 
     def _check_memory(self, x: Tensor, rows: int, path: str) -> None:
-        """Raises ``TrainingError`` if blocks of ``rows`` do not fit in memory."""
+        """Raise ``TrainingError`` if blocks of ``rows`` do not fit in memory."""
         batch, length, _ = x.shape
         if path == "linear_time":
             self.check_state()
@@ -209,7 +209,7 @@ class InteractionMixer(nn.Module):
         check_memory(x, needed, lambda: f"{self.name()} at {batch} x {length:,} tokens, path {path!r},", fits)
 
     def with_positions(self, first_q: int, first_k: int, q: Tensor, k: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
-        """Applies RoPE, if the mixer has it, to the results of :meth:`project`.
+        """Apply RoPE, if the mixer has it, to the results of :meth:`project`.
 
         ``first_q`` and ``first_k`` are the positions of the first query and of the first key.
         """
@@ -256,7 +256,7 @@ class FactoredMixer(InteractionMixer):
         self.draw()
 
     def read_out(self, o: Tensor) -> Tensor:
-        """Concatenates the heads and applies W_o: o (B, H, T, d_vo) -> (B, T, d)."""
+        """Concatenate the heads and apply W_o: o (B, H, T, d_vo) -> (B, T, d)."""
         return self.o(o.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype))
 
     def attend_by_sums(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> tuple[Tensor, Any]:
@@ -281,12 +281,12 @@ class FactoredMixer(InteractionMixer):
 
 
 def split_heads(x: Tensor, *shape: int) -> Tensor:
-    """Splits the channels of x (B, T, prod(shape) C) into heads, (B, shape.., T, C), in float32 or wider."""
+    """Split the channels of x (B, T, prod(shape) C) into heads, (B, shape.., T, C), in float32 or wider."""
     return wide(x).unflatten(-1, (*shape, -1)).movedim(1, -2)
 
 
 def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Returns exp(score - largest score), and the largest score over ``dims``, which keep size 1.
+    """Return exp(score - largest score), and the largest score over ``dims``, which keep size 1.
 
     Scores that are not ``visible`` give zero.
     """
@@ -304,7 +304,7 @@ def available_bytes(x: Tensor) -> int:
 
 
 def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable[[], str]) -> None:
-    """Raises ``TrainingError`` if more bytes are needed than the device of ``x`` has available.
+    """Raise ``TrainingError`` if more bytes are needed than the device of ``x`` has available.
 
     The message begins with ``what()`` and ends with ``fits()``, which says what would fit.
     """

@@ -120,7 +120,7 @@ def _weighted_sum(scores: list[Tensor], values: list[Tensor], linear: bool, widt
 
 
 def _rotate(x: Tensor, steps: int) -> Tensor:
-    """Rotates the vector x of one token by ``steps`` positions.
+    """Rotate the vector x of one token by ``steps`` positions.
 
     The pair of channels (c, c + half) is rotated by the angle steps 10000^(-2 c / width).
     """

@@ -34,7 +34,7 @@ def visibility_mask(slots: int, tuples: str, seen: Tensor, causal: bool, first_r
 def tuple_sums(
     terms: Sequence[Tensor], tuples: str, dim: int, before: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """The sum over all tuples of a row, for every row, of the product of one term per slot. Takes time linear in T.
+    """The sum over all tuples of a row, for every row, of the product of one term per slot. The time is linear in T.
 
     G^m_t is the term of slot m for token t. For ordered tuples the running sums of slot m are P^m_t = P^m_(t-1) + G^m_t
     P^(m+1)_t, from the innermost slot (oldest token) outward, and the result is P^1. Strict tuples use P^(m+1)_(t-1)
@@ -46,7 +46,7 @@ def tuple_sums(
         dim: axis of the tokens.
         before: the running sums after earlier tokens, as returned.
 
-    Returns the sums (.., T, ..) and, by slot, the running sums after the last token, with T = 1.
+    Return the sums (.., T, ..) and, by slot, the running sums after the last token, with T = 1.
     """
     totals: list[Tensor] = []  # sums of slot m and all inner slots; the outermost is last
     for slot in reversed(range(len(terms))):

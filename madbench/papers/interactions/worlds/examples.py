@@ -143,7 +143,7 @@ class Genotype(World):
         return without_replacement(generator, self.alleles, count, length)
 
     def thin(self, generator: np.random.Generator, symbols: Array) -> Array:
-        """Replaces the last symbols of each training sample by empty places. At least ``fewest`` alleles remain."""
+        """Replace the last symbols of each training sample by empty places. At least ``fewest`` alleles remain."""
         present = generator.integers(self.fewest, self.length + 1, size=(len(symbols), 1))
         return np.where(np.arange(self.length) < present, symbols, self.alleles) if self.fewest else symbols
 

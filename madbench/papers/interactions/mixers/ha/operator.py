@@ -60,7 +60,7 @@ class HyperAttention(FactoredMixer):
         return f"degree n = {self.degree}"
 
     def _parts(self) -> Iterator[tuple[int, slice]]:
-        """Yields each degree and the slice of the heads that have it."""
+        """Yield each degree and the slice of the heads that have it."""
         for degree in dict.fromkeys(self.degrees):
             first = self.degrees.index(degree)
             yield degree, slice(first, first + self.degrees.count(degree))
@@ -96,9 +96,9 @@ class HyperAttention(FactoredMixer):
         return torch.polar(torch.ones_like(angle), angle).to(torch.promote_types(q.dtype, torch.complex64))
 
     def _by_slot(self, x: Tensor, degree: int, heads: slice) -> list[Tensor]:
-        """Selects the slots of the ``heads`` of degree n from x (B, S, T, C), which has the slots of all heads.
+        """Select the slots of the ``heads`` of degree n from x (B, S, T, C), which has the slots of all heads.
 
-        Returns one tensor (B, H', T, C) for each of the n - 1 slots of these heads.
+        Return one tensor (B, H', T, C) for each of the n - 1 slots of these heads.
         """
         of_one = self.slots[heads.start]
         first, last = sum(self.slots[: heads.start]), sum(self.slots[: heads.stop])
@@ -123,7 +123,7 @@ class HyperAttention(FactoredMixer):
     def _sums(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the sum of weight times value and the sum of weights over the tuples of a row, and its largest score.
+        """Return the sum of weight times value and the sum of weights over the tuples of a row, and its largest score.
 
         A weight is exp(score - largest score), or the score itself if linear. ``first_row`` is the position of the
         first row among the keys. Shapes (B, H, M, d_vo), (B, H, M, 1), (B, H, M, 1).
@@ -232,7 +232,7 @@ class HyperAttention(FactoredMixer):
         return sum(n - 1 for n in self.degrees) * self.d_qk * self.d_vo
 
     def check_state(self) -> None:
-        """Does nothing: running sums are never too large, with (n - 1) d_qk d_vo entries per head."""
+        """Do nothing: running sums are never too large, with (n - 1) d_qk d_vo entries per head."""
 
     def state_row_bytes(self, batch: int) -> int:
         return 8 * (1 + self.rope) * batch * self._state_entries
@@ -283,7 +283,7 @@ class HyperAttention(FactoredMixer):
 
 
 def _join_sums(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
-    """Combines the results of :meth:`HyperAttention._sums` over two disjoint sets of tuples."""
+    """Combine the results of :meth:`HyperAttention._sums` over two disjoint sets of tuples."""
     top = torch.maximum(first[2], other[2])
     finite = top.masked_fill(top == float("-inf"), 0)
     scales = [(part[2] - finite).exp() for part in (first, other)]

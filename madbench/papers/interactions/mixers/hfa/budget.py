@@ -60,7 +60,7 @@ class HfaAllocation(InteractionAllocation):
 
 
 def factor_widths(d_qk: int, order: int, rope: bool) -> list[int]:
-    """Splits d_qk over the factors as evenly as possible, wider ones first, in steps of 1, or of 2 with RoPE.
+    """Split d_qk over the factors as evenly as possible, wider ones first, in steps of 1, or of 2 with RoPE.
 
     >>> factor_widths(256, 3, rope=True)
     [86, 86, 84]

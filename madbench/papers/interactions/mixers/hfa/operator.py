@@ -62,20 +62,20 @@ class HyperFeatureAttention(FactoredMixer):
         return q, k, torch.cat([split_heads(part, len(heads), order).prod(2) for (order, heads), part in parts], dim=1)
 
     def _parts(self) -> Iterator[tuple[int, range]]:
-        """Yields each order and the range of the heads that have it."""
+        """Yield each order and the range of the heads that have it."""
         for order in dict.fromkeys(self.orders):
             first = self.orders.index(order)
             yield order, range(first, first + self.orders.count(order))
 
     def _factors(self, x: Tensor, order: int, heads: range) -> tuple[Tensor, ...]:
-        """Splits queries or keys x (B, H, T, d_qk) of some heads into factors, (B, H', T, e_a) per factor.
+        """Split queries or keys x (B, H, T, d_qk) of some heads into factors, (B, H', T, e_a) per factor.
 
         The ``heads`` have the same ``order``, the number of factors.
         """
         return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
 
     def rotate_key(self, x: Tensor, position: int) -> Tensor:
-        """Rotates each factor of x (B, H, T, d_qk) separately."""
+        """Rotate each factor of x (B, H, T, d_qk) separately."""
         parts = (self._factors(x, order, heads) for order, heads in self._parts())
         return torch.cat([torch.cat([rotate(factor, position) for factor in part], dim=-1) for part in parts], dim=1)
 
