@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from madbench.errors import ConfigError
+from madbench.execute.messages import JobResult
 from madbench.jobs import Job, Record, Report, Status
 from madbench.store.runs import Store, StoreBusyError
 
@@ -55,7 +56,6 @@ Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
 The function must be picklable. If it raises an error, the jobs of the group are trained one by one, except jobs whose
 records it has already passed to ``report.ended``. A record with status ``failed`` does not affect the other jobs.
 """
-Files = Mapping[str, bytes]  # files of a run, by path
 LONGEST_REASON = 200  # characters of the last line of a stored error
 
 
@@ -152,7 +152,7 @@ class JobLock:
     job: Job
     work: Path  # its work folder
     held: ExitStack
-    result: tuple[Record, Files] | None = None  # its result while it is being stored
+    result: JobResult | None = None  # its result while it is being stored
 
     def close(self) -> None:
         self.held.close()

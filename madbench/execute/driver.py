@@ -22,12 +22,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from madbench.errors import StoreError
 from madbench.execute.base import (
     Execution,
-    Files,
     Groups,
     JobLock,
     Listener,
@@ -37,6 +35,18 @@ from madbench.execute.base import (
     Train,
     ignore_event,
 )
+from madbench.execute.messages import (
+    GroupRequeued,
+    JobProgress,
+    JobResult,
+    Message,
+    WorkerFailed,
+    WorkerLate,
+    WorkerLost,
+    WorkerResult,
+    WorkerStarted,
+    WorkerStarting,
+)
 from madbench.execute.worker import Assignment
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job, Record
@@ -45,86 +55,68 @@ from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds after its time limit in which a group may stop by itself before it is cancelled
 START_GRACE = 15.0  # seconds after the time limit in which a worker may begin: importing torch takes a while
-ATTEMPTS = 3  # how often a task is started if its process is killed or its machine is lost
+ATTEMPTS = 3  # how often a group is started if its process is killed or its machine is lost
 POLL_SECONDS = 1.0
 OPEN_FILES = 1 << 16  # open files of the driver, if the system allows that many
 
 
 @dataclass(eq=False)
-class Task:
-    """A group of locked jobs that the driver hands to a backend. One worker trains it."""
+class LockedGroup:
+    """A group of jobs that the driver has locked and hands to a backend. One worker trains it."""
 
     locks: list[JobLock]  # locks of the jobs that are not stored yet
-    given: Assignment | None = None  # the worker's assignment at the last attempt
+    last_assignment: Assignment | None = None  # the worker's input at the last attempt
     attempt: int = 1
     slot: int | None = None  # number that the screen shows, set once a worker has begun
     due: float = math.inf  # time of cancellation, on the monotonic clock
     is_training: bool = False  # True if the worker has begun, at this attempt
-    is_told: bool = False  # True if the start of its jobs was reported
+    is_start_reported: bool = False  # True once its jobs were reported as started
     drop_results: Callable[[], None] = lambda: None  # deletes the backend's copy of the results once they are stored
 
     @property
     def jobs(self) -> Sequence[Job]:
         """The jobs that the worker was given at the last attempt. Before the first attempt, the locked jobs."""
-        return self.given.jobs if self.given else [lock.job for lock in self.locks]
+        return self.last_assignment.jobs if self.last_assignment else [lock.job for lock in self.locks]
 
     @property
     def assignment(self) -> Assignment:
-        """The worker's input at the last attempt. The task must have been submitted."""
-        assert self.given is not None
-        return self.given
-
-
-Kind = Literal["note", "starting", "started", "waiting", "progress", "record", "done", "failed", "lost", "late"]
-Told = tuple[Kind, Any]
-"""The kind and the value of a message (:data:`Message`)."""
-Message = tuple[Task, Kind, Any]
-"""A message of a backend to the driver: a task, the kind of message, and a value that depends on the kind.
-
-- ``note``: a sentence for the user. The task can be any.
-- ``starting``: the task only waits until its worker has started.
-- ``started``: the worker has begun. The value is the slot's number, or None if the driver chooses one.
-- ``waiting``: the task is in the queue again.
-- ``progress``: the pair of a job's id and the dict that the job reported.
-- ``record``: a job's id, its record and its files, sent before the rest of the group has ended.
-
-Four kinds end the task:
-
-- ``done``: the worker's :class:`madbench.execute.worker.WorkerResult`.
-- ``failed``: the reason why the worker ended without a result.
-- ``lost``: the reason why the worker was ended from outside, such as a lack of memory or a dead machine.
-- ``late``: the worker has not begun in time. The driver sends this kind to itself.
-"""
+        """The worker's input at the last attempt. The group must have been submitted."""
+        assert self.last_assignment is not None
+        return self.last_assignment
 
 
 class Backend(ABC):
-    """The base class of backends. A backend starts workers for tasks and passes their messages to the driver.
+    """The base class of backends. A backend starts workers for groups and passes their messages to the driver.
 
-    The driver submits a lost task again, so that it is tried at most ``ATTEMPTS`` times.
+    The driver submits a lost group again, so that it is tried at most ``ATTEMPTS`` times.
     """
 
     shares_folder = True  # True if workers see the results folder at the same path
     slots = 1
 
     def capacity(self) -> int:
-        """The number of tasks that the backend takes at present, including tasks that wait for a free machine."""
+        """The number of groups that the backend takes at present, including groups that wait for a free machine."""
         return self.slots
 
     @abstractmethod
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """Start or queue the tasks."""
+    def submit(self, groups: Sequence[LockedGroup]) -> None:
+        """Start or queue the groups."""
 
     @abstractmethod
-    def poll(self, seconds: float) -> Iterator[Message]:
+    def poll(self, seconds: float) -> Iterator[tuple[LockedGroup, Message]]:
         """Yield new messages as soon as there are any. Yield nothing if none arrive within ``seconds``."""
 
-    def last_messages(self) -> Iterator[Message]:
+    def take_notes(self) -> list[str]:
+        """Return the sentences for the user that are new since the last call."""
+        return []
+
+    def last_messages(self) -> Iterator[tuple[LockedGroup, Message]]:
         """Yield the last messages before the sweep ends early. Workers may first get time to write checkpoints."""
         return self.poll(0)
 
     @abstractmethod
-    def cancel(self, tasks: Iterable[Task]) -> None:
-        """End the workers of the tasks. No more messages about these tasks arrive."""
+    def cancel(self, groups: Iterable[LockedGroup]) -> None:
+        """End the workers of the groups. No more messages about these groups arrive."""
 
 
 def drive(
@@ -147,7 +139,7 @@ def drive(
     machine is lost. With a time limit, it is also tried again if its process on this machine has not begun to train in
     time.
 
-    On Ctrl-C and on any error, results that have arrived are stored, tasks are cancelled and the error is raised.
+    On Ctrl-C and on any error, results that have arrived are stored, groups are cancelled and the error is raised.
     Raises ``StoreError`` if results cannot be written, or if a worker cannot train at all: another version of madbench,
     no corpus, no GPU, a full disk.
     """
@@ -162,202 +154,216 @@ def drive(
 
 
 class _Driver(Execution):
-    """One call of :func:`drive`: its tasks, and the groups that are not handed over yet."""
+    """One call of :func:`drive`: its groups, and the groups that are not handed over yet."""
 
     def run(self, train: Train, backend: Backend, todo: deque[list[Job]]) -> None:
         """Train the groups ``todo`` on the backend.
 
-        Each round handles new messages, cancels overdue tasks, and hands over as many groups as the backend takes. A
-        task that is overdue and has begun to train has failed. A task that has not begun in time is ``late``, and may
-        be tried again.
+        Each round handles new messages, cancels overdue groups, and hands over as many groups as the backend takes. A
+        group that is overdue and has begun to train has failed. A group that has not begun in time may be
+        tried again (``WorkerLate``).
 
         On any error, results that have arrived are stored and the error is raised again. In every case, the remaining
-        tasks are cancelled and their jobs are unlocked.
+        groups are cancelled and their jobs are unlocked.
         """
         self.train, self.backend, self.todo = train, backend, todo
-        self.tasks: list[Task] = []  # tasks handed to the backend
-        self.apart: deque[Task] = deque()  # jobs of failed groups, which are still locked
+        self.groups: list[LockedGroup] = []  # groups handed to the backend
+        self.split_groups: deque[LockedGroup] = deque()  # jobs of failed groups, which are still locked
         try:
             self.hand_over()
-            while self.tasks:
-                for message in self.backend.poll(POLL_SECONDS):
-                    self.handle(*message)
-                for task in [task for task in self.tasks if task.due <= time.monotonic()]:
-                    self.backend.cancel([task])
-                    if task.is_training:
-                        self.fail(task, self.policy.overtime)
+            while self.groups:
+                for group, message in self.backend.poll(POLL_SECONDS):
+                    self.handle(group, message)
+                if isinstance(self.on_event, Listener):
+                    for note in self.backend.take_notes():
+                        self.on_event.announce(note)
+                for group in [group for group in self.groups if group.due <= time.monotonic()]:
+                    self.backend.cancel([group])
+                    if group.is_training:
+                        self.fail(group, self.policy.overtime)
                     else:
-                        self.handle(task, "late", self.policy.never_began)
+                        self.handle(group, WorkerLate(self.policy.never_began))
                 self.hand_over()
         except BaseException:
             self.store_arrived()
-            for task, kind, value in self.backend.last_messages():
-                if task in self.tasks and self.take_records(task, kind, value):
+            for group, message in self.backend.last_messages():
+                if group in self.groups and self.take_records(group, message):
                     self.store_arrived()
-                    if kind == "done" and not task.locks:
-                        self.tasks.remove(task)
+                    if isinstance(message, WorkerResult) and not group.locks:
+                        self.groups.remove(group)
             raise
         finally:
             try:
-                self.backend.cancel(self.tasks)
+                self.backend.cancel(self.groups)
             finally:
-                for task in [*self.tasks, *self.apart]:
-                    self.release(task)
+                for group in [*self.groups, *self.split_groups]:
+                    self.release(group)
 
     def hand_over(self) -> None:
         """Lock as many groups as the backend takes, and submit them.
 
-        After ``policy.max_failures`` failures, waiting tasks are cancelled and no more groups are submitted.
+        After ``policy.max_failures`` failures, waiting groups are cancelled and no more groups are submitted.
         """
         if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
-            waiting = [task for task in self.tasks if task.slot is None]
+            waiting = [group for group in self.groups if group.slot is None]
             self.backend.cancel(waiting)
-            self.tasks = [task for task in self.tasks if task not in waiting]
-            for task in [*waiting, *self.apart]:
-                self.summary.left += len(task.locks)
-                self.release(task)
+            self.groups = [group for group in self.groups if group not in waiting]
+            for group in [*waiting, *self.split_groups]:
+                self.summary.left += len(group.locks)
+                self.release(group)
             self.summary.left += sum(map(len, self.todo))
             self.todo.clear()
-            self.apart.clear()
-        room = self.backend.capacity() - len(self.tasks) if self.todo or self.apart else 0
-        ready: list[Task] = []
-        while (self.todo or self.apart) and len(ready) < room:
-            task = self.apart.popleft() if self.apart else Task([])
-            self.tasks.append(task)
-            for job in [] if task.locks else self.todo.popleft():
+            self.split_groups.clear()
+        room = self.backend.capacity() - len(self.groups) if self.todo or self.split_groups else 0
+        ready: list[LockedGroup] = []
+        while (self.todo or self.split_groups) and len(ready) < room:
+            group = self.split_groups.popleft() if self.split_groups else LockedGroup([])
+            self.groups.append(group)
+            for job in [] if group.locks else self.todo.popleft():
                 if lock := self.lock(job):
-                    task.locks.append(lock)
-            if task.locks:
-                ready.append(task)
+                    group.locks.append(lock)
+            if group.locks:
+                ready.append(group)
             else:
-                self.tasks.remove(task)
+                self.groups.remove(group)
         self.submit(ready)
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """Submit tasks to the backend, with an assignment for the jobs of each task that are not stored yet."""
-        for task in tasks:
-            jobs, works = zip(*((lock.job, lock.work.absolute()) for lock in task.locks))
+    def submit(self, groups: Sequence[LockedGroup]) -> None:
+        """Submit groups to the backend, with an assignment for the jobs of each group that are not stored yet."""
+        for group in groups:
+            jobs, works = zip(*((lock.job, lock.work.absolute()) for lock in group.locks))
             folders = works if self.backend.shares_folder else None
             code = importable({job.label for job in jobs})
-            task.given = Assignment(jobs, self.train, self.policy, folders, code)
-            task.is_training, task.due = False, math.inf
-        if tasks:
-            self.backend.submit(tasks)
+            group.last_assignment = Assignment(jobs, self.train, self.policy, folders, code)
+            group.is_training, group.due = False, math.inf
+        if groups:
+            self.backend.submit(groups)
 
     def limit_from_now(self, grace: float) -> float:
         return math.inf if self.policy.time_limit is None else time.monotonic() + self.policy.time_limit + grace
 
-    def handle(self, task: Task, kind: Kind, value: Any) -> None:
-        """Handle one message of the backend (:data:`Message`).
+    def handle(self, group: LockedGroup, message: Message) -> None:
+        """Handle one message of the backend (:mod:`madbench.execute.messages`).
 
-        A task that is lost or late is submitted again, up to ``ATTEMPTS`` attempts. When a worker begins, its task gets
-        a slot, and its jobs are reported as started. Records are stored at once. If a worker fails, its task is ended
-        by :meth:`fail`.
+        A group whose worker is lost or late is submitted again, up to ``ATTEMPTS`` attempts. When a worker begins, its
+        group gets a slot, and its jobs are reported as started. Records are stored at once. If a worker fails, its
+        group is ended by :meth:`fail`.
 
         Raises ``StoreError`` if the worker's machine cannot train at all.
         """
-        if kind == "note":
-            if isinstance(self.on_event, Listener):
-                self.on_event.announce(value)
+        if isinstance(message, WorkerLost | WorkerLate) and group.attempt < ATTEMPTS and group.locks:
+            group.attempt += 1
+            self.submit([group])
             return
-        if kind in ("lost", "late") and task.attempt < ATTEMPTS and task.locks:
-            task.attempt += 1
-            self.submit([task])
+        if isinstance(message, WorkerStarting):
+            group.due = self.limit_from_now(START_GRACE)
             return
-        if kind == "starting":
-            task.due = self.limit_from_now(START_GRACE)
-            return
-        if task.slot is None:
-            taken = {other.slot for other in self.tasks}
-            free = next(slot for slot in range(len(taken) + 1) if slot not in taken)
-            task.slot = free if kind != "started" or value is None else value
-            for job in () if task.is_told else task.jobs:
-                self.report("started", job, slot=task.slot)
-            task.is_told = True
-        if kind == "waiting":
-            task.is_training, task.due = False, math.inf
-        elif kind in ("started", "progress") and not task.is_training:
-            task.is_training, task.due = True, self.limit_from_now(GRACE)
-        if kind == "progress":
-            job_id, progress = value
-            job = next(job for job in task.jobs if job.id == job_id)
-            self.report("progress", job, slot=task.slot, progress=progress)
-        elif kind in ("failed", "lost", "late"):
-            how_often = "" if kind == "failed" else f"killed or lost {ATTEMPTS} times, at last: "
-            self.fail(task, f"{how_often}{value}", has_begun=kind != "late")
-        elif kind in ("record", "done"):
-            for lock in self.take_records(task, kind, value):
-                self.end(task, lock)
-            if kind == "done" and value.broken:
-                raise StoreError(value.broken)
-            if kind == "done" and task.locks:
-                self.fail(task, value.error)
-            elif kind == "done":
-                task.drop_results()
-                self.tasks.remove(task)
+        if group.slot is None:
+            group.slot = self.begin(group, message.slot if isinstance(message, WorkerStarted) else None)
+        if isinstance(message, WorkerStarted | JobProgress) and not group.is_training:
+            group.is_training, group.due = True, self.limit_from_now(GRACE)
+        match message:
+            case GroupRequeued():
+                group.is_training, group.due = False, math.inf
+            case JobProgress(job_id, progress):
+                job = next(job for job in group.jobs if job.id == job_id)
+                self.report("progress", job, slot=group.slot, progress=progress)
+            case WorkerFailed(reason):
+                self.fail(group, reason)
+            case WorkerLost(reason) | WorkerLate(reason):
+                error = f"killed or lost {ATTEMPTS} times, at last: {reason}"
+                self.fail(group, error, has_begun=isinstance(message, WorkerLost))
+            case JobResult():
+                self.end_jobs(group, message)
+            case WorkerResult():
+                self.end_jobs(group, message)
+                if message.broken:
+                    raise StoreError(message.broken)
+                if group.locks:
+                    self.fail(group, message.error)
+                else:
+                    group.drop_results()
+                    self.groups.remove(group)
 
-    def take_records(self, task: Task, kind: Kind, value: Any) -> list[JobLock]:
+    def begin(self, group: LockedGroup, slot: int | None) -> int:
+        """Report the jobs of a group as started in a slot, by default the first free one. Return the slot."""
+        if slot is None:
+            used_slots = {other.slot for other in self.groups}
+            slot = next(number for number in range(len(used_slots) + 1) if number not in used_slots)
+        for job in () if group.is_start_reported else group.jobs:
+            self.report("started", job, slot=slot)
+        group.is_start_reported = True
+        return slot
+
+    def take_records(self, group: LockedGroup, message: Message) -> list[JobLock]:
         """Attach the records in a message to their jobs. Return the locks of the jobs that got a record.
 
-        Only messages of kind ``record`` and ``done`` have records. Records of jobs that are already stored are ignored.
+        Records of jobs that are already stored are ignored.
         """
-        arrived: dict[str, tuple[Record, Files]] = {}
-        if kind == "record":
-            job_id, record, files = value
-            arrived[job_id] = record, files
-        elif kind == "done":
-            ended = zip(task.jobs, value.records, value.files)
-            arrived = {job.id: (record, files) for job, record, files in ended if record}
-        locks = [lock for lock in task.locks if lock.job.id in arrived]
+        results: list[JobResult] = []
+        if isinstance(message, JobResult):
+            results = [message]
+        elif isinstance(message, WorkerResult):
+            ended = zip(group.jobs, message.records, message.files)
+            results = [JobResult(job.id, record, files) for job, record, files in ended if record]
+        by_id = {result.job_id: result for result in results}
+        locks = [lock for lock in group.locks if lock.job.id in by_id]
         for lock in locks:
-            lock.result = arrived[lock.job.id]
+            lock.result = by_id[lock.job.id]
         return locks
 
-    def end(self, task: Task, lock: JobLock) -> None:
-        """Store the result of a job that has ended, and report it."""
-        record = self.store_result(task, lock)
-        assert task.slot is not None  # set at its first message
-        self.finish(lock.job, record, task.slot)
+    def end_jobs(self, group: LockedGroup, message: JobResult | WorkerResult) -> None:
+        """Store and report the jobs whose records are in a message."""
+        for lock in self.take_records(group, message):
+            self.end(group, lock)
 
-    def fail(self, task: Task, error: str, has_begun: bool = True) -> None:
-        """End a task whose worker stopped with an error.
+    def end(self, group: LockedGroup, lock: JobLock) -> None:
+        """Store the result of a job that has ended, and report it."""
+        record = self.store_result(group, lock)
+        assert group.slot is not None  # set at its first message
+        self.finish(lock.job, record, group.slot)
+
+    def fail(self, group: LockedGroup, error: str, has_begun: bool = True) -> None:
+        """End a group whose worker stopped with an error.
 
         The jobs of a group are trained one by one later. A single job is stored as failed. If the worker stopped before
-        it began to train (``has_begun`` is False), no job is the cause, and all jobs of the task are stored as failed.
+        it began to train (``has_begun`` is False), no job is the cause, and all jobs of the group are stored as failed.
         """
-        if len(task.jobs) > 1 and has_begun:
-            self.apart += [Task([lock], is_told=task.is_told) for lock in task.locks]
-            task.drop_results()
+        if len(group.jobs) > 1 and has_begun:
+            self.split_groups += [
+                LockedGroup([lock], is_start_reported=group.is_start_reported) for lock in group.locks
+            ]
+            group.drop_results()
         else:
-            for lock in list(task.locks):
-                lock.result = Record("failed", error=error), {}
-                self.end(task, lock)
-        self.tasks.remove(task)
+            for lock in list(group.locks):
+                lock.result = JobResult(lock.job.id, Record("failed", error=error))
+                self.end(group, lock)
+        self.groups.remove(group)
 
     def store_arrived(self) -> None:
         """Store the results that have arrived but are not stored yet. Errors of the store are ignored."""
-        for task in self.tasks:
-            for lock in [lock for lock in task.locks if lock.result]:
+        for group in self.groups:
+            for lock in [lock for lock in group.locks if lock.result]:
                 with suppress(StoreError):
-                    self.store_result(task, lock)
+                    self.store_result(group, lock)
 
-    def store_result(self, task: Task, lock: JobLock) -> Record:
+    def store_result(self, group: LockedGroup, lock: JobLock) -> Record:
         """Store the record of a job and the files of its run, unlock the job, and return the record."""
         assert lock.result is not None
-        record, files = lock.result
-        for name, content in files.items():
+        record = lock.result.record
+        for name, content in lock.result.files.items():
             path = lock.work / KEEP / name
             with explain_os_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
         self.store.finish(lock.job, record, replace=self.policy.redo)
-        task.locks.remove(lock)
-        if not task.locks:
-            task.drop_results()
+        group.locks.remove(lock)
+        if not group.locks:
+            group.drop_results()
         lock.close()
         return record
 
-    def release(self, task: Task) -> None:
-        """Unlock the jobs of a task."""
-        for lock in task.locks:
+    def release(self, group: LockedGroup) -> None:
+        """Unlock the jobs of a group."""
+        for lock in group.locks:
             lock.close()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from multiprocessing import connection, resource_tracker
-from typing import Any, Literal
+from typing import Any
 
 from madbench.errors import TrainingError
 from madbench.execute.base import (
@@ -26,8 +26,18 @@ from madbench.execute.base import (
     ignore_event,
     worker_environment,
 )
-from madbench.execute.driver import ATTEMPTS, Backend, Kind, Message, Task, drive
+from madbench.execute.driver import ATTEMPTS, Backend, LockedGroup, drive
 from madbench.execute.main_module import SAFE_PATH, check_can_start, without_main
+from madbench.execute.messages import (
+    JobProgress,
+    JobResult,
+    Message,
+    WorkerFailed,
+    WorkerLost,
+    WorkerResult,
+    WorkerStarted,
+    WorkerStarting,
+)
 from madbench.execute.worker import work
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
@@ -75,15 +85,15 @@ class LocalBackend(Backend):
     def __init__(self, slots: int, environment: Mapping[str, str], devices: Sequence[str]):
         self.slots, self.environment, self.devices = slots, environment, devices
         self.workers: list[WorkerProcess] = []
-        self.starting: list[Task] = []  # tasks whose start is not reported yet
+        self.starting: list[LockedGroup] = []  # groups whose start is not reported yet
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            worker = next((worker for worker in self.workers if worker.task is None), None) or self.start()
-            worker.task, worker.has_started = task, False
-            self.starting.append(task)
+    def submit(self, groups: Sequence[LockedGroup]) -> None:
+        for group in groups:
+            worker = next((worker for worker in self.workers if worker.group is None), None) or self.start()
+            worker.group, worker.has_started = group, False
+            self.starting.append(group)
             if worker.is_ready:
-                worker.send(task.assignment)
+                worker.send(group.assignment)
 
     def start(self) -> WorkerProcess:
         slot = min(set(range(self.slots)) - {worker.slot for worker in self.workers})
@@ -91,33 +101,35 @@ class LocalBackend(Backend):
         self.workers.append(WorkerProcess(slot, {**self.environment, **device}))
         return self.workers[-1]
 
-    def poll(self, seconds: float) -> Iterator[Message]:
-        self.end(worker for worker in self.workers if worker.task is None)  # idle workers are not needed any more
+    def poll(self, seconds: float) -> Iterator[tuple[LockedGroup, Message]]:
+        self.end(worker for worker in self.workers if worker.group is None)  # idle workers are not needed any more
         while self.starting:
-            yield self.starting.pop(), "starting", None
+            yield self.starting.pop(), WorkerStarting()
         readable = connection.wait([worker.pipe for worker in self.workers], seconds)
         for worker in [worker for worker in self.workers if worker.pipe in readable]:
-            task, (kind, value) = worker.task, worker.receive()
-            assert task is not None  # idle workers have ended above
-            if kind == "ready":
+            group, message = worker.group, worker.receive()
+            assert group is not None  # idle workers have ended above
+            if isinstance(message, Ready):
                 worker.is_ready = True
-                worker.send(task.assignment)
+                worker.send(group.assignment)
                 continue
-            if kind == "ended":
+            if message is None:
                 self.workers.remove(worker)
-                value, is_killed = worker.end(GRACE)
-                kind = "lost" if is_killed or not worker.has_started else "failed"
-                if not worker.has_started and task.attempt == ATTEMPTS:
-                    raise TrainingError(f"a worker process did not start: {value}; its output says why")
-            elif kind == "started":
-                worker.has_started, value = True, worker.slot
-            elif kind == "done":
-                worker.task = None
-                if value.broken or value.error or any(record.status == "failed" for record in value.records):
+                reason, is_killed = worker.end(GRACE)
+                if not worker.has_started and group.attempt == ATTEMPTS:
+                    raise TrainingError(f"a worker process did not start: {reason}; its output says why")
+                is_lost = is_killed or not worker.has_started
+                message = WorkerLost(reason) if is_lost else WorkerFailed(reason)
+            elif isinstance(message, WorkerStarted):
+                worker.has_started, message = True, WorkerStarted(worker.slot)
+            elif isinstance(message, WorkerResult):
+                worker.group = None
+                has_failed = any(record and record.status == "failed" for record in message.records)
+                if message.broken or message.error or has_failed:
                     self.end([worker])
-            yield task, kind, value
+            yield group, message
 
-    def last_messages(self) -> Iterator[Message]:
+    def last_messages(self) -> Iterator[tuple[LockedGroup, Message]]:
         """Stop all workers, and yield their last messages. Workers in training first get ``GRACE`` seconds.
 
         In this time they write their checkpoints.
@@ -129,9 +141,9 @@ class LocalBackend(Backend):
         while self.workers and (remaining := deadline - time.monotonic()) > 0:
             yield from self.poll(remaining)  # read progress too: a worker whose pipe is full cannot stop
 
-    def cancel(self, tasks: Iterable[Task]) -> None:
-        cancelled = set(tasks)
-        self.end(worker for worker in self.workers if worker.task in cancelled)
+    def cancel(self, groups: Iterable[LockedGroup]) -> None:
+        cancelled = set(groups)
+        self.end(worker for worker in self.workers if worker.group in cancelled)
 
     def close(self) -> None:
         self.end(self.workers)
@@ -140,6 +152,10 @@ class LocalBackend(Backend):
         for worker in list(workers):
             self.workers.remove(worker)
             worker.end()
+
+
+class Ready:
+    """A message of a worker process: it has started, and takes assignments."""
 
 
 class WorkerProcess:
@@ -151,9 +167,9 @@ class WorkerProcess:
         with _environment(SAFE_PATH | _TRACKER):
             resource_tracker.ensure_running()  # spawn needs the tracker, and starting it unblocks SIGINT
         self.slot = slot
-        self.task: Task | None = None
+        self.group: LockedGroup | None = None
         self.is_ready = False  # True if it reads its pipe; a hanging process would block the sender
-        self.has_started = False  # True if it has begun to train the task
+        self.has_started = False  # True if it has begun to train the group
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         try:
@@ -169,12 +185,12 @@ class WorkerProcess:
         with suppress(OSError):  # a dead process is noticed at the next read
             self.pipe.send(assignment)
 
-    def receive(self) -> tuple[Kind | Literal["ready", "ended"], Any]:
-        """The next message of the process. Its kind is ``ended`` if the process is gone and all messages were read."""
+    def receive(self) -> Message | Ready | None:
+        """The next message of the process. None if the process is gone and all messages were read."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died halfway through a message
-            return "ended", None
+            return None
 
     def end(self, patience: float = 0.0) -> tuple[str, bool]:
         """Kill the process unless it ends within ``patience`` seconds.
@@ -197,9 +213,8 @@ class WorkerProcess:
 def _serve(pipe: connection.Connection) -> None:
     """Train the assignments that arrive through ``pipe``, until None arrives or the parent process is gone.
 
-    Any message that arrives during training stops it. The process first sends ``ready``. For each assignment it sends
-    ``started``, ``progress`` (a job's id and a dict), ``record`` (a job's id, its record and files) and ``done`` (a
-    ``WorkerResult``).
+    Any message that arrives during training stops it. The process first sends ``Ready``. For each assignment it sends
+    ``WorkerStarted``, then any number of ``JobProgress`` and ``JobResult``, and at last a ``WorkerResult``.
     """
 
     def end_with_parent() -> None:
@@ -213,19 +228,19 @@ def _serve(pipe: connection.Connection) -> None:
         try:
             if pipe.poll():
                 raise StopTraining
-            pipe.send(("progress", (job_id, progress)))
+            pipe.send(JobProgress(job_id, progress))
         except OSError as error:
             raise StopTraining from error
 
-    def hand_in(*result: Any) -> None:
+    def hand_in(result: JobResult) -> None:
         with suppress(OSError):  # the driver is gone, and this process ends soon
-            pipe.send(("record", result))
+            pipe.send(result)
 
     with suppress(EOFError, OSError, StopTraining):
-        pipe.send(("ready", None))
+        pipe.send(Ready())
         while (assignment := pipe.recv()) is not None:
-            pipe.send(("started", None))
-            pipe.send(("done", work(assignment, send, hand_in)))
+            pipe.send(WorkerStarted())
+            pipe.send(work(assignment, send, hand_in))
 
 
 @contextmanager

@@ -15,10 +15,19 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from madbench.errors import ConfigError, require
-from madbench.execute.base import Executor, Files, check_counts, source_checkout, worker_environment
-from madbench.execute.driver import Backend, Message, Task, Told, drive
-from madbench.execute.worker import Packed, WorkerResult, now_and_then, work_remotely
-from madbench.jobs import Record
+from madbench.execute.base import Executor, check_counts, source_checkout, worker_environment
+from madbench.execute.driver import Backend, LockedGroup, drive
+from madbench.execute.messages import (
+    Ending,
+    JobProgress,
+    JobResult,
+    Message,
+    WorkerFailed,
+    WorkerLost,
+    WorkerResult,
+    WorkerStarted,
+)
+from madbench.execute.worker import Packed, now_and_then, work_remotely
 from madbench.store.runs import Store
 
 REPORT_SECONDS = 1.0
@@ -94,7 +103,7 @@ def _connect(
 
 
 class RayBackend(Backend):
-    """The backend that runs tasks on the Ray cluster to which this process is connected.
+    """The backend that runs groups as tasks on the Ray cluster to which this process is connected.
 
     Raises ``ConfigError`` if no machine of the cluster has the cores and GPUs that a task reserves.
     """
@@ -119,7 +128,7 @@ class RayBackend(Backend):
         )
         placed = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
         self.board = ray.remote(_Board).options(**placed, **process).remote()
-        self.tasks: dict[Any, Task] = {}  # tasks by Ray's references
+        self.groups: dict[Any, LockedGroup] = {}  # groups by Ray's references to their tasks
 
     def capacity(self) -> int:
         room = self._places() * 5 // 4 + 2  # some tasks wait, so that no machine does
@@ -135,90 +144,90 @@ class RayBackend(Backend):
         needs = {"CPU": self.cpus, "GPU": self.gpus}
         return sum(min(int(node.get(name, 0) // n) for name, n in needs.items() if n) for node in self.machines())
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            reference = self.train.remote(task.assignment.pack(), self.board, task.jobs[0].id, self.gpus > 0)
-            self.tasks[reference] = task
+    def submit(self, groups: Sequence[LockedGroup]) -> None:
+        for group in groups:
+            reference = self.train.remote(group.assignment.pack(), self.board, group.jobs[0].id, self.gpus > 0)
+            self.groups[reference] = group
 
-    def poll(self, seconds: float) -> Iterator[Message]:
+    def poll(self, seconds: float) -> Iterator[tuple[LockedGroup, Message]]:
         import ray
 
-        if not self.tasks:
+        if not self.groups:
             return
         for timeout in (seconds, 0):  # wait for the first end, then take all ended tasks
-            done, _ = ray.wait(list(self.tasks), num_returns=1 if timeout else len(self.tasks), timeout=timeout)
+            done, _ = ray.wait(list(self.groups), num_returns=1 if timeout else len(self.groups), timeout=timeout)
         news: dict[str, dict[str, Any]] = {}
-        records: list[tuple[str, Record, Files]] = []
+        results: list[JobResult] = []
         with suppress(ray.exceptions.RayError):  # without the board, a sweep only shows less and stores later
-            news, records = ray.get(self.board.take.remote(), timeout=5)
-        tasks = {job.id: task for task in self.tasks.values() for job in task.jobs}
+            news, results = ray.get(self.board.take.remote(), timeout=5)
+        group_of = {job.id: group for group in self.groups.values() for job in group.jobs}
         for job_id, progress in news.items():
-            if job_id in tasks:
-                task = tasks[job_id]
-                yield (task, "progress", (job_id, progress)) if progress else (task, "started", None)
-        for record in records:
-            if record[0] in tasks:
-                yield tasks[record[0]], "record", record
+            if job_id in group_of:
+                yield group_of[job_id], JobProgress(job_id, progress) if progress else WorkerStarted()
+        for result in results:
+            if result.job_id in group_of:
+                yield group_of[result.job_id], result
         for reference in done:
-            kind, value = _result(reference)
-            yield self.tasks.pop(reference), kind, value
+            message = _ending(reference)
+            yield self.groups.pop(reference), message
 
-    def cancel(self, tasks: Iterable[Task]) -> None:
+    def cancel(self, groups: Iterable[LockedGroup]) -> None:
         import ray
 
-        cancelled = set(tasks)
-        for reference in [reference for reference, task in self.tasks.items() if task in cancelled]:
-            del self.tasks[reference]
+        cancelled = set(groups)
+        for reference in [reference for reference, group in self.groups.items() if group in cancelled]:
+            del self.groups[reference]
             ray.cancel(reference, force=True)
 
 
 class _Board:
     """A Ray actor that collects the messages of workers until the driver fetches them.
 
-    ``news`` has the last progress of each job, by id; an empty dict means that the job has started. ``records`` has the
-    records of jobs that ended before the rest of their group.
+    ``news`` has the last progress of each job, by id; an empty dict means that the job has started. ``results`` has the
+    results of jobs that ended before the rest of their group.
     """
 
     def __init__(self) -> None:
         self.news: dict[str, dict[str, Any]] = {}
-        self.records: list[tuple[str, Record, Files]] = []
+        self.results: list[JobResult] = []
 
     def add_news(self, news: dict[str, dict[str, Any]]) -> None:
         self.news |= news
 
-    def hand_in(self, *result: Any) -> None:
-        self.records.append(result)
+    def hand_in(self, result: JobResult) -> None:
+        self.results.append(result)
 
-    def take(self) -> tuple[dict[str, dict[str, Any]], list[tuple[str, Record, Files]]]:
-        taken, self.news, self.records = (self.news, self.records), {}, []
-        return taken
+    def take(self) -> tuple[dict[str, dict[str, Any]], list[JobResult]]:
+        news, results = self.news, self.results
+        self.news, self.results = {}, []
+        return news, results
 
 
 def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> WorkerResult:
     import ray
 
-    def hand_in(*result: Any) -> None:
+    def hand_in(result: JobResult) -> None:
         with suppress(ray.exceptions.RayError):  # the record then comes with the records of its group
-            ray.get(board.hand_in.remote(*result), timeout=5)  # stored before this worker can die
+            ray.get(board.hand_in.remote(result), timeout=5)  # stored before this worker can die
 
     board.add_news.remote({first: {}})
     return work_remotely(packed, now_and_then(REPORT_SECONDS, board.add_news.remote), needs_gpu, hand_in)
 
 
-def _result(reference: Any) -> Told:
-    """The last message (its kind and value) about a Ray task that has ended."""
+def _ending(reference: Any) -> Ending:
+    """The last message about the group of a Ray task that has ended."""
     import ray
 
     def line(error: Exception, index: int) -> str:
         return [*filter(None, map(str.strip, str(error).splitlines())), "no reason given"][index]
 
     try:
-        return "done", ray.get(reference)
+        return ray.get(reference)
     except ray.exceptions.RuntimeEnvSetupError as error:
-        return "done", WorkerResult(broken=f"Ray cannot start workers: {line(error, 0)}")
+        return WorkerResult(broken=f"Ray cannot start workers: {line(error, 0)}")
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, ImportError) or "No module named 'madbench" in str(error):
-            return "done", WorkerResult(broken=f"a worker cannot import madbench: {line(error, -2)}; install it there")
-        return "failed", str(error)
+            return WorkerResult(broken=f"a worker cannot import madbench: {line(error, -2)}; install it there")
+        return WorkerFailed(str(error))
     except ray.exceptions.RayError as error:
-        return "lost", f"{type(error).__name__}: {line(error, 0)}"
+        return WorkerLost(f"{type(error).__name__}: {line(error, 0)}")

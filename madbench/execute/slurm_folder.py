@@ -31,7 +31,8 @@ from madbench._version import __version__
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Policy, Train
-from madbench.execute.worker import Assignment, WorkerResult
+from madbench.execute.messages import WorkerResult
+from madbench.execute.worker import Assignment
 from madbench.files import (
     explain_os_errors,
     parse_json,

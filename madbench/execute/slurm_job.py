@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import StoreError
-from madbench.execute.driver import Task, Told
+from madbench.execute.driver import LockedGroup
+from madbench.execute.messages import Ending, WorkerFailed, WorkerLost, WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, read_object, slurm_folders, training_of
-from madbench.execute.worker import WorkerResult
 from madbench.jobs import Job
 
 LOG_LINES = 20
@@ -60,8 +60,8 @@ class SlurmJob:
         with suppress(OSError):
             self.folder.path.chmod(self.folder.path.stat().st_mode)
 
-    def how_it_ended(self, jobs: Sequence[Job]) -> Told:
-        """The last message (its kind and value) about this Slurm job, which has ended and trained ``jobs``.
+    def how_it_ended(self, jobs: Sequence[Job]) -> Ending:
+        """The last message about this Slurm job, which has ended and trained ``jobs``.
 
         Wait up to ``OUTCOME_SECONDS`` seconds for the outcome, which a network disk may show late.
         """
@@ -72,18 +72,18 @@ class SlurmJob:
         log = self.logs[0]
         if self.folder.outcome.exists():
             try:
-                return "done", self.folder.read_outcome(jobs)
+                return self.folder.read_outcome(jobs)
             except StoreError as error:
-                return "lost", f"the result of Slurm job {self.slurm_id} is damaged: {error}"
+                return WorkerLost(f"the result of Slurm job {self.slurm_id} is damaged: {error}")
         ending = f"Slurm job {self.slurm_id} ended as {self.state(ask=False)}"
         if ending.endswith(LOST):
-            return "lost", ending
+            return WorkerLost(ending)
         if ending.endswith("OUT_OF_MEMORY"):
-            return "lost", f"{ending}; more memory_gb in the file of --on helps; its log is {log}"
+            return WorkerLost(f"{ending}; more memory_gb in the file of --on helps; its log is {log}")
         tail = self._log().splitlines()[-LOG_LINES:]
         if any("No module named 'madbench" in line for line in tail):
-            return "done", WorkerResult(broken=f"a Slurm job cannot import madbench; its log is {log}")
-        return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
+            return WorkerResult(broken=f"a Slurm job cannot import madbench; its log is {log}")
+        return WorkerFailed("\n".join([*tail, f"{ending}; its log is {log}"]))
 
     def _log(self) -> str:
         for path in self.logs:
@@ -114,27 +114,27 @@ class LeftJob:
         """The ids of the jobs that the Slurm job trains."""
         return list(self.call["jobs"])
 
-    def is_training(self, task: Task) -> bool:
-        """True if the Slurm job trains all jobs of the task as the task asks for. It may train other jobs too."""
-        mine = training_of(task.assignment)
-        wanted = {job_id: (mine["jobs"][job_id], mine["works"][job_id]) for job_id in mine["jobs"]}
-        here = {job_id: (self.call["jobs"].get(job_id), self.call["works"].get(job_id)) for job_id in wanted}
-        same = all(self.call.get(key) == mine[key] for key in ("version", "time_limit", "train"))
-        return same and here == wanted and not task.assignment.policy.redo
+    def is_training(self, group: LockedGroup) -> bool:
+        """True if the Slurm job trains all jobs of the group as the group asks for. It may train other jobs too."""
+        ours = training_of(group.assignment)
+        wanted = {job_id: (ours["jobs"][job_id], ours["works"][job_id]) for job_id in ours["jobs"]}
+        theirs = {job_id: (self.call["jobs"].get(job_id), self.call["works"].get(job_id)) for job_id in wanted}
+        same = all(self.call.get(key) == ours[key] for key in ("version", "time_limit", "train"))
+        return same and theirs == wanted and not group.assignment.policy.redo
 
-    def outcome_for(self, task: Task) -> WorkerResult | None:
-        """The outcome of the Slurm job for the jobs of the task.
+    def outcome_for(self, group: LockedGroup) -> WorkerResult | None:
+        """The outcome of the Slurm job for the jobs of the group.
 
         None if the Slurm job has failed or has not ended, or if it trained these jobs with other settings. Also None if
-        a job of the task has no record and the task is only a part of the Slurm job's group.
+        a job of the group has no record and the group is only a part of the Slurm job's group.
         """
-        if not (self.job.folder.outcome.exists() and self.is_training(task)):
+        if not (self.job.folder.outcome.exists() and self.is_training(group)):
             return None
-        kind, outcome = self.job.how_it_ended(task.jobs)
-        if kind != "done" or outcome.broken:
+        outcome = self.job.how_it_ended(group.jobs)
+        if not isinstance(outcome, WorkerResult) or outcome.broken:
             return None
         is_whole = None not in outcome.records  # otherwise a job did not end; it is trained alone next
-        return outcome if is_whole or len(task.jobs) == len(self.ids) > 1 else None
+        return outcome if is_whole or len(group.jobs) == len(self.ids) > 1 else None
 
 
 def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own_ids: Collection[str]) -> list[LeftJob]:

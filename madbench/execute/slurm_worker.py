@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import StoreError
-from madbench.execute.base import Files, failure_text
+from madbench.execute.base import failure_text
+from madbench.execute.messages import JobResult, WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, assignment_of, digest
-from madbench.execute.worker import WorkerResult, now_and_then, work_remotely
+from madbench.execute.worker import now_and_then, work_remotely
 from madbench.files import explain_os_errors
-from madbench.jobs import Job, Record, StopTraining
+from madbench.jobs import Job, StopTraining
 from madbench.suites import job_from_dict
 
 REPORT_SECONDS = 5.0
@@ -107,10 +108,10 @@ class _SlurmRun:
     def tell(self, **news: Any) -> None:
         self.folder.write_news({"timeouts": self.timeouts, **news})
 
-    def hand_in(self, job_id: str, record: Record, files: Files) -> None:
+    def hand_in(self, result: JobResult) -> None:
         """Write the record of a job that ended before the rest of its group."""
         with suppress(StoreError):
-            self.folder.write_record(self.job(job_id), record)
+            self.folder.write_record(self.job(result.job_id), result.record)
 
     def requeue(self, *_: Any) -> None:
         """Ask Slurm to put this job back into the queue. Slurm sends the signal for it before it stops the job.

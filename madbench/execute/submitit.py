@@ -31,10 +31,10 @@ from typing import Any
 
 from madbench.errors import ConfigError, TrainingError, require
 from madbench.execute.base import Executor, check_counts, source_checkout, worker_environment
-from madbench.execute.driver import Backend, Message, Task, drive
+from madbench.execute.driver import Backend, LockedGroup, drive
+from madbench.execute.messages import GroupRequeued, JobProgress, JobResult, Message, WorkerResult, WorkerStarted
 from madbench.execute.slurm_folder import as_json, digest, encode_call
 from madbench.execute.slurm_job import BEGUN, ENDED, WAITING, LeftJob, SlurmJob, find_left_jobs
-from madbench.execute.worker import WorkerResult
 from madbench.files import explain_os_errors, refuse_link
 from madbench.store.runs import Store
 
@@ -119,7 +119,7 @@ def _check_folder(results: Path) -> None:
 
 
 class SlurmBackend(Backend):
-    """The backend that runs each task as a Slurm job."""
+    """The backend that runs each group as a Slurm job."""
 
     def __init__(self, store: Store, parameters: dict[str, Any]):
         self.store = store
@@ -133,27 +133,27 @@ class SlurmBackend(Backend):
         self.sbatch_options = as_json(
             {name: value for name, value in parameters.items() if name != "slurm_array_parallelism"}
         )
-        self.waiting: list[Task] = []  # tasks that wait for submission
+        self.waiting: list[LockedGroup] = []  # groups that wait for submission
         self.notes: list[str] = []  # sentences for the user
-        self.told: set[str] = set()  # problems already reported to the user
+        self.reported_problems: set[str] = set()
         self.pause, self.next_try = 0.0, -math.inf
         self.has_begun = False  # True once Slurm has accepted a submission
-        self.jobs: dict[Task, SlurmJob] = {}  # Slurm jobs that have not ended
-        self.ended: dict[Task, SlurmJob] = {}  # ended Slurm jobs with unstored results
-        self.results: dict[Task, WorkerResult] = {}  # results of Slurm jobs that had ended before their takeover
-        self.news: dict[Task, dict[str, Any]] = {}
+        self.jobs: dict[LockedGroup, SlurmJob] = {}  # Slurm jobs that have not ended
+        self.ended: dict[LockedGroup, SlurmJob] = {}  # ended Slurm jobs with unstored results
+        self.results: dict[LockedGroup, WorkerResult] = {}  # results of Slurm jobs that had ended before their takeover
+        self.news: dict[LockedGroup, dict[str, Any]] = {}
         self.last_ask = time.monotonic()
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            self._forget(task)
-        self.waiting += self._take_over(tasks)
+    def submit(self, groups: Sequence[LockedGroup]) -> None:
+        for group in groups:
+            self._forget(group)
+        self.waiting += self._take_over(groups)
         self._queue_waiting()
 
     def _queue_waiting(self) -> None:
-        """Queue waiting tasks if there are slots. If Slurm refuses, set the time of the next try.
+        """Queue waiting groups if there are slots. If Slurm refuses, set the time of the next try.
 
-        If a submission exceeds a limit of Slurm, half of its tasks are tried immediately, down to one task. Raises
+        If a submission exceeds a limit of Slurm, half of its groups are tried immediately, down to one group. Raises
         ``TrainingError`` if Slurm refuses the first submission of a sweep.
         """
         if time.monotonic() < self.next_try:
@@ -170,38 +170,38 @@ class SlurmBackend(Backend):
         if problem and not batch and not self.has_begun:
             raise problem
         self.has_begun |= bool(batch)
-        self.waiting = [task for task in self.waiting if task not in batch]
+        self.waiting = [group for group in self.waiting if group not in batch]
         if is_over_limit or self.slots < self.most_slots:
             self.slots = min(self.most_slots, len(self.jobs) + 1)  # one Slurm job more than now, since limits change
         if problem is None:
             self.pause = 0.0
             return
-        if str(problem) not in self.told:
-            self.told.add(str(problem))
+        if str(problem) not in self.reported_problems:
+            self.reported_problems.add(str(problem))
             goes_on = f"{len(self.jobs)} Slurm jobs go on, and new ones are tried again with growing pauses"
             self.notes.append(f"{problem}; {goes_on}")
         self.pause = min(LONGEST_PAUSE, 2 * self.pause or FIRST_PAUSE)
         self.next_try = time.monotonic() + self.pause
 
-    def _queue(self, tasks: Sequence[Task]) -> None:
-        """Submit the tasks as new Slurm jobs. Raises ``TrainingError`` if Slurm does not accept them."""
-        calls = [encode_call(task.assignment, self.needs_gpu, self.sbatch_options, self.name) for task in tasks]
+    def _queue(self, groups: Sequence[LockedGroup]) -> None:
+        """Submit the groups as new Slurm jobs. Raises ``TrainingError`` if Slurm does not accept them."""
+        calls = [encode_call(group.assignment, self.needs_gpu, self.sbatch_options, self.name) for group in groups]
         with explain_os_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
         script = self.script([digest(call) for call in calls])
         try:
-            said = subprocess.run(
+            output = subprocess.run(
                 ["sbatch"], check=True, input=script, capture_output=True, text=True, timeout=SUBMIT_SECONDS
             ).stdout
         except (OSError, subprocess.SubprocessError) as error:
             reason = getattr(error, "stderr", None) or error
             raise TrainingError(f"sbatch does not accept the jobs: {' '.join(str(reason).split())}") from error
-        if not (told := re.search("job ([0-9]+)", said)):
-            raise TrainingError(f"sbatch did not print the id of the jobs, but {said!r}")
-        for index, (task, call) in enumerate(zip(tasks, calls)):
-            job = SlurmJob(self.folder, told[1] if len(tasks) == 1 else f"{told[1]}_{index}", self.name)
+        if not (job_id := re.search("job ([0-9]+)", output)):
+            raise TrainingError(f"sbatch did not print the id of the jobs, but {output!r}")
+        for index, (group, call) in enumerate(zip(groups, calls)):
+            job = SlurmJob(self.folder, job_id[1] if len(groups) == 1 else f"{job_id[1]}_{index}", self.name)
             job.folder.write_call(call)
-            self.jobs[task] = job
+            self.jobs[group] = job
 
     def script(self, digests: Sequence[str]) -> str:
         """The job script of Slurm jobs whose ``call.json`` files have these digests. Several digests give a job array.
@@ -218,31 +218,31 @@ class SlurmBackend(Backend):
         program = [sys.executable, "-u", "-P", "-m", "madbench.execute.slurm_worker", str(self.folder), *digests]
         return slurm._make_submission_file_text(shlex.join(program), "")
 
-    def _take_over(self, tasks: Sequence[Task]) -> list[Task]:
-        """Take over Slurm jobs that another driver left for these tasks. Return the tasks that need new Slurm jobs.
+    def _take_over(self, groups: Sequence[LockedGroup]) -> list[LockedGroup]:
+        """Take over Slurm jobs that another driver left for these groups. Return the groups that need new Slurm jobs.
 
-        Slurm jobs that train jobs of these tasks but cannot be taken over are cancelled, so that no job is trained
+        Slurm jobs that train jobs of these groups but cannot be taken over are cancelled, so that no job is trained
         twice.
         """
         own_ids = {job.slurm_id for job in (*self.jobs.values(), *self.ended.values())}
-        left = find_left_jobs(self.folder, self.name, {job.id for task in tasks for job in task.jobs}, own_ids)
+        left = find_left_jobs(self.folder, self.name, {job.id for group in groups for job in group.jobs}, own_ids)
         states = {}
         for index, old in enumerate(left):
             states[old.job.slurm_id] = old.job.state(ask=index == 0)
         needing, taken = [], set()
-        for task in tasks:
+        for group in groups:
             for old in left:
-                if result := old.outcome_for(task):
-                    self.results[task] = result
-                    self._end(task, old.job, is_done=True)
-                elif self._goes_on_with(old, states[old.job.slurm_id], task):
-                    self.jobs[task], self.has_begun = old.job, True
+                if result := old.outcome_for(group):
+                    self.results[group] = result
+                    self._end(group, old.job, is_done=True)
+                elif self._goes_on_with(old, states[old.job.slurm_id], group):
+                    self.jobs[group], self.has_begun = old.job, True
                 else:
                     continue
                 taken.add(old.job.slurm_id)
                 break
             else:
-                needing.append(task)
+                needing.append(group)
         for old in left:
             if old.job.slurm_id not in taken:
                 if states[old.job.slurm_id] not in ENDED:
@@ -267,77 +267,78 @@ class SlurmBackend(Backend):
             )
         old.job.cancel()
 
-    def _goes_on_with(self, old: LeftJob, state: str, task: Task) -> bool:
-        """True if a Slurm job trains, or will train, the jobs of the task, and every other job of it has a stored run.
+    def _goes_on_with(self, old: LeftJob, state: str, group: LockedGroup) -> bool:
+        """True if a Slurm job trains, or will train, the jobs of the group, and every other job of it has a stored run.
 
         ``state`` is Slurm's state of the job. A job that still waits must also have been queued with the same options.
         """
         is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.sbatch_options)
-        others = set(old.ids) - {job.id for job in task.jobs}
-        return is_alive and old.is_training(task) and all(map(self.store.status, others))
+        others = set(old.ids) - {job.id for job in group.jobs}
+        return is_alive and old.is_training(group) and all(map(self.store.status, others))
 
-    def poll(self, seconds: float) -> Iterator[Message]:
+    def poll(self, seconds: float) -> Iterator[tuple[LockedGroup, Message]]:
         if not self.results:
             time.sleep(seconds)
         self._queue_waiting()
-        while self.notes and self.waiting:
-            yield self.waiting[0], "note", self.notes.pop()
         while self.results:
-            task, outcome = self.results.popitem()
-            yield task, "done", outcome
+            yield self.results.popitem()
         ask = time.monotonic() - self.last_ask > ASK_SECONDS
         if ask:
             self.last_ask = time.monotonic()
-        for task, job in list(self.jobs.items()):
-            yield from self._read_news(task, job)
-            yield from self._read_records(task, job)
+        for group, job in list(self.jobs.items()):
+            yield from self._read_news(group, job)
+            yield from self._read_records(group, job)
             has_ended, ask = job.has_ended(ask), False  # one query returns all states
             if has_ended:
-                kind, value = job.how_it_ended(task.jobs)
-                self._end(task, self.jobs.pop(task), is_done=kind == "done")
-                yield task, kind, value
+                message = job.how_it_ended(group.jobs)
+                self._end(group, self.jobs.pop(group), is_done=isinstance(message, WorkerResult))
+                yield group, message
 
-    def _read_news(self, task: Task, job: SlurmJob) -> Iterator[Message]:
-        before, news = self.news.get(task, {}), job.folder.read_news()
+    def take_notes(self) -> list[str]:
+        notes, self.notes = self.notes, []
+        return notes
+
+    def _read_news(self, group: LockedGroup, job: SlurmJob) -> Iterator[tuple[LockedGroup, Message]]:
+        before, news = self.news.get(group, {}), job.folder.read_news()
         if news and news != before:
-            self.news[task] = news
+            self.news[group] = news
             if news.get("start") != before.get("start"):
-                yield task, "started" if news.get("start") else "waiting", None
-            ids = {job.id for job in task.jobs}
-            told = news.get("progress")
-            for job_id, progress in told.items() if isinstance(told, dict) else ():
+                yield group, WorkerStarted() if news.get("start") else GroupRequeued()
+            ids = {job.id for job in group.jobs}
+            by_job = news.get("progress")
+            for job_id, progress in by_job.items() if isinstance(by_job, dict) else ():
                 if job_id in ids and isinstance(progress, dict):
-                    yield task, "progress", (job_id, progress)
+                    yield group, JobProgress(job_id, progress)
 
-    def _read_records(self, task: Task, job: SlurmJob) -> Iterator[Message]:
+    def _read_records(self, group: LockedGroup, job: SlurmJob) -> Iterator[tuple[LockedGroup, Message]]:
         """Yield the records of jobs that ended before the rest of their group."""
-        is_whole = len(task.jobs) == 1 or job.folder.outcome.exists()  # all records then come together
-        for lock in [] if is_whole else list(task.locks):
+        is_whole = len(group.jobs) == 1 or job.folder.outcome.exists()  # all records then come together
+        for lock in [] if is_whole else list(group.locks):
             if record := job.folder.read_record(lock.job):
-                yield task, "record", (lock.job.id, record, {})
+                yield group, JobResult(lock.job.id, record)
 
-    def _end(self, task: Task, job: SlurmJob, is_done: bool) -> None:
+    def _end(self, group: LockedGroup, job: SlurmJob, is_done: bool) -> None:
         """Remove the files of an ended Slurm job. If it is done, its results stay until they are stored."""
         if is_done:
             job.remove_logs()
         else:
             job.folder.remove()
         self.next_try = min(self.next_try, time.monotonic() + FIRST_PAUSE)  # Slurm may still count it for a while
-        self.ended[task] = job
-        task.drop_results = functools.partial(self._forget, task)
+        self.ended[group] = job
+        group.drop_results = functools.partial(self._forget, group)
 
-    def _forget(self, task: Task) -> None:
-        self.results.pop(task, None)
-        self.news.pop(task, None)
-        if job := self.ended.pop(task, None):
+    def _forget(self, group: LockedGroup) -> None:
+        self.results.pop(group, None)
+        self.news.pop(group, None)
+        if job := self.ended.pop(group, None):
             job.folder.remove()
 
-    def cancel(self, tasks: Iterable[Task]) -> None:
-        tasks = list(tasks)
-        self.waiting = [task for task in self.waiting if task not in tasks]
-        for task in tasks:
-            if job := self.jobs.pop(task, None):
+    def cancel(self, groups: Iterable[LockedGroup]) -> None:
+        groups = list(groups)
+        self.waiting = [group for group in self.waiting if group not in groups]
+        for group in groups:
+            if job := self.jobs.pop(group, None):
                 job.cancel()
-                self.news.pop(task, None)
+                self.news.pop(group, None)
                 job.folder.remove()
                 job.remove_logs()

@@ -1,6 +1,7 @@
 """The code of a worker, a process that trains one group of jobs.
 
-A worker gets an :class:`Assignment` and returns a :class:`WorkerResult`. It knows neither the store nor the driver.
+A worker gets an :class:`Assignment` and returns a ``WorkerResult`` (:mod:`madbench.execute.messages`). It knows neither
+the store nor the driver.
 """
 
 from __future__ import annotations
@@ -20,17 +21,15 @@ from typing import Any
 
 from madbench._version import __version__
 from madbench.errors import MadbenchError, StoreError
-from madbench.execute.base import Files, Policy, Train, failure_text
+from madbench.execute.base import Policy, Train, failure_text
+from madbench.execute.messages import Files, JobResult, WorkerResult
 from madbench.files import explain_os_errors
 from madbench.identity.scripts import importing_scripts
 from madbench.jobs import KEEP, Job, Record, Report, StopTraining
 from madbench.labels import trust
 
 Send = Callable[[str, dict[str, Any]], None]  # a progress report by the id of its job; may raise ``StopTraining``
-HandIn = Callable[[str, Record, Files], None]
-"""A function that a worker calls when a job ends before the rest of its group. Its arguments are the job's id, the
-record, and the files of the run (as in :class:`WorkerResult`).
-"""
+HandIn = Callable[[JobResult], None]  # called when a job ends before the rest of its group
 
 
 @dataclass(frozen=True)
@@ -55,19 +54,6 @@ Packed = tuple[str, bytes]
 """The driver's version of madbench, and a pickled :class:`Assignment`. The worker compares the versions before it
 unpickles.
 """
-
-
-@dataclass(frozen=True)
-class WorkerResult:
-    """The result of a worker: records and files of the jobs of its group."""
-
-    records: Sequence[Record | None] = ()  # one per job, None if it did not end; or empty
-    files: Sequence[Files] = ()  # files of each run; empty if the driver sees the work folders
-    error: str = ""  # why a job has no record; the worker is then replaced
-    broken: str = ""
-    """A fault of the worker's machine, such as a full disk. It would affect every job, so the driver ends the sweep
-    with this message.
-    """
 
 
 def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> WorkerResult:
@@ -96,7 +82,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
     def end(job: Job, record: Record) -> None:
         ended[job.id] = record
         if hand_in is not None:
-            hand_in(job.id, record, files_of(job))
+            hand_in(JobResult(job.id, record, files_of(job)))
 
     def train(group: Sequence[Job]) -> tuple[list[Record], str]:
         """Train a group. Return its records, or an empty list and the error's text.

@@ -14,13 +14,14 @@ from madbench.errors import StoreError
 from madbench.execute import driver, worker
 from madbench.execute.base import Policy, Summary
 from madbench.execute.driver import ATTEMPTS, drive
+from madbench.execute.messages import JobProgress, WorkerLost, WorkerStarted
 from madbench.execute.worker import Assignment, now_and_then, work, work_remotely
 from madbench.jobs import Record
 from madbench.store.runs import KEEP, Store, StoreBusyError
 
 
 class Desk:
-    """A backend in this process: each ``poll`` does one task; some machines are lost, some say nothing."""
+    """A backend in this process: each ``poll`` does one group; some machines are lost, some say nothing."""
 
     def __init__(self, capacity=4, shares_folder=False, losses=(), silent=(), interrupt_at=None):
         self.size = capacity
@@ -35,8 +36,8 @@ class Desk:
     def capacity(self):
         return self.size
 
-    def submit(self, tasks):
-        self.waiting.extend(tasks)
+    def submit(self, groups):
+        self.waiting.extend(groups)
         self.most = max(self.most, len(self.waiting))
 
     def poll(self, seconds):
@@ -45,26 +46,26 @@ class Desk:
             raise KeyboardInterrupt
         if not self.waiting:
             return
-        task = self.waiting.popleft()
-        self.groups.append([job.seed for job in task.jobs])
-        yield task, "started", None
-        seed = task.jobs[0].seed
+        group = self.waiting.popleft()
+        self.groups.append([job.seed for job in group.jobs])
+        yield group, WorkerStarted()
+        seed = group.jobs[0].seed
         if self.losses.get(seed, 0):
             self.losses[seed] -= 1
-            yield task, "lost", "the power went"
+            yield group, WorkerLost("the power went")
         elif seed not in self.silent:
             sent = []
-            outcome = work_remotely(task.assignment.pack(), lambda *progress: sent.append(progress))
+            outcome = work_remotely(group.assignment.pack(), lambda *progress: sent.append(progress))
             for progress in sent:
-                yield task, "progress", progress
-            yield task, "done", outcome
+                yield group, JobProgress(*progress)
+            yield group, outcome
 
     def last_messages(self):
         return self.poll(0)
 
-    def cancel(self, tasks):
-        self.cancelled += [job.seed for task in tasks for job in task.jobs]
-        self.waiting = deque(task for task in self.waiting if task.jobs[0].seed not in self.cancelled)
+    def cancel(self, groups):
+        self.cancelled += [job.seed for group in groups for job in group.jobs]
+        self.waiting = deque(group for group in self.waiting if group.jobs[0].seed not in self.cancelled)
 
 
 def sweep(jobs, store, train, desk=None, **how):
@@ -109,10 +110,10 @@ def test_a_backend_is_told_to_drop_a_result_once_it_is_stored_and_still_locked(f
     jobs, dropped = [fake.make_job(seed) for seed in range(size)], []
 
     class Keeper(Desk):
-        def submit(self, tasks):
-            super().submit(tasks)
-            for task in tasks:
-                task.drop_results = lambda: dropped.append((len(results(store)), is_locked(jobs[-1])))
+        def submit(self, groups):
+            super().submit(groups)
+            for group in groups:
+                group.drop_results = lambda: dropped.append((len(results(store)), is_locked(jobs[-1])))
 
     def is_locked(job):
         try:

@@ -12,8 +12,9 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
+from madbench.execute.messages import WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, assignment_of, encode_call
-from madbench.execute.worker import Assignment, WorkerResult
+from madbench.execute.worker import Assignment
 from madbench.jobs import Record
 from madbench.text.corpus import imagined_corpus
 from madbench.training.loop import train

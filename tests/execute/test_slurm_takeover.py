@@ -17,10 +17,11 @@ pytest.importorskip("submitit")
 from madbench.errors import StoreError, TrainingError
 from madbench.execute import slurm_worker
 from madbench.execute.base import JobLock, Policy, Summary
-from madbench.execute.driver import Task
+from madbench.execute.driver import LockedGroup
+from madbench.execute.messages import JobResult, WorkerLost, WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, digest
 from madbench.execute.submitit import slurm_executor
-from madbench.execute.worker import Assignment, WorkerResult
+from madbench.execute.worker import Assignment
 from waiting import until
 
 ENDINGS = ("FAILED", "CANCELLED by 0", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "COMPLETED")
@@ -33,17 +34,17 @@ class Queue:
         self.fake, self.slurm, self.store, self.locks = fake, slurm, store, ExitStack()
         (slurm / "hold").write_text("PENDING")
 
-    def task(self, *seeds, train=None, policy=Policy()):
-        """The task that a driver hands to its backend after it locked these jobs."""
+    def group(self, *seeds, train=None, policy=Policy()):
+        """The group that a driver hands to its backend after it locked these jobs."""
         jobs = [self.fake.make_job(seed) for seed in seeds]
         works = [self.locks.enter_context(self.store.lock(job)).absolute() for job in jobs]
         locks = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
-        return Task(locks, Assignment(jobs, train or self.fake.train, policy, works))
+        return LockedGroup(locks, Assignment(jobs, train or self.fake.train, policy, works))
 
-    def driver(self, *tasks, **options):
-        """The backend of a driver that has just handed over these tasks."""
+    def driver(self, *groups, **options):
+        """The backend of a driver that has just handed over these groups."""
         with slurm_executor(**options).keywords["connect"](self.store) as backend:
-            backend.submit(tasks)
+            backend.submit(groups)
         return backend
 
     def kill_driver(self):
@@ -76,11 +77,11 @@ class Queue:
         return sorted(path.name for path in (self.store.root / "slurm").iterdir() if path.is_dir())
 
 
-def as_group(*tasks):
-    """The tasks as one group."""
-    parts = [task.assignment for task in tasks]
+def as_group(*groups):
+    """The groups as one group."""
+    parts = [group.assignment for group in groups]
     jobs, works = sum((part.jobs for part in parts), []), sum((part.works for part in parts), [])
-    return Task(sum((task.locks for task in tasks), []), Assignment(jobs, parts[0].train, Policy(), works))
+    return LockedGroup(sum((group.locks for group in groups), []), Assignment(jobs, parts[0].train, Policy(), works))
 
 
 @pytest.fixture
@@ -94,51 +95,51 @@ def test_slurm_jobs_that_wait_or_run_are_taken_over(queue):
     seeds = [(0,), (1, 2), (3,), (4, 5), (6,), (7,), (8,)]
     kinds = ["PENDING", "PENDING", "RUNNING", "RUNNING", "REQUEUED", "SUSPENDED", "RESIZING"]
     states = dict(zip([f"1000_{i}" for i in range(7)], kinds))
-    queue.driver(*(queue.task(*of_task) for of_task in seeds))
+    queue.driver(*(queue.group(*seeds_of_group) for seeds_of_group in seeds))
     queue.kill_driver()
     for name, state in states.items():
         queue.enter(state, name)
-    tasks = [queue.task(*of_task) for of_task in seeds]
-    backend = queue.driver(*tasks)
+    groups = [queue.group(*seeds_of_group) for seeds_of_group in seeds]
+    backend = queue.driver(*groups)
     assert queue.states() == states
-    assert {task: job.slurm_id for task, job in backend.jobs.items()} == dict(zip(tasks, states))
+    assert {group: job.slurm_id for group, job in backend.jobs.items()} == dict(zip(groups, states))
     queue.end("1000_1", [1, 2])
-    [(task, kind, outcome)] = backend.poll(0)
-    assert (task, kind) == (tasks[1], "done")
-    assert outcome.records == [queue.fake.expected(job) for job in tasks[1].jobs]
+    [(group, outcome)] = backend.poll(0)
+    assert group == groups[1] and isinstance(outcome, WorkerResult)
+    assert outcome.records == [queue.fake.expected(job) for job in groups[1].jobs]
 
 
 @pytest.mark.parametrize("state", ["SUSPENDED", "RESIZING"])
 def test_a_suspended_slurm_job_has_not_failed(queue, state, monkeypatch):
     monkeypatch.setattr("madbench.execute.submitit.ASK_SECONDS", -1)
-    task = queue.task(0)
-    backend = queue.driver(task)
+    group = queue.group(0)
+    backend = queue.driver(group)
     queue.enter(state)
-    assert list(backend.poll(0)) == [] and backend.jobs[task].slurm_id == "1000"
+    assert list(backend.poll(0)) == [] and backend.jobs[group].slurm_id == "1000"
     queue.end("1000", [0])
-    assert [kind for _, kind, _ in backend.poll(0)] == ["done"]
+    assert [type(message) for _, message in backend.poll(0)] == [WorkerResult]
 
 
 def test_a_node_that_lacks_madbench_ends_the_sweep(queue, monkeypatch):
     monkeypatch.setattr("madbench.execute.submitit.ASK_SECONDS", -1)
-    task = queue.task(0)
-    backend = queue.driver(task)
+    group = queue.group(0)
+    backend = queue.driver(group)
     (queue.store.root / "slurm" / "1000_0_log.err").write_text("ModuleNotFoundError: No module named 'madbench'\n")
     queue.enter("FAILED")
-    [(_, kind, outcome)] = backend.poll(0)
-    assert kind == "done" and "cannot import madbench" in outcome.broken
+    [(_, outcome)] = backend.poll(0)
+    assert "cannot import madbench" in outcome.broken
 
 
 def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it_is_stored(queue):
-    queue.driver(queue.task(0), queue.task(1, 2))
+    queue.driver(queue.group(0), queue.group(1, 2))
     queue.kill_driver()
     queue.end("1000_0", [0])
     queue.end("1000_1", [1, 2])
-    single, pair = queue.task(0), queue.task(1, 2)
+    single, pair = queue.group(0), queue.group(1, 2)
     backend = queue.driver(single, pair)
     assert queue.names() == ["1000_0", "1000_1"]
-    told = {task: (kind, outcome.records) for task, kind, outcome in backend.poll(0)}
-    assert told == {task: ("done", [queue.fake.expected(job) for job in task.jobs]) for task in (single, pair)}
+    records = {group: outcome.records for group, outcome in backend.poll(0)}
+    assert records == {group: [queue.fake.expected(job) for job in group.jobs] for group in (single, pair)}
     assert queue.folders() == ["1000_0", "1000_1"]  # a driver that is killed now leaves them to the next one
     single.drop_results()
     assert queue.folders() == ["1000_1"]
@@ -147,25 +148,25 @@ def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it
 
 
 def test_the_result_of_a_group_of_which_a_part_is_stored_serves_the_rest(queue):
-    queue.driver(queue.task(0, 1, 2))
+    queue.driver(queue.group(0, 1, 2))
     queue.kill_driver()
     queue.end("1000", [0, 1, 2])
-    rest = queue.task(2, 1)
-    [(task, kind, outcome)] = queue.driver(rest).poll(0)
-    assert (task, kind) == (rest, "done") and outcome.records == [queue.fake.expected(job) for job in rest.jobs]
+    rest = queue.group(2, 1)
+    [(group, outcome)] = queue.driver(rest).poll(0)
+    assert group == rest and outcome.records == [queue.fake.expected(job) for job in rest.jobs]
     assert queue.names() == ["1000"]
 
 
 @pytest.mark.slow
 def test_slurm_jobs_that_ended_without_a_result_are_replaced(queue):
     count = len(ENDINGS)
-    queue.driver(*map(queue.task, range(count)))
+    queue.driver(*map(queue.group, range(count)))
     queue.kill_driver()
     for i, state in enumerate(ENDINGS):
         queue.enter(state, f"1000_{i}")
-    tasks = [*map(queue.task, range(count))]
-    backend = queue.driver(*tasks)
-    assert [backend.jobs[task].slurm_id for task in tasks] == [f"1001_{i}" for i in range(count)]
+    groups = [*map(queue.group, range(count))]
+    backend = queue.driver(*groups)
+    assert [backend.jobs[group].slurm_id for group in groups] == [f"1001_{i}" for i in range(count)]
     assert queue.folders() == [f"1001_{i}" for i in range(count)]
     states = [queue.states()[f"1000_{i}"] for i in range(count)]
     is_cancelled = ("CANCELLED by 0", "PREEMPTED")  # what is preempted may be queued again
@@ -174,7 +175,7 @@ def test_slurm_jobs_that_ended_without_a_result_are_replaced(queue):
 
 @pytest.mark.slow
 def test_a_result_that_is_half_written_or_damaged_is_none(queue):
-    queue.driver(*map(queue.task, range(5)))
+    queue.driver(*map(queue.group, range(5)))
     queue.kill_driver()
     for i in range(5):
         queue.end(f"1000_{i}", [i])
@@ -185,40 +186,41 @@ def test_a_result_that_is_half_written_or_damaged_is_none(queue):
     [record] = folders[3].runs.glob("*/record.json")
     record.write_bytes(record.read_bytes().replace(b"finished", b"diverged"))
     folders[4].outcome.unlink()
-    tasks = [*map(queue.task, range(5))]
-    backend = queue.driver(*tasks)
-    assert [backend.jobs[task].slurm_id for task in tasks] == [f"1001_{i}" for i in range(5)]
+    groups = [*map(queue.group, range(5))]
+    backend = queue.driver(*groups)
+    assert [backend.jobs[group].slurm_id for group in groups] == [f"1001_{i}" for i in range(5)]
     assert queue.folders() == [f"1001_{i}" for i in range(5)]
 
 
 def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue):
-    task = queue.task(0)
-    backend = queue.driver(task)
+    group = queue.group(0)
+    backend = queue.driver(group)
     queue.folder("1000").outcome.write_bytes(b"half an out")
-    [(told, kind, reason)] = backend.poll(0)
-    assert (told, kind) == (task, "lost") and "result of Slurm job 1000 is damaged" in reason
-    task.attempt = 2
-    backend.submit([task])
-    assert backend.jobs[task].slurm_id == "1001" and queue.folders() == ["1001"]
+    [(sender, message)] = backend.poll(0)
+    assert sender == group and isinstance(message, WorkerLost)
+    assert "result of Slurm job 1000 is damaged" in message.reason
+    group.attempt = 2
+    backend.submit([group])
+    assert backend.jobs[group].slurm_id == "1001" and queue.folders() == ["1001"]
 
 
 @pytest.mark.slow
 def test_a_slurm_job_that_could_not_train_at_all_is_replaced(queue):
-    queue.driver(queue.task(0))
+    queue.driver(queue.group(0))
     queue.kill_driver()
     queue.end("1000", [], broken="no GPU there")
-    task = queue.task(0)
-    assert queue.driver(task).jobs[task].slurm_id == "1001"
+    group = queue.group(0)
+    assert queue.driver(group).jobs[group].slurm_id == "1001"
 
 
 @pytest.mark.slow
 def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
-    queue.driver(queue.task(0))
+    queue.driver(queue.group(0))
     queue.kill_driver()
     sacct = slurm.parent / "bin" / "sacct"
     sacct.write_text("#!/bin/sh\nexit 1\n")
-    task = queue.task(0)
-    assert queue.driver(task).jobs[task].slurm_id == "1001"
+    group = queue.group(0)
+    assert queue.driver(group).jobs[group].slurm_id == "1001"
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
 
 
@@ -234,28 +236,28 @@ def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
     ],
 )
 def test_a_slurm_job_that_trains_otherwise_is_cancelled_and_replaced(queue, state, how):
-    queue.driver(queue.task(0, 1))
+    queue.driver(queue.group(0, 1))
     queue.kill_driver()
     queue.enter(state)
     seeds = {"smaller group": (1,), "larger group": (0, 1, 2)}.get(how, (0, 1))
     train = functools.partial(queue.fake.train, compile="always") if how == "other training" else None
     policy = {"other limit": Policy(time_limit=5), "afresh": Policy(redo=True)}.get(how, Policy())
-    task = queue.task(*seeds, train=train, policy=policy)
-    assert queue.driver(task).jobs[task].slurm_id == "1001"
+    group = queue.group(*seeds, train=train, policy=policy)
+    assert queue.driver(group).jobs[group].slurm_id == "1001"
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
 
 
 def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue):
-    first, rest = queue.task(0), queue.task(1, 2)
+    first, rest = queue.group(0), queue.group(1, 2)
     queue.driver(as_group(first, rest))
     queue.store.finish(first.jobs[0], queue.fake.expected(first.jobs[0]))
     queue.kill_driver()
     queue.enter("RUNNING")
-    rest = queue.task(2, 1)
+    rest = queue.group(2, 1)
     backend = queue.driver(rest)
     assert backend.jobs[rest].slurm_id == "1000" and queue.states() == {"1000": "RUNNING"}
     queue.end("1000", [0, 1, 2])
-    [(_, _, outcome)] = backend.poll(0)
+    [(_, outcome)] = backend.poll(0)
     assert outcome.records == [queue.fake.expected(job) for job in rest.jobs]
     rest.drop_results()
     assert list((queue.store.root / "slurm").glob("[!.]*")) == []
@@ -264,50 +266,50 @@ def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue):
 @pytest.mark.slow
 def test_a_member_that_did_not_end_is_trained_alone(queue):
     """The group gave a result without this member, as if it had run out of memory."""
-    queue.driver(queue.task(0, 1))
+    queue.driver(queue.group(0, 1))
     queue.kill_driver()
     queue.end("1000", [0], error="out of memory")
-    alone = queue.task(1)
+    alone = queue.group(1)
     assert queue.driver(alone).jobs[alone].slurm_id == "1001"
 
 
 def test_the_record_of_a_job_comes_before_its_group_has_ended(queue, monkeypatch):
-    group = queue.task(0, 1)
+    group = queue.group(0, 1)
     backend = queue.driver(group)
     record = queue.fake.expected(group.jobs[1])
     queue.folder("1000").write_record(group.jobs[1], record)
-    assert list(backend.poll(0)) == [(group, "record", (group.jobs[1].id, record, {}))]
+    assert list(backend.poll(0)) == [(group, JobResult(group.jobs[1].id, record))]
     del group.locks[1]  # it is stored
     assert list(backend.poll(0)) == []
     queue.end("1000", [0, 1])
-    assert [kind for _, kind, _ in backend.poll(0)] == ["done"]
+    assert [type(message) for _, message in backend.poll(0)] == [WorkerResult]
     group.drop_results()
     assert list((queue.store.root / "slurm").glob("[!.]*")) == []
 
 
 def test_partial_functions_of_equal_content_train_in_the_same_way(queue):
-    queue.driver(queue.task(0, train=functools.partial(queue.fake.train, compile="never")))
+    queue.driver(queue.group(0, train=functools.partial(queue.fake.train, compile="never")))
     queue.kill_driver()
-    task = queue.task(0, train=functools.partial(queue.fake.train, compile="never"))
-    assert queue.driver(task).jobs[task].slurm_id == "1000"
+    group = queue.group(0, train=functools.partial(queue.fake.train, compile="never"))
+    assert queue.driver(group).jobs[group].slurm_id == "1000"
 
 
 @pytest.mark.slow
 def test_one_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
-    queue.driver(queue.task(0))
+    queue.driver(queue.group(0))
     queue.kill_driver()
     for module in ("worker", "slurm_folder"):
         monkeypatch.setattr(f"madbench.execute.{module}.__version__", "99")
-    task = queue.task(0)
-    assert queue.driver(task).jobs[task].slurm_id == "1001"
+    group = queue.group(0)
+    assert queue.driver(group).jobs[group].slurm_id == "1001"
 
 
 @pytest.mark.slow
 def test_one_that_waits_in_another_partition_is_replaced_and_one_that_runs_there_is_not(queue):
-    queue.driver(queue.task(0), queue.task(1), partition="slow")
+    queue.driver(queue.group(0), queue.group(1), partition="slow")
     queue.kill_driver()
     queue.enter("RUNNING", "1000_1")
-    waiting, running = queue.task(0), queue.task(1)
+    waiting, running = queue.group(0), queue.group(1)
     backend = queue.driver(waiting, running, partition="fast")
     assert (backend.jobs[waiting].slurm_id, backend.jobs[running].slurm_id) == ("1001", "1000_1")
     assert queue.states() == {"1000_0": "CANCELLED", "1000_1": "RUNNING", "1001": "PENDING"}
@@ -315,20 +317,20 @@ def test_one_that_waits_in_another_partition_is_replaced_and_one_that_runs_there
 
 @pytest.mark.slow
 def test_the_slurm_jobs_of_another_living_driver_and_of_other_sweeps_are_left_alone(queue):
-    queue.driver(queue.task(0), queue.task(1))
-    task = queue.task(2)
-    backend = queue.driver(task)
-    assert backend.jobs[task].slurm_id == "1001"
+    queue.driver(queue.group(0), queue.group(1))
+    group = queue.group(2)
+    backend = queue.driver(group)
+    assert backend.jobs[group].slurm_id == "1001"
     assert queue.states() == {"1000_0": "PENDING", "1000_1": "PENDING", "1001": "PENDING"}
 
 
 def test_jobs_that_a_driver_hands_over_later_are_found_too(queue):
     """Another driver may be killed while this one has been at work for long."""
-    first = queue.task(0)
+    first = queue.group(0)
     backend = queue.driver(first)
-    queue.driver(queue.task(1))
+    queue.driver(queue.group(1))
     queue.kill_driver()
-    later = queue.task(1)
+    later = queue.group(1)
     backend.submit([later])
     assert (backend.jobs[first].slurm_id, backend.jobs[later].slurm_id) == ("1000", "1001")
     assert len(queue.names()) == 2
@@ -343,8 +345,8 @@ def test_a_folder_that_is_not_of_a_slurm_job_of_ours_is_passed_over(queue, call)
     path = queue.folder("7").call
     path.parent.mkdir(parents=True)
     path.write_bytes(call)
-    task = queue.task(0)
-    assert queue.driver(task).jobs[task].slurm_id == "1000" and path.read_bytes() == call
+    group = queue.group(0)
+    assert queue.driver(group).jobs[group].slurm_id == "1000" and path.read_bytes() == call
 
 
 class Mark:
@@ -360,7 +362,7 @@ class Mark:
 @pytest.mark.slow
 def test_nothing_in_a_results_folder_is_unpickled(queue, tmp_path):
     mark = pickle.dumps(("success", Mark(tmp_path / "ran")))
-    queue.driver(queue.task(0, 1), queue.task(2))
+    queue.driver(queue.group(0, 1), queue.group(2))
     queue.kill_driver()
     queue.end("1000_1", [2])
     names = [path.relative_to(queue.store.root) for path in queue.store.root.glob("slurm/**/*") if path.is_file()]
@@ -370,7 +372,7 @@ def test_nothing_in_a_results_folder_is_unpickled(queue, tmp_path):
     names += [f"slurm/{job_id}.{ending}" for job_id in job_ids for ending in ("record", "news")]
     for name in names:
         (queue.store.root / name).write_bytes(mark)
-    pair, single = queue.task(0, 1), queue.task(2)
+    pair, single = queue.group(0, 1), queue.group(2)
     backend = queue.driver(pair, single)
     list(backend.poll(0))
     backend.cancel([pair, single])
@@ -380,8 +382,8 @@ def test_nothing_in_a_results_folder_is_unpickled(queue, tmp_path):
 def test_what_a_stranger_wrote_into_a_call_is_neither_imported_nor_run(queue, tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    task = queue.task(0)
-    queue.driver(task)
+    group = queue.group(0)
+    queue.driver(group)
     folder = queue.folder("1000")
     written = folder.call.read_bytes()
     folder.call.write_bytes(written.replace(b"fake_sweep:train", b"evil:train"))
@@ -389,22 +391,22 @@ def test_what_a_stranger_wrote_into_a_call_is_neither_imported_nor_run(queue, tm
     with pytest.raises(StoreError, match="changed since the driver wrote it"):  # on the node
         slurm_worker.main(str(folder.path.parent), digest(written))
     queue.kill_driver()
-    task = queue.task(0)
-    assert queue.driver(task).jobs[task].slurm_id == "1001"  # in the next driver
+    group = queue.group(0)
+    assert queue.driver(group).jobs[group].slurm_id == "1001"  # in the next driver
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.slow
 def test_only_slurm_jobs_of_the_sweep_s_name_are_cancelled(queue):
     """The ids in a results folder may be those of any Slurm job of its reader."""
-    queue.driver(queue.task(0), extra={"job-name": "thesis"})
+    queue.driver(queue.group(0), extra={"job-name": "thesis"})
     queue.kill_driver()
-    task = queue.task(0)
+    group = queue.group(0)
     with pytest.raises(TrainingError, match="scancel 1000"):
-        queue.driver(task, partition="other")
+        queue.driver(group, partition="other")
     call = queue.folder("1000").call
     call.write_text(json.dumps(json.loads(call.read_text()) | {"name": "madbench"}))
-    assert queue.driver(task, partition="other").jobs[task].slurm_id == "1001"
+    assert queue.driver(group, partition="other").jobs[group].slurm_id == "1001"
     assert queue.states() == {"1000": "PENDING", "1001": "PENDING"}
 
 
@@ -415,10 +417,10 @@ def test_a_call_that_never_comes_ends_its_slurm_job(queue, monkeypatch):
         slurm_worker.main(str(queue.store.root / "slurm"), digest(b""))
 
 
-def test_a_cancelled_task_leaves_nothing_by_which_it_could_be_taken_over(queue):
-    task = queue.task(0)
-    backend = queue.driver(task)
-    backend.cancel([task])
+def test_a_cancelled_group_leaves_nothing_by_which_it_could_be_taken_over(queue):
+    group = queue.group(0)
+    backend = queue.driver(group)
+    backend.cancel([group])
     assert queue.folders() == [] and queue.states() == {"1000": "CANCELLED"}
 
 

@@ -12,10 +12,11 @@ import pytest
 from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.execute import submitit as module
 from madbench.execute.base import JobLock, Listener, Policy, Summary
-from madbench.execute.driver import Task
+from madbench.execute.driver import LockedGroup
+from madbench.execute.messages import WorkerResult
 from madbench.execute.slurm_folder import digest
 from madbench.execute.submitit import slurm_executor
-from madbench.execute.worker import Assignment, WorkerResult
+from madbench.execute.worker import Assignment
 from madbench.store.runs import Store
 from waiting import until
 
@@ -79,45 +80,46 @@ def clock(monkeypatch):
     return clock
 
 
-def tasks_of(fake, store, count):
+def groups_of(fake, store, count):
     jobs = [fake.make_job(seed) for seed in range(count)]
     works = [store.root / "work" / job.id for job in jobs]
     locks = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
-    return [Task([lock], Assignment([lock.job], fake.train, Policy(), [lock.work])) for lock in locks]
+    return [LockedGroup([lock], Assignment([lock.job], fake.train, Policy(), [lock.work])) for lock in locks]
 
 
 @pytest.mark.slow
 def test_a_refused_submission_is_tried_again_with_growing_pauses_while_others_run(fake, slurm, store, clock):
     (slurm / "hold").write_text("PENDING")
-    first, *rest = tasks_of(fake, store, 3)
+    first, *rest = groups_of(fake, store, 3)
     backend = backend_of(slurm_executor(), store.root)
     backend.submit([first])
     (slurm / "refusal").write_text("Batch job submission failed: Socket timed out on send/recv operation")
     backend.submit(rest)
-    tries, told = [], []
+    tries, notes = [], []
     while clock.now < 3000:
         before = (slurm / "submissions").read_text()
-        told += [message for message in backend.poll(5.0) if message[1] == "note"]
+        list(backend.poll(5.0))
+        notes += backend.take_notes()
         if (slurm / "submissions").read_text() != before:
             tries.append(clock.now)
     pauses = [b - a for a, b in zip([0, *tries], tries)]
     assert len(pauses) > 5 and pauses == sorted(pauses) and pauses[0] < 20 and pauses[-1] == module.LONGEST_PAUSE
-    [(_, _, text)] = told
-    assert "Socket timed out" in text
+    [note] = notes
+    assert "Socket timed out" in note
     assert backend.jobs[first].slurm_id == "1000" and not (slurm / "1000" / "state").read_text().startswith("CANC")
     (slurm / "refusal").unlink()
     clock.now += module.LONGEST_PAUSE
     list(backend.poll(1.0))
-    assert [backend.jobs[task].slurm_id for task in rest] == ["1001_0", "1001_1"] and backend.waiting == []
+    assert [backend.jobs[group].slurm_id for group in rest] == ["1001_0", "1001_1"] and backend.waiting == []
 
 
 @pytest.mark.slow
 def test_a_limit_of_submissions_lowers_the_slots(fake, slurm, store, clock):
     (slurm / "hold").write_text("PENDING")
     (slurm / "limit").write_text("3")
-    tasks = tasks_of(fake, store, 7)
+    groups = groups_of(fake, store, 7)
     backend = backend_of(slurm_executor(slots=7), store.root)
-    backend.submit(tasks)
+    backend.submit(groups)
     for _ in range(60):
         list(backend.poll(5.0))
     assert len(backend.jobs) == 3 and len(backend.waiting) == 4 and backend.capacity() == 4
@@ -128,7 +130,7 @@ def test_a_limit_of_submissions_lowers_the_slots(fake, slurm, store, clock):
     for _ in range(6):  # the place that is free is taken soon, whatever the pause has grown to
         list(backend.poll(5.0))
     assert len(backend.jobs) == 3 and len(backend.waiting) == 3
-    backend.cancel(tasks)
+    backend.cancel(groups)
     assert backend.waiting == [] and backend.jobs == {}
 
 
