@@ -55,7 +55,7 @@ def fill(text: str, page: Path) -> str:
     text = re.sub(r'<!-- include: (\S+?)(?: from "(.*?)")? -->', lambda match: _included(*match.groups()), text)
     text = re.sub(r"<!-- notebook: (\S+) -->", lambda match: notebook_page(ROOT / match[1]), text)
     text = re.sub(r"<!-- items: (\w+) -->\n.*", lambda match: _items(match[1]), text)
-    text = re.sub(r"<!-- operators -->\n.*", lambda match: _operators(), text)
+    text = re.sub(r"<!-- operators -->\n.*", lambda match: operator_table(), text)
     text = CHECKED.sub("", text)
     up = "../" * (len(page.parts) + 1)
     return re.sub(rf"\[([^\]]+)\]\((?:{re.escape(up)})[^)]*\)", r"\1", text)
@@ -98,7 +98,7 @@ def _items(name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _operators() -> str:
+def operator_table() -> str:
     """Two tables of all named operators: definitions with formulas, and costs at one size, counted and measured.
 
     The measured ratios come from the file ``OPERATOR_TIMES``, which ``python docs/filled.py --operators`` writes.

@@ -58,7 +58,7 @@ class Job:
         own = (self.suite, self.task, self.label, self.family, self.seed, self.fidelity, self.budget, self.task_source)
         own = (*own, self.steps) if self.steps else own  # jobs without steps keep their ids of earlier versions
         shared = (mapping_text(self.setting), _config_text(self.model), mapping_text(self.mixer))
-        return _id_of("\n".join([f"{SCHEMA} {own}", *shared, _config_text(self.training)]))
+        return text_id("\n".join([f"{SCHEMA} {own}", *shared, _config_text(self.training)]))
 
     @classmethod
     def read_lazily(cls, fields: Mapping[str, Any], make: Callable[[], Job], **known: Any) -> Job:
@@ -144,10 +144,10 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=identifyi
 
 def content_id(mapping: dict[str, Any]) -> str:
     """A hash of a mapping's content: 16 hexadecimal digits. Configurations in it may be mappings or dataclasses."""
-    return _id_of(_CANONICAL.encode({"schema": SCHEMA, **mapping}))
+    return text_id(_CANONICAL.encode({"schema": SCHEMA, **mapping}))
 
 
-def _id_of(text: str) -> str:
+def text_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

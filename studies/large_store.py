@@ -173,13 +173,13 @@ def measure(folder: Path, repeats: int) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as empty:
         for name, command in commands(folder, Path(empty)).items():
             shutil.rmtree(folder / "index", ignore_errors=True)
-            times = [_time(command) for _ in range(1 + repeats)]
+            times = [time_command(command) for _ in range(1 + repeats)]
             seconds, cpu = (statistics.median(column) for column in zip(*times[1:], strict=True))
             results[name] = {"without_index": times[0][0], "seconds": seconds, "cpu_seconds": cpu}
     return results
 
 
-def _time(command: Sequence[str]) -> tuple[float, float]:
+def time_command(command: Sequence[str]) -> tuple[float, float]:
     """Wall and CPU seconds of a process. Raises ``CalledProcessError`` if it fails."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "COLUMNS": "200"}
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()

@@ -314,7 +314,7 @@ def test_the_page_of_operators_has_counted_and_measured_costs_of_each():
 
     filled = load("filled")
     width, heads, length = filled.OPERATOR_SIZE
-    rows = [line.strip("| ").split(" | ") for line in filled._operators().splitlines() if line.startswith("| `")]
+    rows = [line.strip("| ").split(" | ") for line in filled.operator_table().splitlines() if line.startswith("| `")]
     costs = {name.strip("`"): numbers for name, *numbers in rows[len(OPERATORS) :]}
     assert list(costs) == [filled.BASELINE, *OPERATORS]
     for label, (parameters, state, flops, *times) in costs.items():

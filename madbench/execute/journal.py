@@ -74,7 +74,7 @@ class Journal:
         self._thread = threading.Thread(target=self._write_when_stale, daemon=True)
 
     def __enter__(self) -> Self:
-        self._write()
+        self.write()
         self._thread.start()
         return self
 
@@ -83,7 +83,7 @@ class Journal:
         self._thread.join()
         outcome = "finished" if kind is None else "interrupted" if issubclass(kind, KeyboardInterrupt) else "error"
         if self._has_trained:
-            self._write(ended=outcome, error=str(error) if outcome == "error" else None)
+            self.write(ended=outcome, error=str(error) if outcome == "error" else None)
             self._warn()
         else:
             with suppress(OSError):
@@ -98,15 +98,15 @@ class Journal:
             self.state.apply(flatten(event), time.monotonic() - self._began)
             self._is_stale = True
         if time.monotonic() - self._written >= WRITE_SECONDS:
-            self._write()
+            self.write()
         self._warn()
 
     def _write_when_stale(self) -> None:
         while not self._ended.wait(WRITE_SECONDS):
             if self._is_stale:
-                self._write()
+                self.write()
 
-    def _write(self, **ending: str | None) -> None:
+    def write(self, **ending: str | None) -> None:
         """Write the journal to a new file, lock it, and put it in the place of the old file.
 
         The new file is locked before it is visible, so the sweep never looks dead. ``ending`` has fields for the end of

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from madbench.identity.comparable import untyped, without_places
 from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
 
-_HOME = Path(__file__).resolve().parents[1]
+HOME = Path(__file__).resolve().parents[1]
 DIGITS = 16
 KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
 """A file with pairs of digests, by part of the code. The code of the two digests of a pair gave the same numbers, to
@@ -113,7 +113,7 @@ def file_of(module: str) -> Path | None:
     first, *parts = module.split(".")
     if first != "madbench":
         return None
-    place = _HOME.joinpath(*parts)
+    place = HOME.joinpath(*parts)
     files = (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py")
     return next((file for file in files if file.is_file()), None)
 

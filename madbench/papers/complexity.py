@@ -123,7 +123,7 @@ def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: 
     with torch.inference_mode():
         if device == "cpu":
             with one_thread():
-                rounds = [[_own_seconds(run) for run in passes.values()] for _ in range(1 + REPEATS)]
+                rounds = [[own_seconds(run) for run in passes.values()] for _ in range(1 + REPEATS)]
             return [min(times) for times in zip(*rounds[1:])]
         timings = in_turns(passes, Limits(REPEATS), device)
     seconds = []
@@ -145,7 +145,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _own_seconds(run: Callable[[], Tensor]) -> float:
+def own_seconds(run: Callable[[], Tensor]) -> float:
     began = time.process_time()
     run()
     return time.process_time() - began

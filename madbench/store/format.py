@@ -87,7 +87,7 @@ def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) ->
     curve_file = _encode_curve(record.curve)
     fields = {"status": record.status, "metrics": plain_numbers(record.metrics), "details": plain(record.details)}
     fields |= {"error": _valid_text(record.error), "files": dict(beside or {})}
-    fields["checksum"] = _checksum(job_file, fields, curve_file)
+    fields["checksum"] = run_checksum(job_file, fields, curve_file)
     files = dict(zip(NAMES, (job_file, json_bytes(fields), curve_file), strict=True))
     if too_large := [name for name, content in files.items() if len(content) > MOST_BYTES]:
         raise TypeError(f"{too_large[0]}: larger than {MOST_BYTES // 2**20} MB, which could not be read back")
@@ -123,7 +123,7 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
         raise OtherVersionError(folder, schema)
     label, seed = fields.pop("label", None), fields.pop("seed", None)
     record_fields = load_json(f"{folder}/record.json", record_file)
-    if record_fields.pop("checksum", None) != _checksum(job_file, record_fields, curve_file):
+    if record_fields.pop("checksum", None) != run_checksum(job_file, record_fields, curve_file):
         raise DamagedRunError(f"{folder}: the files do not match their checksum")
     try:
         job = make_job(json.dumps(fields), label, seed, f"{folder}/job.json")
@@ -329,7 +329,7 @@ def plain_numbers(values: Mapping[str, Any]) -> dict[str, int | float | str]:
     return {str(name): plain(_number(value)) for name, value in values.items()}
 
 
-def _checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> str:
+def run_checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> str:
     record = _CANONICAL.encode(fields).encode()
     parts = (hashlib.sha256(part).digest() for part in (job_file, record, curve_file))
     return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -106,7 +106,7 @@ class RunIndex:
             tick = present_tick(self.path.parent) if readable else ""
             unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled = [name for name in unchanged if tick not in signatures[name].split()]
-            version = _version() if settled else ""
+            version = index_version() if settled else ""
             self.entries |= {name: columns.entry_of(*runs[name]) for name in settled}
             self._write([_row(version, name, signatures[name], *runs[name], self.entries[name]) for name in settled])
             return settled
@@ -119,8 +119,8 @@ class RunIndex:
         except (sqlite3.Error, OSError) as error:
             problem = getattr(error, "strerror", None) or error
             return [f"{self.path}: {problem}; delete {self.path.parent}: it is made again"]
-        version = _version()
-        sound = sum(row[-1] == _digest(version, row[:-1]) for row in rows)
+        version = index_version()
+        sound = sum(row[-1] == row_digest(version, row[:-1]) for row in rows)
         if 0 < sound < len(rows):  # if no row is sound, another version wrote the index
             return [f"{self.path}: {len(rows) - sound} damaged rows; delete {self.path.parent}: it is made again"]
         return []
@@ -145,9 +145,9 @@ class RunIndex:
         runs: dict[str, Found] = {}
         with suppress(sqlite3.Error, OSError):
             rows = self._rows()
-        version = _version() if rows else ""
+        version = index_version() if rows else ""
         rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1]]
-        for name, _, shared, content, *plain, _ in (row for row in rows if row[-1] == _digest(version, row[:-1])):
+        for name, _, shared, content, *plain, _ in (row for row in rows if row[-1] == row_digest(version, row[:-1])):
             with suppress(MadbenchError, TypeError, ValueError):  # not installed here, or not written by madbench
                 label, seed, *gave = parse_json(content)
                 fields = dict(zip(("status", "metrics", "details", "error"), gave, strict=True))
@@ -202,7 +202,7 @@ def signature(folder: str) -> str:
     return " ".join(f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}" for stat in stats)
 
 
-def _version() -> str:
+def index_version() -> str:
     """The version of the index format and of madbench, and a digest of the files from which the columns are made."""
     return f"{VERSION} {columns.stamp()}"
 
@@ -212,8 +212,8 @@ def _row(version: str, name: str, signed: str, job: Job, record: Record, entry: 
     label, seed = fields.pop("label"), fields.pop("seed")
     content = json.dumps([label, seed, record.status, plain_numbers(record.metrics), record.details, record.error])
     row = (name, signed, json.dumps(fields), content, *vars(entry).values())
-    return *row, _digest(version, row)
+    return *row, row_digest(version, row)
 
 
-def _digest(version: str, row: Sequence[str | int]) -> str:
+def row_digest(version: str, row: Sequence[str | int]) -> str:
     return hashlib.sha256("\n".join([version, *map(str, row)]).encode()).hexdigest()

@@ -25,7 +25,7 @@ _FORMATS: dict[str, Format] = {
     ".json": "json",
     ".parquet": "parquet",
 }
-_CHUNK = 1 << 20  # bytes
+CHUNK_BYTES = 1 << 20  # bytes
 _LONGEST_SIGN = 16  # characters at the end of the read text that may be a cut-off number, word or escape
 _WHITE = re.compile(r"[ \t\r\n]*")  # JSON's
 _CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # bytes that are rare in text
@@ -173,7 +173,7 @@ class _Window:
         """Read on, at least as much as is kept. Drop the text before ``at``."""
         rest = self.text[self.at :]
         self.line()
-        content = self._stream.read(max(_CHUNK, len(rest)))
+        content = self._stream.read(max(CHUNK_BYTES, len(rest)))
         self.is_last = not content
         self.text, self.at, self._counted = rest + self._decode(content, self.is_last), 0, 0
 

@@ -104,7 +104,7 @@ def prepare(
             return corpus  # no lock: the folder may be read-only
     with explain_os_errors(folder):
         make_folder(folder)
-    with _locked(folder, wait):
+    with locked_folder(folder, wait):
         for path in (partial_folder, *partial_folder.glob("*")):
             refuse_link(path)
         if (partial_folder / MANIFEST).exists():
@@ -283,7 +283,7 @@ def _encode_all(
 
 
 @contextmanager
-def _locked(folder: Path, wait: bool) -> Iterator[None]:
+def locked_folder(folder: Path, wait: bool) -> Iterator[None]:
     """Hold the lock of ``folder``: only this process writes it. The kernel frees the lock of a killed process."""
     with explain_os_errors(folder / "lock"):
         file = open(folder / "lock", "ab+", buffering=0)  # read and append: a FIFO then does not block

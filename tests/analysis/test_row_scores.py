@@ -49,7 +49,7 @@ def test_labels_without_a_run_are_neither_hashed_nor_scored_one_by_one(tmp_path)
 
     def calls(labels: list[str]) -> list[int]:
         chance = patch.object(type(scoring_of(MAD)), "chance", return_value=6.25)
-        with patch.object(jobs, "_id_of", wraps=jobs._id_of) as hashes, chance as scores:
+        with patch.object(jobs, "text_id", wraps=jobs.text_id) as hashes, chance as scores:
             with patch.object(MadProfile, "settings", autospec=True, side_effect=MadProfile.settings) as settings:
                 table = Selection(labels=labels, results=store.root, profile="quick").table()
         assert [*table.rows] == labels

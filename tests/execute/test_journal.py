@@ -256,7 +256,7 @@ def test_twenty_thousand_jobs_are_written_and_read_in_no_time(begin, tmp_path):
     with begin(jobs) as journal:
         train(journal, jobs[0])
         began = time.process_time()
-        journal._write()
+        journal.write()
         (sweep,) = read_sweeps(tmp_path, 3)
         assert time.process_time() - began < 1.0  # 0.03 s on an idle machine
     assert sweep["total"] == 20_000 and len(sweep["open"]) == 19_999

@@ -30,7 +30,7 @@ def write_run(root: Path, record: Any = FIELDS, curve: bytes = CURVE, job: Job |
     folder.mkdir(parents=True, exist_ok=True)
     job_file = run_format.json_bytes({"schema": run_format.SCHEMA, **job.to_dict()})
     if not text:
-        checksum = run_format._checksum(job_file, record, curve)
+        checksum = run_format.run_checksum(job_file, record, curve)
         text = json.dumps({**record, "checksum": checksum} if isinstance(record, dict) else record)
     for name, content in zip(run_format.NAMES, (job_file, text.encode(), curve), strict=True):
         (folder / name).write_bytes(content)

@@ -23,7 +23,7 @@ def copied(tmp_path, monkeypatch):
     """A copy of the package, which digests are of."""
     home = tmp_path / "madbench"
     shutil.copytree(Path(madbench.__file__).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(package, "_HOME", home)
+    monkeypatch.setattr(package, "HOME", home)
     return home
 
 
@@ -154,7 +154,7 @@ def test_the_place_of_an_imported_name_counts_only_in_parts_with_digests(copied,
 
 def test_a_file_keeps_the_digest_with_annotations_until_its_code_changes(tmp_path, monkeypatch):
     file, annotated = tmp_path / "loss.py", short_digest(normal_text(ast.parse("x: int = 1")).encode())
-    monkeypatch.setattr(package, "_HOME", tmp_path)
+    monkeypatch.setattr(package, "HOME", tmp_path)
 
     def digest(text):
         file.write_text(text)

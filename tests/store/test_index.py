@@ -290,7 +290,7 @@ def test_a_row_of_another_writer_with_a_right_digest_is_not_used(store, monkeypa
         columns = run_index._COLUMNS[:-1]
         row = list(index.execute(f"SELECT {', '.join(columns)} FROM runs WHERE name = ?", [JOBS[0].id]).fetchone())
         row[columns.index(column)] = value
-        new = [value, run_index._digest(run_index._version(), row), JOBS[0].id]
+        new = [value, run_index.row_digest(run_index.index_version(), row), JOBS[0].id]
         index.execute(f"UPDATE runs SET {column} = ?, digest = ? WHERE name = ?", new)
     assert answers(Store(store.root)) == expected
 

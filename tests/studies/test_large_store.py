@@ -60,6 +60,6 @@ def test_a_process_is_timed_and_one_that_fails_is_an_error(tmp_path):
     bench.write_store(tmp_path / "store", 20)
     (tmp_path / "empty").mkdir()
     command = bench.commands(tmp_path / "store", tmp_path / "empty")["missing of 10,000"]
-    assert bench._time(command)[1] > 0
+    assert bench.time_command(command)[1] > 0
     with pytest.raises(subprocess.CalledProcessError):
-        bench._time([sys.executable, "-c", "import sys; sys.exit(3)"])
+        bench.time_command([sys.executable, "-c", "import sys; sys.exit(3)"])

@@ -37,7 +37,7 @@ def test_json_lines_have_several_endings(tmp_path, ending):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64, 1000])
 def test_an_array_is_the_same_however_its_bytes_come(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(formats, "_CHUNK", chunk)
+    monkeypatch.setattr(formats, "CHUNK_BYTES", chunk)
     rows = [{"text": text} for text in ('é\\"\n', "\U0001f600" * 9, "", "x" * 300)] + [
         {"text": "b", "n": [1.5e3, None]}
     ]
@@ -47,7 +47,7 @@ def test_an_array_is_the_same_however_its_bytes_come(tmp_path, monkeypatch, chun
 
 @pytest.mark.parametrize("chunk", range(1, 9))
 def test_an_element_is_not_cut_off_where_a_read_ends(monkeypatch, chunk):
-    monkeypatch.setattr(formats, "_CHUNK", chunk)
+    monkeypatch.setattr(formats, "CHUNK_BYTES", chunk)
     content = b'[1.5e-07, -20.25,true , null,"\\ud83d\\ude00",{}, [ ]]'
     assert [value for _, value in json_array(io.BytesIO(content), 100, "a")] == json.loads(content)
 

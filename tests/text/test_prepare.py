@@ -122,7 +122,7 @@ def test_token_files_of_another_program_are_not_written_over(words, tmp_path):
 
 def test_one_process_at_a_time_prepares_a_folder(words, tmp_path):
     held = threading.Event()
-    with module._locked(tmp_path, wait=False):
+    with module.locked_folder(tmp_path, wait=False):
         with pytest.raises(StoreError, match="another process is preparing this corpus"):
             prepare(words, tmp_path, validation=SHARE)
         waiting = threading.Thread(target=lambda: (prepare(words, tmp_path, validation=SHARE, wait=True), held.set()))

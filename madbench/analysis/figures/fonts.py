@@ -98,7 +98,7 @@ def _problem(character: str) -> str:
     """The error message for a character that cannot be drawn. It names installed fonts that have the character."""
     here = os.environ.get(VARIABLE) or DEFAULT
     start = f"the font of figures, {here}, has no character {character} (U+{ord(character):04X})"
-    if not (names := _with(ord(character))):
+    if not (names := fonts_with(ord(character))):
         return (
             f"{start}, and no font that Matplotlib finds here has it; set the environment variable {VARIABLE} to the "
             "file of a font that has it, such as NotoSansCJK-Regular.ttc, or show the label by another name"
@@ -107,7 +107,7 @@ def _problem(character: str) -> str:
     return f"{start}; set the environment variable {VARIABLE} to one that has it, such as '{names[0]}'{others}"
 
 
-def _with(code: int) -> list[str]:
+def fonts_with(code: int) -> list[str]:
     """The names of installed fonts with the character of Unicode ``code``, at most :data:`_MOST` of them."""
     names: dict[str, None] = {}
     for entry in font_manager.fontManager.ttflist:

@@ -148,7 +148,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
     verdicts |= group_verdicts(contrasts)
     of_shares, remarks = compare_shares(study.shares, rows)
     verdicts |= of_shares
-    points = _points(rows, shown)
+    points = figure_points(rows, shown)
     return point_decision(principle, verdicts, table, points, protocol, axes_of, remarks, notes=notes, bands=bands)
 
 
@@ -184,17 +184,17 @@ def _panel(task: str, quantity: str) -> str:
     return f"{title(task)}, {CORRELATED[quantity]}"
 
 
-def _points(rows: pd.DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
+def figure_points(rows: pd.DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
     points = [
         {"panel": _panel(row.task, quantity), "series": row.label, "label": row.label}
         | {"x": max(getattr(row, quantity), 1e-6) if quantity == "ratio" else getattr(row, quantity), "y": row.accuracy}
         for row in rows.itertuples()
         for quantity in filter(shown.__contains__, CORRELATED)
     ]
-    return [*points, *_readouts(rows.label.unique())] if READOUT in shown else points
+    return [*points, *readout_points(rows.label.unique())] if READOUT in shown else points
 
 
-def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
+def readout_points(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the points (s, phi(s)) of every label with a pointwise readout, for scores s from -12 to 3.
 
     Kernels are left out, because their coefficients are not functions of the score.

@@ -19,14 +19,14 @@ def test_a_figure_has_its_panels_alone():
     )
 
     def panels(figure):
-        return {point["panel"] for point in coefficients._points(rows, FIGURES[figure].shown)}
+        return {point["panel"] for point in coefficients.figure_points(rows, FIGURES[figure].shown)}
 
     assert panels("figure7") == {"compression, near one / near zero"}
     assert panels("figure2") == {"compression, share near zero", coefficients.READOUT_PANEL}
 
 
 def test_readouts_are_drawn_around_their_near_zero_set():
-    frame = pd.DataFrame(coefficients._readouts(["cd:exp-sum-p", "cd:id-sum-p", "cd:kelu-sum-p"]))
+    frame = pd.DataFrame(coefficients.readout_points(["cd:exp-sum-p", "cd:id-sum-p", "cd:kelu-sum-p"]))
     assert set(frame.series) == {"cd:exp-sum-p", "cd:id-sum-p"}  # a kernel is no function of the score
     exp = frame[frame.series == "cd:exp-sum-p"]
     np.testing.assert_allclose(exp.y, np.exp(exp.x))
