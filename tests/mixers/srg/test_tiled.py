@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.mixers import build, products, softmax
@@ -45,18 +46,40 @@ def test_every_gradient_equals_that_of_dense_over_many_tiles(label, length, smal
     assert errors(run(mixer, "tiled", x, cotangent), expected).max() < 1e-11
 
 
-@pytest.mark.parametrize("length", [1, 7, 33, 64])
-@pytest.mark.parametrize("label", LABELS)
-def test_one_tile_of_all_gives_every_gradient_again_and_again(label, length, make_mixer, randn):
-    """The first pass backward works in what the pass forward left, the second has to fill it again."""
-    mixer = make_mixer(label, max_len=70, std=0.2)
-    x, cotangent = randn(3, length, 16).requires_grad_(), randn(3, length, 16, seed=2)
-    expected = run(mixer, "dense", x.detach(), cotangent)
-    mixer.path = "tiled"
+def check_gradients_twice(mixer, x, cotangent):
+    """The first backward pass works in what the forward pass left, the second has to compute it again."""
+    expected = run(mixer, "dense", x, cotangent)
+    mixer.path, x = "tiled", x.requires_grad_()
     y = mixer(x)
     for _ in range(2):
         gradients = torch.autograd.grad(y, (x, *mixer.parameters()), cotangent, retain_graph=True)
         assert errors([y, *gradients], expected).max() < 1e-11
+
+
+@pytest.mark.parametrize("length", [1, 7, 33, 64])
+@pytest.mark.parametrize("label", LABELS)
+def test_one_tile_of_all_gives_every_gradient_again_and_again(label, length, make_mixer, randn):
+    mixer = make_mixer(label, max_len=70, std=0.2)
+    check_gradients_twice(mixer, randn(3, length, 16), randn(3, length, 16, seed=2))
+
+
+@pytest.mark.parametrize("length", [7, 33])
+@pytest.mark.parametrize("label", LABELS)
+def test_kept_tiles_of_one_sequence_give_every_gradient_again_and_again(label, length, small_tiles, make_mixer, randn):
+    mixer = make_mixer(label, max_len=70, std=0.2)
+    check_gradients_twice(mixer, randn(1, length, 16), randn(1, length, 16, seed=2))
+
+
+def test_the_backward_pass_of_one_sequence_computes_no_scores_again(small_tiles, make_mixer, randn):
+    mixer = make_mixer("G-cg-q-12o", max_len=40, path="tiled")
+
+    def flops(batch: int) -> int:
+        y = mixer(randn(batch, 33, 16))
+        with FlopCounterMode(display=False) as counter:
+            y.sum().backward()
+        return counter.get_total_flops()
+
+    assert 2 * flops(1) < 0.9 * flops(2)
 
 
 @pytest.mark.parametrize("by_lag", [False, True])
@@ -87,7 +110,7 @@ def test_nothing_of_the_square_of_the_length_is_kept(label, make_mixer, randn):
     mixer = make_mixer(label, max_len=length, path="tiled")
     sizes = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: (sizes.append(x.numel()), x)[1], lambda x: x):
-        mixer(randn(1, length, 16))
+        mixer(randn(2, length, 16))
     assert sizes and max(sizes) < length**2
 
 
