@@ -199,6 +199,37 @@ def test_a_paper_costs_a_folder(clone):
     assert "9 jobs" in clone.run("-m", "madbench", "paper", "positions", "table1", "--dry-run")
 
 
+OPTION = '    {name}: Annotated[str, option("A word for a test.", rare="every verb")] = "none"\n'
+OPTIONS = {
+    "madbench/execute/options.py": ("    devices: Sequence", OPTION.format(name="color")),
+    "madbench/experiment/experiment.py": (
+        "        check_is_not_imported()\n",
+        '        print("color", options.color)\n',
+    ),
+    "madbench/text/options.py": ("    tokenizer: Annotated", OPTION.format(name="script")),
+    "madbench/experiment/planner.py": (
+        "    from madbench.training.devices import resolve_device\n",
+        '    print("script", options.data.script)\n',
+    ),
+}
+"""A declaration and a use of two options, of execution and of planning: the line before which each is added."""
+
+
+def test_an_option_costs_its_declaration_and_its_use(clone):
+    """Verbs that train have it, and hand it on, although they do not name it."""
+    for name, (before, line) in OPTIONS.items():
+        path = clone.root / name
+        text = path.read_text(encoding="utf-8")
+        assert text.count(before) == 1, name
+        path.write_text(text.replace(before, line + before), encoding="utf-8")
+    assert clone.edited == OPTIONS.keys() and not clone.added
+    for verb in (("run",), ("sweep",), ("lm", "train")):
+        shown = clone.run("-m", "madbench", *verb, "--help-all")
+        assert "--color " in shown and "--script " in shown
+    words = ("S", "-p", "quick", "-t", "memorization", "training.epochs=1", "--color", "red", "--script", "kana")
+    assert clone.run("-m", "madbench", "run", *words).startswith("script kana\ncolor red\n")
+
+
 def test_a_module_costs_a_file(clone):
     clone.add(EXAMPLES / "module/madbench_decay/__init__.py", "my_decay.py")
     assert not clone.edited and clone.added == {"my_decay.py"}

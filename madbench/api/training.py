@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Console
@@ -17,7 +17,8 @@ from madbench.config import check_seeds, settings_of
 from madbench.errors import TrainingError
 from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
-from madbench.experiment import Experiment, RunOptions, prepare
+from madbench.execute.options import RunOptions
+from madbench.experiment import Experiment, PlanOptions, prepare
 from madbench.grid import Mode, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of
@@ -26,6 +27,7 @@ from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot
 from madbench.suites import main_suite, suite_of_task
 from madbench.suites.scoring import scoring_of
+from madbench.text.options import CorpusOptions
 
 if TYPE_CHECKING:
     from madbench.training.measured import Compile
@@ -80,9 +82,9 @@ def run(
     """
     check_is_not_imported()
     grid = _grid(labels, profile, overrides, tasks, seeds, fidelity, budget)
-    experiment = prepare(grid, device=device, results=results)
-    execution: RunOptions = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
-    return _trained(experiment, Policy(redo=force), **execution).scores.drop(columns=["heuristic"])
+    experiment = prepare(grid, PlanOptions(device, results))
+    execution = RunOptions(slots, threads, group=group, keep_weights=keep_weights)
+    return _trained(experiment, execution, Policy(redo=force)).scores.drop(columns=["heuristic"])
 
 
 @public
@@ -100,7 +102,7 @@ def plan(
     rename: Mapping[str, str] | None = None,
 ) -> Experiment:
     """The plan of :func:`run` with the same arguments. A notebook shows jobs, parameters and FLOPs of each row."""
-    return prepare(_grid(labels, profile, overrides, tasks, seeds, fidelity, budget), device=device, results=results)
+    return prepare(_grid(labels, profile, overrides, tasks, seeds, fidelity, budget), PlanOptions(device, results))
 
 
 @public
@@ -162,11 +164,10 @@ def run_language_model(
         budget,
         changes_of(overrides),
     )
-    data: dict[str, Any] = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
-    experiment = prepare(grid, device=device, results=results, precision=precision, **data)
-    trained = _trained(
-        experiment, Policy(redo=force), slots=slots, threads=threads, micro_batch=micro_batch, compile=compile
-    )
+    data = CorpusOptions(None if corpus is None else Path(corpus), tokenizer, dtype)
+    experiment = prepare(grid, PlanOptions(device, results, data, precision))
+    execution = RunOptions(slots, threads, micro_batch, compile=compile)
+    trained = _trained(experiment, execution, Policy(redo=force))
     suite = suite_of_task(LANGUAGE_TASK)
     return scoring_of(suite).curves(trained.runs(suite))
 
@@ -245,12 +246,12 @@ def sweep(
     keys = {name: value for name, value in arguments.items() if value is not None}
     check_is_not_imported()
     source = grid if is_grid_file(grid) else texts_of(grid)
-    data: dict[str, Any] = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     loaded = load_grid(source, keys)
     show(shown_names().over(loaded.names))
-    experiment = prepare(loaded, device=device, results=results, **data)
-    policy = Policy(redo=force, retry=retry)
-    trained = _trained(experiment, policy, slots=slots, threads=threads, group=group, keep_weights=keep_weights)
+    data = CorpusOptions(None if corpus is None else Path(corpus), tokenizer, dtype)
+    experiment = prepare(loaded, PlanOptions(device, results, data))
+    execution = RunOptions(slots, threads, group=group, keep_weights=keep_weights)
+    trained = _trained(experiment, execution, Policy(redo=force, retry=retry))
     scores = trained.scores.drop(columns=["heuristic"])
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
@@ -272,19 +273,19 @@ def _grid(
     return Grid(_rows(labels), chosen, check_seeds(seeds), str(profile or ""), fidelity, budget, changes_of(overrides))
 
 
-def _trained(experiment: Experiment, policy: Policy, **options: Unpack[RunOptions]) -> Results:
+def _trained(experiment: Experiment, options: RunOptions, policy: Policy) -> Results:
     """Train the jobs of an experiment and return their results. Raises ``TrainingError`` if some of them failed.
 
     During training a terminal shows a progress bar. A notebook also shows the running jobs.
     """
     console = Console(stderr=True)
-    if options.get("keep_weights"):
+    if options.keep_weights:
         experiment.check_keep_weights()
         if not policy.redo and (note := experiment.note_on_weights()):
             console.print(note)
     if console.is_jupyter:
         with NotebookProgress(experiment.jobs) as progress:
-            summary = experiment.execute(progress.on_event, policy=policy, **options)
+            summary = experiment.execute(progress.on_event, options, policy)
     else:
         with Progress(console=console, disable=not console.is_terminal) as bars:
             bar = bars.add_task("training", total=len(experiment.jobs))
@@ -292,7 +293,7 @@ def _trained(experiment: Experiment, policy: Policy, **options: Unpack[RunOption
             def on_event(event: Event) -> None:
                 bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
 
-            summary = experiment.execute(on_event, policy=policy, **options)
+            summary = experiment.execute(on_event, options, policy)
     store = Snapshot.open(experiment.results, create=False)
     records = store.records(job.id for job in experiment.jobs).values()
     stored = [record for record in records if record.status == "failed"]

@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import (
     PLAIN,
@@ -25,6 +24,7 @@ from madbench.cli.shared.printing import (
     table_lines,
     tracked,
 )
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError, StoreError
 from madbench.labels.names import typed_label
 from madbench.store.runs import Store

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
-from madbench.cli.shared.parameters import option, output_option
+from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.printing import counted, tracked
+from madbench.config.options import option
 from madbench.errors import ConfigError, StoreError
 from madbench.store.runs import Store
 

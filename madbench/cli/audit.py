@@ -6,9 +6,9 @@ import dataclasses
 from typing import Annotated
 
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
-from madbench.cli.shared.parameters import option
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import print_text_table
+from madbench.config.options import option
 
 
 def audit(

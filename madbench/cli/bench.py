@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import EVERY_VERB, argument, option, output_option
+from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import PLAIN, counted, print_json, print_text_table
 from madbench.cli.shared.words import names_and_labels
 from madbench.config import parse_seeds
+from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line
 from madbench.files import write_atomically

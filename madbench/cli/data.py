@@ -13,11 +13,11 @@ from rich.text import Text
 
 from madbench import tasks as mad_tasks
 from madbench.cli.shared.options import ProfileOption, warn
-from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines, tracked
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import settings_of
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.jobs import Job
 from madbench.suites import suite_of_task

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.printing import counted, first_of, tracked
+from madbench.config.options import argument, option
 from madbench.errors import StoreError
 from madbench.store.runs import Store
 

@@ -14,9 +14,10 @@ from rich.console import Console
 from madbench.analysis.figures import figure_names, suites_of_figure
 from madbench.analysis.marked_text import Width
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import EVERY_VERB, argument, option, output_option
+from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import NameOptions
 from madbench.cli.shared.words import labels_and_overrides, names_and_labels, split_list
+from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import expand
 from madbench.suites import suites

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import argument
 from madbench.cli.shared.printing import counted
 from madbench.config import seed_list
+from madbench.config.options import argument
 
 
 def register(

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
-from madbench.cli.shared.parameters import option, output_option
+from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import NameOptions
 from madbench.cli.shared.printing import counted, quantity
+from madbench.config.options import option
 from madbench.errors import ConfigError
 from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically

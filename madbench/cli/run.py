@@ -6,10 +6,10 @@ from typing import Annotated
 
 from madbench.cli.shared import options
 from madbench.cli.shared.options import GridOptions, TrainingOptions
-from madbench.cli.shared.parameters import argument
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_labels
 from madbench.cli.shared.words import labels_and_overrides, split_list
+from madbench.config.options import argument
 
 
 def run(

@@ -14,11 +14,11 @@ import typer
 
 from madbench.cli.shared import options
 from madbench.cli.shared.options import GridOptions, TrainingOptions
-from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_grid
 from madbench.cli.shared.words import labels_and_overrides
 from madbench.config import parse_seeds, read_yaml, settings_of
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError
 from madbench.grid import is_grid_file, load_grid, parse_axes
 

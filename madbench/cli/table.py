@@ -6,9 +6,9 @@ from typing import Annotated
 
 from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
-from madbench.cli.shared.parameters import EVERY_VERB, option
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import print_text_table
+from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 
 

@@ -12,10 +12,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from madbench.cli.shared.options import LABELS_HELP
-from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import counted, print_json, tracked
 from madbench.cli.shared.words import labels_and_overrides
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError
 from madbench.labels import check_code, expand
 from madbench.labels.names import typed_label

@@ -9,14 +9,16 @@ trains, are removed from their group.
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import Annotated, Any, Literal, Protocol, TypedDict, Unpack
 
+from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 from madbench.execute.messages import JobResult
 from madbench.jobs import Job, Record, Report, Status
@@ -77,14 +79,41 @@ class Listener:
         self.on_event(event)
 
 
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def seconds_of(text: str) -> float:
+    """A time in seconds: ``"30m"`` -> ``1800.0``."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
+    if not match:
+        raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+ForceOption = Annotated[bool, option("Train again jobs that are already stored.", "--force", rare="sweep paper")]
+
+
 @dataclass(frozen=True)
 class Policy:
     """The treatment of jobs that are already stored, of jobs that fail, and of jobs that take too long."""
 
-    redo: bool = False  # train every job from its start; its earlier result stays until the new one replaces it
-    retry: bool = True  # retry jobs that are stored as failed, from their checkpoints
-    max_failures: int | None = None  # failures after which no further job starts
-    time_limit: float | None = None
+    redo: ForceOption = False
+    """True to train every job from its start. Its earlier result stays until the new one replaces it."""
+    retry: bool = True
+    """True to retry jobs that are stored as failed, from their checkpoints."""
+    max_failures: Annotated[
+        int | None, option("Start no further job after this many have failed.", min=1, rare=EVERY_VERB)
+    ] = None
+    time_limit: Annotated[
+        float | None,
+        option(
+            "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Unfinished jobs of a group "
+            "(--group) then resume alone, with the same limit.",
+            parser=seconds_of,
+            metavar="TIME",
+            rare=EVERY_VERB,
+        ),
+    ] = None
     """Seconds of training after which a job is stopped and stored as failed. Its checkpoint is kept.
 
     The limit applies to a group as a whole. Its unfinished jobs then train one by one from their checkpoints, each with

@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from madbench.execute.base import check_counts
+from madbench.execute.options import RunOptions
 from madbench.jobs import Job
 from madbench.suites import size_of, suite_of
 from madbench.training import devices as machine
@@ -84,9 +85,7 @@ def choose_threads(jobs: Iterable[Job], requested: int | None = None) -> Threads
 def plan_batches(
     jobs: Iterable[Job],
     device: str,
-    slots: int | None = None,
-    devices: Sequence[str] | None = None,
-    micro_batch: int | None = None,
+    options: RunOptions = RunOptions(),
     left: Iterable[Job] | None = None,
     threads: Threads = Threads(),
 ) -> list[JobBatch]:
@@ -94,13 +93,13 @@ def plan_batches(
 
     On a CPU there are two plans, and the one with the shorter estimated time is chosen:
 
-    - One batch has the jobs of all suites, longest first, each in one thread. Its number of slots is ``slots``, or the
-      number of cores, or fewer if memory is short.
+    - One batch has the jobs of all suites, longest first, each in one thread. Its number of slots is that of the
+      ``options``, or the number of cores, or fewer if memory is short.
     - Each suite has a batch of its own. If the jobs of a suite can use all cores, they train one at a time by default,
       in all free cores. This is faster if, for example, one job is longer than all others together.
 
-    The second plan is always used on GPUs, and if ``slots`` is less than the number of cores. If ``threads`` has a
-    number, each job has that many threads, and the default number of slots is the number of cores divided by it.
+    The second plan is always used on GPUs, and if there are to be fewer slots than cores. If ``threads`` has a number,
+    each job has that many threads, and the default number of slots is the number of cores divided by it.
 
     Time and memory are estimated from the jobs that are ``left`` to train; by default all jobs are left.
     """
@@ -109,12 +108,12 @@ def plan_batches(
     by_suite: dict[str, list[Job]] = {}
     for job in jobs:
         by_suite.setdefault(job.suite, []).append(job)
-    batches = [_alone(of_suite, device, slots, devices, threads) for of_suite in by_suite.values()]
+    batches = [_alone(of_suite, device, options, threads) for of_suite in by_suite.values()]
     each = threads.each or 1
-    places = _places(each)
-    if device != "cpu" or devices or not batches or (slots is not None and slots < places):
+    places, slots = _places(each), options.slots
+    if device != "cpu" or options.devices or not batches or (slots is not None and slots < places):
         return batches
-    fit = slots or slots_in_memory([job for job in jobs if job.id in todo], places, micro_batch)
+    fit = slots or slots_in_memory([job for job in jobs if job.id in todo], places, options.micro_batch)
     pool = JobBatch(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), each, threads.reason)
     return [pool] if _duration(pool, todo) <= sum(_duration(batch, todo) for batch in batches) else batches
 
@@ -124,13 +123,11 @@ def _places(threads: int) -> int:
     return max(1, machine.available_cores() // threads)
 
 
-def _alone(
-    jobs: Sequence[Job], device: str, slots: int | None, devices: Sequence[str] | None, threads: Threads
-) -> JobBatch:
+def _alone(jobs: Sequence[Job], device: str, options: RunOptions, threads: Threads) -> JobBatch:
     """The batch of the jobs of one suite, with its number of slots and threads."""
-    takes_all, cores = suite_of(jobs[0]).uses_all_cores, machine.available_cores()
-    usual = len(devices) if devices else _places(threads.each or 1) if device == "cpu" and not takes_all else 1
-    slots = min(slots or usual, len(jobs))
+    takes_all, cores, gpus = suite_of(jobs[0]).uses_all_cores, machine.available_cores(), options.devices
+    usual = len(gpus) if gpus else _places(threads.each or 1) if device == "cpu" and not takes_all else 1
+    slots = min(options.slots or usual, len(jobs))
     share = max(1, min(cores, threads.free or cores) // slots) if takes_all else 1
     return JobBatch(jobs, slots, threads.each or share, threads.reason)
 

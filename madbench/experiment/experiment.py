@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
 
 from madbench.errors import ConfigError
-from madbench.execute.base import Executor, Listener, OnEvent, Policy, Summary, ignore_event
+from madbench.execute.base import Listener, OnEvent, Policy, Summary, ignore_event
+from madbench.execute.options import RunOptions
 from madbench.jobs import Job, Record
 from madbench.rows import TableRows
 from madbench.store.html import html_table
@@ -17,24 +17,7 @@ from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
 from madbench.suites.protocol import Protocol
 
-if TYPE_CHECKING:
-    from madbench.training.measured import Compile
-
 SPEEDS = "speed"  # folder in the results for measurements of this machine
-
-
-class RunOptions(TypedDict, total=False):
-    """The arguments of :meth:`Experiment.execute` that say where and how jobs run."""
-
-    slots: int | None
-    executor: Executor | None
-    devices: Sequence[str] | None
-    micro_batch: int | None
-    compile: Compile
-    keep_weights: bool
-    group: int | None
-    cuda_graph: bool
-    threads: int | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,37 +94,11 @@ class Experiment(TableRows):
                 suite_of(job).check_processes(job, processes)
 
     def execute(
-        self,
-        on_event: OnEvent = ignore_event,
-        slots: int | None = None,
-        policy: Policy = Policy(),
-        executor: Executor | None = None,
-        devices: Sequence[str] | None = None,
-        micro_batch: int | None = None,
-        compile: Compile = "never",
-        keep_weights: bool = False,
-        group: int | None = None,
-        cuda_graph: bool = True,
-        threads: int | None = None,
+        self, on_event: OnEvent = ignore_event, options: RunOptions = RunOptions(), policy: Policy = Policy()
     ) -> Summary:
         """Train the jobs that the store lacks. ``policy.max_failures`` limits the failures of all suites together.
 
-        By default jobs train on this machine, ``slots`` at a time, on the GPUs ``devices`` in turn. On the CPU all
-        suites share one pool (:func:`madbench.execute.slots.plan_batches`). An ``executor`` trains the jobs elsewhere.
-        Under torchrun, all processes train one job together.
-
-        ``micro_batch`` is the number of sequences that go through the model at once. ``micro_batch`` and ``compile``
-        change the speed, not the result. ``keep_weights`` also keeps the weights of suites that keep no weights by
-        default.
-
-        ``group`` jobs of equal shapes share a training step, which changes the result by rounding only. By default at
-        most 8 jobs share a step, on this machine and only if a timing test shows a speed-up. By default no jobs share a
-        step if there is a time limit, which applies per job, or if ``compile`` is not ``never``. ``cuda_graph``
-        launches a step on a GPU as one graph.
-
-        ``threads`` is the number of threads per job on this machine. It changes the result by rounding only. The
-        default is OMP_NUM_THREADS or MKL_NUM_THREADS if one of them is set, otherwise the number of free cores. A
-        :class:`madbench.execute.base.Listener` receives slots and threads when training begins.
+        A :class:`madbench.execute.base.Listener` receives slots and threads when training begins.
         """
         from madbench.execute.main_module import check_is_not_imported
         from madbench.execute.torchrun import train_distributed
@@ -150,19 +107,9 @@ class Experiment(TableRows):
         from madbench.training.loop import train
         from madbench.training.stack import groups_of
 
-        options: RunOptions = {
-            "slots": slots,
-            "executor": executor,
-            "devices": devices,
-            "micro_batch": micro_batch,
-            "compile": compile,
-            "keep_weights": keep_weights,
-            "group": group,
-            "cuda_graph": cuda_graph,
-            "threads": threads,
-        }
         check_is_not_imported()
-        self._check_options(options)
+        options.check(self.device)
+        executor = options.executor
         if is_distributed():
             self.check_processes()
             executor = functools.partial(train_distributed, device=self.device)
@@ -173,47 +120,16 @@ class Experiment(TableRows):
             train,
             device=self.device,
             corpora=corpora,
-            micro_batch=micro_batch,
-            compile=compile,
-            keep_weights=keep_weights,
-            cuda_graph=cuda_graph,
-            stacking="measured" if group is None else "always",
+            micro_batch=options.micro_batch,
+            compile=options.compile,
+            keep_weights=options.keep_weights,
+            cuda_graph=not options.no_cuda_graph,
+            stacking="measured" if options.group is None else "always",
             measurements=self.results.absolute() / SPEEDS,
         )
         if executor is not None:
-            return executor(groups_of(self.jobs, group or 1), store, training, on_event=on_event, policy=policy)
+            return executor(groups_of(self.jobs, options.group or 1), store, training, on_event=on_event, policy=policy)
         return self._train_here(store, training, on_event, policy, options)
-
-    def _check_options(self, options: RunOptions) -> None:
-        """Raise ``ConfigError`` for an option of :meth:`execute` that has no effect or cannot be followed."""
-        from madbench.training.distributed import is_distributed
-        from madbench.training.measured import has_compiler
-
-        compile, group, threads = options["compile"], options["group"], options["threads"]
-        if is_distributed():
-            for name in ("slots", "executor", "devices", "group"):
-                if options.get(name) is not None:
-                    raise ConfigError(
-                        f"--{name} has no effect under torchrun: all its processes train one run together"
-                    )
-            if threads is not None:
-                raise ConfigError(
-                    f"--threads {threads} has no effect under torchrun: give it OMP_NUM_THREADS={threads}"
-                )
-        if options["executor"] is not None and threads is not None:
-            raise ConfigError(
-                f"--threads {threads} has no effect on other machines, where a job has as many threads as cores: "
-                f"cpus_per_job: {threads} in the file of --on"
-            )
-        if group is not None and group > 1 and compile != "never":
-            raise ConfigError(
-                f"--group {group} has no effect with --compile {compile}: compiled models train one by one"
-            )
-        is_here = options["executor"] is None and not is_distributed()
-        if compile == "always" and is_here and not has_compiler():
-            raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
-        if not options["cuda_graph"] and self.device == "cpu":
-            raise ConfigError("--no-cuda-graph has no effect with --device cpu")
 
     def _train_here(
         self,
@@ -228,15 +144,15 @@ class Experiment(TableRows):
         from madbench.execute.slots import choose_threads, plan_batches
         from madbench.training.stack import groups_of, usual_size
 
-        slots, devices, group = options["slots"], options["devices"], options["group"]
-        can_group = self.device != "cpu" and options["compile"] == "never" and policy.time_limit is None
+        can_group = self.device != "cpu" and options.compile == "never" and policy.time_limit is None
         statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
         left = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
         todo = {job.id for job in left}
-        chosen = choose_threads(left, options["threads"])
+        chosen = choose_threads(left, options.threads)
         total = Summary()
-        for batch in plan_batches(self.jobs, self.device, slots, devices, options["micro_batch"], left, chosen):
-            groups = groups_of(batch.jobs, group or (usual_size(len(batch.jobs), batch.slots) if can_group else 1))
+        for batch in plan_batches(self.jobs, self.device, options, left, chosen):
+            usual = usual_size(len(batch.jobs), batch.slots) if can_group else 1
+            groups = groups_of(batch.jobs, options.group or usual)
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
                 total.left += len(store.missing(batch.jobs))
@@ -252,7 +168,7 @@ class Experiment(TableRows):
                 policy=replace(policy, max_failures=allowed),
                 slots=at_once,
                 threads_per_slot=batch.threads,
-                devices=devices,
+                devices=options.devices,
                 passive=chosen.may_meet_others,
             )
         return total

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,45 +43,43 @@ from madbench.suites.overrides import check_effect
 from madbench.suites.planning import MOST_JOBS
 from madbench.suites.profile import Profile
 from madbench.suites.protocol import Protocol
+from madbench.text.options import CorpusOptions
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
 
-def prepare(
-    grid: Grid,
-    *,
-    device: str = "auto",
-    is_remote: bool = False,
-    is_plan: bool = False,
-    results: Path | str = "results",
-    corpus: Path | str | None = None,
-    tokenizer: str | None = None,
-    dtype: str | None = None,
-    precision: Precision | None = None,
-    makes_corpus: bool = True,
-) -> Experiment:
-    """Plan the jobs of all rows of a grid, check that they can be trained, and open the corpus.
+@dataclass(frozen=True)
+class PlanOptions:
+    """What a plan depends on, beside its grid."""
 
-    Args:
-        grid: the rows (:func:`madbench.grid.expand_grid`).
-        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
-        is_remote: True if the device, ``cpu`` or ``cuda``, belongs to an executor's machines; ``auto`` precision is
-            then bfloat16 on ``cuda``.
-        is_plan: True if nothing will be trained. A profile with a vocabulary size then needs no corpus.
-        results: folder of the run store and of default corpora.
-        corpus: corpus of the language model: a folder made by ``madbench lm prepare``, or a folder with nanoGPT's
-            train.bin and val.bin. The default is the profile's corpus, which is prepared on first use.
-        tokenizer: tokenizer of the ids in nanoGPT's files; ``gpt2`` by default.
-        dtype: integer type of the ids in nanoGPT's files, such as ``uint32``; by default the type that fits the ids.
-        precision: replaces a profile's ``auto``, which otherwise depends on the device.
-        makes_corpus: True if a missing default corpus is prepared. If False, its absence raises ``NoCorpusError``.
+    device: str = "auto"
+    """``auto``, ``cpu``, ``cuda``, ``cuda:1``, ..."""
+    results: Path | str = "results"
+    """Folder of the run store and of default corpora."""
+    data: CorpusOptions = CorpusOptions()
+    """Corpus of the language model. By default the profile's corpus, which is prepared on first use."""
+    precision: Precision | None = None
+    """Replaces a profile's ``auto``, which otherwise depends on the device."""
+    is_remote: bool = False
+    """True if the device, ``cpu`` or ``cuda``, belongs to an executor's machines.
+
+    ``auto`` precision is then bfloat16 on ``cuda``.
+    """
+    is_plan: bool = False
+    """True if nothing will be trained. A profile with a vocabulary size then needs no corpus."""
+    makes_corpus: bool = True
+    """True if a missing default corpus is prepared. If False, its absence raises ``NoCorpusError``."""
+
+
+def prepare(grid: Grid, options: PlanOptions = PlanOptions()) -> Experiment:
+    """Plan the jobs of all rows of a grid, check that they can be trained, and open the corpus.
 
     Raises a ``MadbenchError`` if an option has no effect or a job could not be trained.
     """
     from madbench.training.devices import resolve_device
 
-    results = Path(results)
+    results, corpus = Path(options.results), options.data.corpus
     if os.path.isfile(results):
         raise StoreError(f"{results}: a file is where a folder should be; choose another results folder")
     with prefix_errors(grid.where):
@@ -90,19 +88,8 @@ def prepare(
         convert(grid.budget, Budget, "budget")
         if not grid.rows or not grid.seeds:
             raise ConfigError("nothing to train: give at least one label and one seed")
-        device = resolve_device(device, is_here=not is_remote)
-        planner = _Planner(
-            grid=grid,
-            device=device,
-            is_remote=is_remote,
-            results=results,
-            corpus=corpus,
-            tokenizer=tokenizer,
-            dtype=dtype,
-            precision=precision,
-            is_plan=is_plan,
-            makes_corpus=makes_corpus,
-        )
+        device = resolve_device(options.device, is_here=not options.is_remote)
+        planner = _Planner(grid, replace(options, device=device, results=results))
         rows = [row for suite in suites().values() for row in planner.rows(suite)]
         if corpus is not None and not any(row.protocol.corpus for row in rows):
             raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
@@ -129,25 +116,18 @@ def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
     return next(iter(named.values()), ())
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Planner:
     """Plans the rows of a grid for each suite. Labels with equal changes share one protocol."""
 
     grid: Grid
-    device: str
-    is_remote: bool
-    results: Path
-    corpus: Path | str | None
-    tokenizer: str | None
-    dtype: str | None
-    precision: Precision | None
-    is_plan: bool
-    makes_corpus: bool
+    options: PlanOptions
+    """The options, with the device that was chosen."""
 
     def __post_init__(self) -> None:
-        grid = self.grid
+        grid, data = self.grid, self.options.data
         for name in ("tokenizer", "dtype"):
-            if self.corpus is None and (value := getattr(self, name)) is not None:
+            if data.corpus is None and (value := getattr(data, name)) is not None:
                 raise ConfigError(f"--{name} {value}: has no effect without --corpus")
         self.tasks = tasks_by_suite(grid.tasks)
         """The requested tasks by suite name. If the grid names no tasks: the usual tasks of the main suite."""
@@ -204,15 +184,16 @@ class _Planner:
             profile = suite.Profile.load(name, suite_overrides)
         tasks = tasks_in_order(suite, suite_overrides, self.tasks.get(suite.name))
         fidelity = suite.fidelity_of(self.grid.fidelity)
-        shared = (fidelity, self.grid.budget, self._precision(profile), self.device, suite.corpus_for(profile, self))
-        return Protocol(suite, profile, name, suite_overrides, tasks, *shared)
+        shared = (fidelity, self.grid.budget, self._precision(profile), self.options.device)
+        return Protocol(suite, profile, name, suite_overrides, tasks, *shared, suite.corpus_for(profile, self))
 
     def _precision(self, profile: Profile) -> Precision:
         from madbench.training.devices import resolve_precision
 
-        if self.precision is not None and profile.precision == "auto":
-            return self.precision
-        return resolve_precision(profile.precision, self.device, is_here=not self.is_remote)
+        options = self.options
+        if options.precision is not None and profile.precision == "auto":
+            return options.precision
+        return resolve_precision(profile.precision, options.device, is_here=not options.is_remote)
 
     def _profiles(self, changes: tuple[Override, ...]) -> dict[str, str]:
         """The names of the profiles that are trained if a row has these changes, by suite name.
@@ -247,13 +228,13 @@ class _Planner:
     @property
     def is_named(self) -> bool:
         """True if the user named a corpus."""
-        return self.corpus is not None
+        return self.options.data.corpus is not None
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
         """A corpus without text, for counting the costs of a profile in a plan. None if the jobs will be trained."""
         from madbench.text.corpus import imagined_corpus
 
-        if not self.is_plan:
+        if not self.options.is_plan:
             return None
         note = f"no corpus: {profile} is counted with its {vocab_size:,} ids; --corpus FOLDER trains it"
         if note not in self.notes:
@@ -285,10 +266,10 @@ class _Planner:
 
         Empty if the type is ``uint16``, as in nanoGPT, if the user named it, or if madbench prepared the corpus.
         """
-        opened = self.opened if self.corpus is not None else None
-        if opened is None or opened.manifest.recipe or self.dtype or opened.manifest.dtype == "uint16":
+        data, opened = self.options.data, self.opened if self.is_named else None
+        if opened is None or opened.manifest.recipe or data.dtype or opened.manifest.dtype == "uint16":
             return []
-        return [f"{self.corpus}: read as {opened.manifest.dtype}, which fits its ids; --dtype gives another type"]
+        return [f"{data.corpus}: read as {opened.manifest.dtype}, which fits its ids; --dtype gives another type"]
 
     @functools.cached_property
     def opened(self) -> Corpus:
@@ -299,11 +280,12 @@ class _Planner:
         from madbench.text.corpus import open_corpus
         from madbench.text.prepare import default_corpus, has_default_corpus
 
-        if self.corpus is None:
-            if not self.makes_corpus and not has_default_corpus(self.results):
+        data, results = self.options.data, Path(self.options.results)
+        if data.corpus is None:
+            if not self.options.makes_corpus and not has_default_corpus(results):
                 raise NoCorpusError("the default corpus is not prepared yet; madbench lm prepare makes it")
-            return default_corpus(self.results)
-        return open_corpus(self.corpus, self.tokenizer, self.results / "corpora", self.dtype)
+            return default_corpus(results)
+        return open_corpus(data.corpus, data.tokenizer, results / "corpora", data.dtype)
 
 
 def _titles(chosen: Iterable[Suite]) -> str:

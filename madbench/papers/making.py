@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError, StoreError
-from madbench.experiment import Experiment, prepare
+from madbench.experiment import Experiment, PlanOptions, prepare
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
@@ -213,7 +213,7 @@ def jobs_of(request: Request) -> list[Job]:
     planned = measure_of(item).plan(request) if item.labels or item.measure else None
     if isinstance(planned, Grid):
         try:
-            planned = prepare(planned, device=request.device, results=request.results, makes_corpus=False)
+            planned = prepare(planned, PlanOptions(request.device, request.results, makes_corpus=False))
         except NoCorpusError:
             return []
     return planned.jobs if planned else []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from madbench.config import seed_list
 from madbench.errors import ConfigError
-from madbench.experiment import Experiment, prepare
+from madbench.experiment import Experiment, PlanOptions, prepare
 from madbench.files import parse_json
 from madbench.papers import Item, Paper
 from madbench.papers.making import Measure, Request, jobs_of
@@ -102,7 +102,7 @@ def results_in(request: Request, measure: Measure) -> Results | None:
 def _prepared(request: Request, measure: Measure) -> Experiment:
     planned = measure.plan(request)
     if isinstance(planned, Grid):
-        return prepare(planned, is_remote=False, device=request.device, results=request.results)
+        return prepare(planned, PlanOptions(request.device, request.results))
     assert planned is not None
     return planned
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from madbench.errors import BudgetError
-from madbench.experiment import prepare
+from madbench.experiment import PlanOptions, prepare
 from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.budgets import COUNTINGS
@@ -17,6 +17,7 @@ from madbench.papers.claim_family import judge_item
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of, of_training, plots, row_of
 from madbench.rows import Grid, Row
 from madbench.suites.addressing import parse_overrides
+from madbench.text.options import CorpusOptions
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -55,9 +56,10 @@ def _stored_under(results: Results, budget: Budget) -> Results | None:
     if any(budget not in suite.budgets for suite in results.suites):
         return None
     corpora = [row.protocol.corpus.folder for row in results.rows if row.protocol.corpus]
+    data = CorpusOptions(corpora[0] if corpora else None)
     grid, device = replace(results.grid, budget=budget), results.rows[0].protocol.device
     try:
-        planned = prepare(grid, device=device, results=results.store.root, corpus=corpora[0] if corpora else None)
+        planned = prepare(grid, PlanOptions(device, results.store.root, data))
     except BudgetError:  # a label has no ranks under this budget
         return None
     stored = Results.from_rows(planned, results.store)

@@ -18,11 +18,13 @@ import pytest
 
 import madbench
 from madbench.errors import ConfigError
+from madbench.experiment import PlanOptions
 from madbench.experiment import prepare as prepare_experiment
 from madbench.grid import load_grid
 from madbench.store.runs import Run, Store
 from madbench.suites.language.trial import LanguageTrial
 from madbench.text.corpus import open_corpus
+from madbench.text.options import CorpusOptions
 from madbench.text.prepare import prepare
 from madbench.training import cost, devices
 from madbench.training.checkpoints import save_weights
@@ -391,7 +393,7 @@ def test_the_longest_window_of_a_corpus_is_planned_and_trained_on(here, tmp_path
     def planned(seq_len):
         sizes = {"model.seq_len": seq_len, "training.tokens_per_step": seq_len, "training.steps": 4}
         grid = load_grid(["S"], {"profile": "small_lm.yaml", "tasks": ["language_model"], "set": sizes})
-        return prepare_experiment(grid, corpus=here / "hens", device="cpu")
+        return prepare_experiment(grid, PlanOptions(device="cpu", data=CorpusOptions(corpus=here / "hens")))
 
     with pytest.raises(ConfigError, match="the val split has 441 tokens; seq_len 441 needs at least 442"):
         planned(441)

@@ -12,9 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from madbench.cli.shared.parameters import option, with_groups
+from madbench.cli.shared.parameters import with_groups
 from madbench.cli.shared.words import labels_and_overrides, split_list
 from madbench.config import Override
+from madbench.config.options import option
 from madbench.errors import ConfigError
 
 

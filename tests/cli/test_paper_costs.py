@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from madbench.cli.shared.words import labels_and_overrides
-from madbench.experiment import prepare
+from madbench.experiment import PlanOptions, prepare
 from madbench.labels import expand
 from madbench.papers import built_in, load_paper
 from madbench.papers.making import Request, measure_of
@@ -40,7 +40,9 @@ def planned_flops(command: str, results: Path) -> float:
         rows = tuple(map(Row, expand(labels)))
         how = {"profile": options["--profile"], "budget": options.get("--budget", "strict")}
         grid = Grid(rows, tasks=("language_model",), overrides=changes, **how)
-    return sum(size_of(job).flops for job in prepare(grid, is_plan=True, device="cpu", results=results).jobs)
+    return sum(
+        size_of(job).flops for job in prepare(grid, PlanOptions(is_plan=True, device="cpu", results=results)).jobs
+    )
 
 
 @pytest.mark.slow

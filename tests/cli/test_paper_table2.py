@@ -13,6 +13,7 @@ from madbench.analysis.scores import Results
 from madbench.analysis.standings import standings
 from madbench.config import PAPERS
 from madbench.errors import ConfigError
+from madbench.experiment import PlanOptions
 from madbench.experiment import prepare as prepare_experiment
 from madbench.jobs import Record
 from madbench.papers import load_paper
@@ -30,6 +31,7 @@ from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LANGUAGE, LanguageProfile
 from madbench.suites.published import profile_scores
 from madbench.text.corpus import imagined_corpus
+from madbench.text.options import CorpusOptions
 from madbench.text.prepare import prepare
 from sample_jobs import train_job
 
@@ -111,7 +113,9 @@ def hens(tmp_path) -> Path:
 def test_two_labels_are_trained_asked_and_ranked(hens, request_of, tmp_path):
     """As the verb does it, in this process; what was asked is stored and not asked again."""
     asked = request_of(profile=str(tmp_path / "profile.yaml"), device="cpu")
-    experiment = prepare_experiment(Table2().plan(asked), corpus=hens, device="cpu", results=asked.results)
+    experiment = prepare_experiment(
+        Table2().plan(asked), PlanOptions(device="cpu", results=asked.results, data=CorpusOptions(corpus=hens))
+    )
     store = Store.open(asked.results)
     for job in experiment.jobs:
         with store.lock(job) as work:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from madbench.cli.shared.progress import RunScreen, job_name, train_on_screen, view
 from madbench.execute.base import Policy
+from madbench.execute.options import RunOptions
 from madbench.execute.sweep_state import SweepState
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
@@ -132,12 +133,12 @@ def test_observers_see_the_same_events_and_one_that_cannot_write_is_said_once(tm
     out = console(200)
     (tmp_path / "a file").touch()
 
-    def execute(on_event, policy):
+    def execute(on_event, options, policy):
         for event in finish(JOBS[0]):
             on_event(event)
 
     experiment = SimpleNamespace(jobs=JOBS[:1], title="a title", results=tmp_path / "a file", execute=execute)
-    _, failures = train_on_screen(experiment, Policy(), out, {})
+    _, failures = train_on_screen(experiment, RunOptions(), Policy(), out, {})
     lines = out.file.getvalue().splitlines()
     assert [line.partition(":")[0] for line in lines][0] == "1 job, a title"
     assert sum("warning" in line for line in lines) == 1 and "[1/1]" in lines[-1]
@@ -147,13 +148,13 @@ def test_observers_see_the_same_events_and_one_that_cannot_write_is_said_once(tm
 def test_ctrl_c_says_which_partial_runs_are_kept(tmp_path):
     out = console(200)
 
-    def execute(on_event, policy):
+    def execute(on_event, options, policy):
         raise KeyboardInterrupt
 
     def stopped() -> list[str]:
         experiment = SimpleNamespace(jobs=JOBS[:9], title="a title", results=tmp_path, execute=execute)
         with pytest.raises(KeyboardInterrupt):
-            train_on_screen(experiment, Policy(), out, {})
+            train_on_screen(experiment, RunOptions(), Policy(), out, {})
         return out.file.getvalue().splitlines()
 
     assert "stopped; " in stopped()[-1], "nothing is said of checkpoints that are not there"

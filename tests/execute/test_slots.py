@@ -8,6 +8,7 @@ import os
 import pytest
 
 from madbench.errors import ConfigError
+from madbench.execute.options import RunOptions
 from madbench.execute.slots import JobBatch, Threads, choose_threads, most_bytes, plan_batches, slots_in_memory
 from madbench.suites import size_of
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
@@ -73,7 +74,7 @@ def test_only_what_is_left_to_do_decides():
     ],
 )
 def test_suites_take_turns_on_gpus_and_with_fewer_slots_than_cores(device, how, expected):
-    found = plan_batches([*mad(), text()], device, **how)
+    found = plan_batches([*mad(), text()], device, RunOptions(**how))
     assert [(batch.slots, batch.threads) for batch in found] == expected
 
 
@@ -84,7 +85,7 @@ def test_a_job_a_core_on_the_cpu_and_one_on_a_gpu(set_cores):
 
 
 def plan(jobs, threads, **how):
-    return [(batch.slots, batch.threads) for batch in plan_batches(jobs, "cpu", threads=threads, **how)]
+    return [(batch.slots, batch.threads) for batch in plan_batches(jobs, "cpu", RunOptions(**how), threads=threads)]
 
 
 @pytest.mark.parametrize(

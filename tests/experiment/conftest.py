@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments import TINY
-from madbench.experiment import prepare
+from madbench.experiment import PlanOptions, prepare
 from madbench.grid import load_grid
+from madbench.text.options import CorpusOptions
 
 
 @pytest.fixture
@@ -29,6 +30,9 @@ def both(tmp_path, monkeypatch):
         usual = {"tasks": ["compression", "language_model"], "set": TINY | {"language_model": "profile.yaml"}}
         if keys.get("tasks") == ["language_model"]:
             usual["set"] = {"language_model": "profile.yaml"}
-        return prepare(load_grid(keys.pop("labels", ["S", "R"]), usual | keys), device="cpu", corpus="hens")
+        return prepare(
+            load_grid(keys.pop("labels", ["S", "R"]), usual | keys),
+            PlanOptions(device="cpu", data=CorpusOptions(corpus="hens")),
+        )
 
     return call

@@ -11,6 +11,7 @@ from experiments import TINY, made
 from madbench.errors import ConfigError
 from madbench.execute import local
 from madbench.execute.base import Listener, Policy, Summary, ignore_event
+from madbench.execute.options import RunOptions
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE
@@ -59,22 +60,22 @@ def test_a_second_run_trains_nothing_and_redo_trains_everything(tmp_path, execut
 def test_no_more_slots_than_jobs(tmp_path, executor, monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 3)
     for seeds, slots in (([0], None), ([0], 8), ([0, 1, 2, 3], None), ([0, 1, 2, 3], 2)):
-        made(tmp_path, ["S"], seeds=seeds).execute(slots=slots)
+        made(tmp_path, ["S"], seeds=seeds).execute(options=RunOptions(slots=slots))
     assert [call["slots"] for call in executor.calls] == [1, 1, 3, 2]
 
 
 def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
     executor = StandIn()
     planned = made(tmp_path, vary={"training.epochs": [2, 3]})
-    assert planned.execute(executor=executor, policy=Policy(retry=False)) == Summary(finished=4)
+    assert planned.execute(options=RunOptions(executor=executor), policy=Policy(retry=False)) == Summary(finished=4)
     (call,) = executor.calls
     assert call["jobs"] == planned.jobs and call["policy"] == Policy(retry=False)
 
 
 def test_jobs_that_train_together_take_one_slot(tmp_path, executor):
     planned = made(tmp_path, seeds=[0, 1])
-    planned.execute(slots=4)
-    planned.execute(slots=4, group=2)
+    planned.execute(options=RunOptions(slots=4))
+    planned.execute(options=RunOptions(slots=4, group=2))
     alone, together = executor.calls
     assert alone["groups"] == [[job] for job in planned.jobs] and alone["slots"] == 4
     assert together["groups"] == [planned.jobs[:2], planned.jobs[2:]] and together["slots"] == 2
@@ -100,9 +101,9 @@ def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, si
     counts = ((planned.jobs[0], 20), (planned.jobs[-1], 12))
     jobs = [dataclasses.replace(job, seed=seed) for job, count in counts for seed in range(count)]
     row = dataclasses.replace(planned.rows[0], jobs=jobs)
-    device = how.get("device", "cpu")
-    options = {name: value for name, value in how.items() if name != "device"}
-    dataclasses.replace(planned, rows=[row], device=device).execute(**options)
+    device, policy = how.get("device", "cpu"), how.get("policy", Policy())
+    options = RunOptions(**{name: value for name, value in how.items() if name not in ("device", "policy")})
+    dataclasses.replace(planned, rows=[row], device=device).execute(options=options, policy=policy)
     [call] = how.get("executor", executor).calls
     assert sorted(len(group) for group in call["groups"]) == sorted(sizes)
     assert call["train"]["stacking"] == ("always" if "group" in how else "measured")
@@ -113,8 +114,8 @@ def test_a_group_trains_in_a_process_and_gives_what_its_jobs_give_alone(tmp_path
     how = {"labels": ["S"], "seeds": [0, 1, 2], "set": TINY | {"tasks.compression.setting.num_train_examples": 320}}
     grouped, alone = (made(tmp_path / name, **how) for name in ("grouped", "alone"))
     events = []
-    assert grouped.execute(events.append, slots=1, group=3) == Summary(finished=3)
-    assert alone.execute(slots=1, group=1) == Summary(finished=3)
+    assert grouped.execute(events.append, RunOptions(slots=1, group=3)) == Summary(finished=3)
+    assert alone.execute(options=RunOptions(slots=1, group=1)) == Summary(finished=3)
     assert [event["event"] for event in events if event["event"] != "progress"] == ["started"] * 3 + ["finished"] * 3
     for job in grouped.jobs:
         one, other = (Store(planned.results).read(job.id).record for planned in (grouped, alone))
@@ -124,13 +125,13 @@ def test_a_group_trains_in_a_process_and_gives_what_its_jobs_give_alone(tmp_path
 
 def test_a_group_of_compiled_models_is_refused(tmp_path, executor):
     with pytest.raises(ConfigError, match="--group 2 has no effect with --compile"):
-        made(tmp_path).execute(group=2, compile="always")
+        made(tmp_path).execute(options=RunOptions(group=2, compile="always"))
 
 
 def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):
     planned = made(tmp_path, vary={"training.epochs": [2, 3]})
-    planned.execute(devices=["1", "3"])
-    planned.execute(devices=["1", "3"], slots=8)
+    planned.execute(options=RunOptions(devices=["1", "3"]))
+    planned.execute(options=RunOptions(devices=["1", "3"], slots=8))
     assert [(call["devices"], call["slots"]) for call in executor.calls] == [(["1", "3"], 2), (["1", "3"], 4)]
 
 
@@ -152,10 +153,10 @@ def test_threads_reach_the_local_executor_and_are_told(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     told, planned = [], made(tmp_path, ["S"])
-    planned.execute(Listener(ignore_event, told.append), threads=asked)
+    planned.execute(Listener(ignore_event, told.append), RunOptions(threads=asked))
     [call] = executor.calls
     assert (call["threads_per_slot"], call["train"]["threads"]) == expected and told == [said]
-    planned.execute(Listener(ignore_event, told.append), threads=asked)
+    planned.execute(Listener(ignore_event, told.append), RunOptions(threads=asked))
     assert told == [said]  # nothing was left to train
 
 
@@ -169,7 +170,7 @@ def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monk
     for busy, redo in ((0.2, False), (1.3, True), (4.0, True)):
         monkeypatch.setattr(devices, "busy_cores", lambda busy=busy: busy)
         planned = both(tasks=["language_model"], labels=["S"])
-        planned.execute(Listener(ignore_event, told.append), policy=Policy(redo=redo), slots=1)
+        planned.execute(Listener(ignore_event, told.append), RunOptions(slots=1), policy=Policy(redo=redo))
     assert [call["threads_per_slot"] for call in executor.calls] == [4, 3, 1]
     assert [call["passive"] for call in executor.calls] == [False, True, True]
     assert told == [
@@ -181,17 +182,17 @@ def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monk
 
 def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="--threads 2 has no effect on other machines.*cpus_per_job: 2"):
-        made(tmp_path).execute(executor=StandIn(), threads=2)
+        made(tmp_path).execute(options=RunOptions(executor=StandIn(), threads=2))
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "1")  # as torchrun does
     with pytest.raises(ConfigError, match="--threads 2 has no effect under torchrun.*OMP_NUM_THREADS=2"):
-        made(tmp_path).execute(threads=2)
+        made(tmp_path).execute(options=RunOptions(threads=2))
 
 
 def test_both_suites_train_in_one_call_where_the_executor_is(both):
     executor = StandIn()
     planned = both(vary={"language_model.training.steps": [4, 8]})
-    assert planned.execute(executor=executor) == Summary(finished=6)
+    assert planned.execute(options=RunOptions(executor=executor)) == Summary(finished=6)
     (call,) = executor.calls
     corpus = planned.for_suite(LANGUAGE).protocol.corpus
     assert {digest: found.folder for digest, found in call["train"]["corpora"].items()} == {
@@ -203,10 +204,10 @@ def test_suites_that_take_turns_share_the_failures_allowed(both, executor, monke
     monkeypatch.setattr(devices, "available_cores", lambda: 2)
     executor.give = lambda job: Record("failed", error="a crash")
     planned = both(vary={"language_model.training.steps": [4, 8]}, seeds=[7])
-    assert planned.execute(slots=1, policy=Policy(max_failures=3)) == Summary(failed=6)
+    assert planned.execute(options=RunOptions(slots=1), policy=Policy(max_failures=3)) == Summary(failed=6)
     assert [len(call["jobs"]) for call in executor.calls] == [2, 4]
     assert [call["policy"].max_failures for call in executor.calls] == [3, 1]
     executor.calls.clear()
-    assert planned.execute(slots=1, policy=Policy(max_failures=2)) == Summary(failed=2, left=4)
+    assert planned.execute(options=RunOptions(slots=1), policy=Policy(max_failures=2)) == Summary(failed=2, left=4)
     assert len(executor.calls) == 1
     assert Store("results").status(planned.jobs[0]) == "failed"

@@ -12,7 +12,7 @@ import madbench
 from experiments import TINY, made
 from madbench.config import Override, settings_of
 from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError, StoreError
-from madbench.experiment import prepare
+from madbench.experiment import PlanOptions, prepare
 from madbench.grid import load_grid
 from madbench.mixers import build as build_mixer
 from madbench.mixers import solve
@@ -37,12 +37,12 @@ def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
 def test_a_file_in_place_of_the_results_folder_is_named(tmp_path, is_plan):
     (tmp_path / "results").touch()
     with pytest.raises(StoreError, match="results: a file is where a folder should be"):
-        prepare(load_grid(["S"], {}), device="cpu", results=tmp_path / "results", is_plan=is_plan)
+        prepare(load_grid(["S"], {}), PlanOptions(device="cpu", results=tmp_path / "results", is_plan=is_plan))
 
 
 @pytest.mark.slow
 def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
-    planned = prepare(load_grid(["S"], {}), device="cpu", results=tmp_path / "results")
+    planned = prepare(load_grid(["S"], {}), PlanOptions(device="cpu", results=tmp_path / "results"))
     assert planned.for_suite(MAD).protocol.tasks == list(MAD_TASKS)
     assert [job.task for job in planned.for_suite(LANGUAGE).jobs] == ["language_model"]
     assert planned.suites == [MAD, LANGUAGE]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.experiment import prepare
+from madbench.execute.options import RunOptions
+from madbench.experiment import PlanOptions, prepare
 from madbench.rows import Grid, Row
 from madbench.training import measured as module
 from madbench.training.measured import is_compiled
@@ -65,9 +66,9 @@ def test_without_a_compiler_auto_is_eager_and_always_an_error(member, times, tmp
     times(30.0, 10.0)
     monkeypatch.setattr(module, "has_compiler", lambda: False)
     assert not is_compiled("auto", member, make_step, tmp_path)
-    experiment = prepare(Grid((Row("S"),), tasks=("compression",)), device="cpu", results=tmp_path)
+    experiment = prepare(Grid((Row("S"),), tasks=("compression",)), PlanOptions(device="cpu", results=tmp_path))
     with pytest.raises(ConfigError, match="--compile always: there is no C\\+\\+ compiler"):
-        experiment.execute(compile="always")
+        experiment.execute(options=RunOptions(compile="always"))
 
 
 def test_the_compiler_is_looked_for_by_name(monkeypatch):

@@ -13,10 +13,10 @@ from rich.text import Text
 from madbench import labels as grammar
 from madbench.cli.explain.costs import CostOptions, print_costs
 from madbench.cli.shared.options import LABELS_HELP
-from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import print_json
 from madbench.cli.shared.words import labels_and_overrides
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError
 from madbench.labels import Label, diff, expand, factor_names, levels, parse
 from madbench.labels.names import typed_label

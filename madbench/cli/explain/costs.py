@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from madbench.cli.shared.options import BudgetOption, canonical_budget
-from madbench.cli.shared.parameters import option
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import Override, convert, from_mapping, settings_of
+from madbench.config.options import option
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.labels import expand, family_of
 from madbench.labels.budgets import BUDGETS, LEAST_MATCHED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,19 +12,28 @@ from rich.console import Console
 from madbench.cli.inspect.tables import comparison, page
 from madbench.cli.plot import LayoutOptions
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import argument, option, output_option
+from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import counted, print_json, print_lines
 from madbench.cli.shared.trained_models import TrainedModel, TrustOption
 from madbench.cli.shared.words import split_list
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.suites import suite_of
 from madbench.suites.changes import setting_change
+from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
     from madbench.analysis.inspection import Inspection
+
+
+@dataclass(frozen=True)
+class InspectedCorpus(CorpusOptions):
+    """The corpus from which the inputs of a language model are drawn."""
+
+    corpus: Annotated[Path | None, option("Folder of the corpus of a language model, if it was moved.")] = None
 
 
 def inspect(
@@ -50,15 +60,13 @@ def inspect(
     examples: Annotated[
         int | None, option("Number of inputs.", min=1, show_default="up to 32, fewer if they are long")
     ] = None,
-    corpus: Annotated[Path | None, option("Folder of the corpus of a language model, if it was moved.")] = None,
-    tokenizer: options.TokenizerOption = None,
-    dtype: options.DtypeOption = None,
+    *,
+    data: InspectedCorpus,
     output: Annotated[
         Path | None, output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID")
     ] = None,
     trust: TrustOption = None,
     no_figures: Annotated[bool, option("Print the numbers only.", "--no-figures")] = False,
-    *,
     shape: LayoutOptions,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
@@ -125,10 +133,10 @@ def inspect(
         if suite.not_inspected:
             raise ConfigError(f"{name!r}, task {job.task}, {suite.not_inspected}")
         is_text = suite.corpus_of(job) is not None
-        for setting, value in {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}.items():
+        for setting, value in vars(data).items():
             if value is not None and not is_text:
                 raise ConfigError(f"--{setting} {value}: has no effect on task {job.task}")
-        corpora = {job.setting["corpus"]: trained.corpus(corpus, tokenizer, dtype)} if is_text else {}
+        corpora = {job.setting["corpus"]: trained.corpus(data)} if is_text else {}
         draw = suite.Trial.examples
         inputs = draw(job, examples or examples_for(draw(job, 1, corpora).shape[1]), corpora)
         with Console(stderr=True).status(f"{job.label}: {len(inputs)} inputs of {inputs.shape[1]} tokens"):

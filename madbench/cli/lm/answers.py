@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
 from madbench.analysis.standings import standings
 from madbench.cli.shared.printing import print_json, print_lines, table_lines
 from madbench.cli.shared.trained_models import TrainedModel, check_stored
+from madbench.cli.shared.words import split_list
+from madbench.config.options import option
 from madbench.errors import ConfigError, MissingExtraError, did_you_mean
 from madbench.labels.names import with_display_names
+from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -23,45 +27,110 @@ CACHE = "lm_eval"
 """The subfolder of the results folder in which lm-evaluation-harness caches answers."""
 
 
+@dataclass(frozen=True)
+class QuestionOptions:
+    """The questions of an evaluation. Without ``tasks`` the windows of the validation loss.
+
+    Raises ``ConfigError`` for an option that has no effect.
+    """
+
+    tasks: Annotated[
+        list[str] | None,
+        option(
+            "Ask questions instead, comma-separated: continuation (select one of four continuations of a text), "
+            "repetition (select one of four continuations of a repeated passage), and tasks of lm-evaluation-harness.",
+            "--tasks",
+            "--task",
+            "-t",
+            completes="QUESTIONS,...",
+        ),
+    ] = None
+    seq_len: Annotated[int | None, option("Tokens per window.", min=1, show_default="as in training")] = None
+    windows: Annotated[
+        int | None, option("Number of windows, evenly spaced.", min=1, show_default="as in training")
+    ] = None
+    limit: Annotated[
+        int | None,
+        option(
+            "With --tasks: number of questions; those of lm-evaluation-harness are its first ones.",
+            min=1,
+            show_default="200; all for lm-evaluation-harness",
+        ),
+    ] = None
+    shots: Annotated[
+        int | None,
+        option(
+            "With tasks of lm-evaluation-harness: solved examples before each question.",
+            min=0,
+            show_default="as in the task",
+        ),
+    ] = None
+    include: Annotated[Path | None, option("Folder with your own tasks in the YAML of lm-evaluation-harness.")] = None
+    cache: Annotated[
+        bool,
+        option("Keep answers in RESULTS/lm_eval, so that the same command resumes an evaluation that was stopped."),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.names and self.windows is not None:
+            raise ConfigError(
+                f"--windows {self.windows}: has no effect with --tasks; --limit is the number of questions"
+            )
+        if not self.names:
+            self._refuse(("limit", "shots", "include", "cache"), "without --tasks")
+        elif not self.of_harness:
+            self._refuse(("shots", "include", "cache"), f"on madbench's own tasks ({', '.join(self.own)})")
+
+    def _refuse(self, names: Sequence[str], where: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value is not False:
+                raise ConfigError(f"--{name}{'' if value is True else f' {value}'}: has no effect {where}")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tasks."""
+        return split_list(self.tasks) or []
+
+    @property
+    def own(self) -> list[str]:
+        """madbench's own tasks, without duplicates."""
+        from madbench.training.multiple_choice import TASKS
+
+        return [name for name in dict.fromkeys(self.names) if name in TASKS]
+
+    @property
+    def of_harness(self) -> list[str]:
+        """The tasks of lm-evaluation-harness."""
+        from madbench.training.multiple_choice import TASKS
+
+        return [name for name in self.names if name not in TASKS]
+
+
 def ask(
     runs: Sequence[str],
-    names: Sequence[str],
+    questions: QuestionOptions,
+    data: CorpusOptions,
     results: Path,
     device: str,
+    trust: Sequence[str] | None,
     as_json: bool,
-    corpus: Mapping[str, Any],
-    *,
-    seq_len: int | None,
-    limit: int | None,
-    shots: int | None,
-    include: Path | None,
-    cache: bool,
-    trust: Sequence[str] | None = None,
 ) -> None:
     """Ask each model each task, print and store the answers, and print the standings of several models.
 
     Invalid requests are refused before a model is loaded.
     """
-    from madbench.training.multiple_choice import TASKS
-
-    our_tasks = [name for name in dict.fromkeys(names) if name in TASKS]
-    others = [name for name in names if name not in TASKS]
-    harness = _harness_tasks(others, include) if others else None
-    for flag, value in {"shots": shots, "include": include, "cache": cache or None}.items():
-        if value is not None and not others:
-            what = "" if value is True else f" {value}"
-            raise ConfigError(f"--{flag}{what}: has no effect on madbench's own tasks ({', '.join(our_tasks)})")
+    harness = _harness_tasks(questions) if questions.of_harness else None
     device = resolve_device(device)
     rows: dict[str, list[Measurement]] = {}
     contents, not_stored = [], []
     for run in dict.fromkeys(runs):
         trained = TrainedModel(run, results, trust=trust)
         job, measured = trained.job, []
-        measurements = [_own(trained, our_tasks, corpus, device, seq_len, limit)]
+        measurements = [_own(trained, questions, data, device)]
         if harness:
-            measurements.append(
-                _others(trained, harness, corpus, device, seq_len, limit, shots, results / CACHE if cache else None)
-            )
+            cache = results / CACHE if questions.cache else None
+            measurements.append(_others(trained, harness, questions, data, device, cache))
         for measurement in (each for answers in measurements for each in answers):
             measured.append(measurement)
             trained.measure(measurement)
@@ -82,60 +151,48 @@ def ask(
     check_stored(not_stored)
 
 
-def _harness_tasks(names: Sequence[str], folder: Path | None) -> Tasks:
+def _harness_tasks(questions: QuestionOptions) -> Tasks:
     from madbench.training.multiple_choice import TASKS
 
     try:
         from madbench.lm_eval.measure import Tasks
     except MissingExtraError as error:
-        near = did_you_mean(names[0], TASKS)
-        raise ConfigError(f"--tasks {names[0]}: no such task of madbench's own{near}; {error}") from None
+        first = questions.of_harness[0]
+        near = did_you_mean(first, TASKS)
+        raise ConfigError(f"--tasks {first}: no such task of madbench's own{near}; {error}") from None
     with Console(stderr=True).status("looking for the tasks of lm-evaluation-harness"):
-        return Tasks(names, folder)
+        return Tasks(questions.of_harness, questions.include)
 
 
-def _own(
-    trained: TrainedModel,
-    names: Sequence[str],
-    corpus: Mapping[str, Any],
-    device: str,
-    seq_len: int | None,
-    limit: int | None,
-) -> Iterator[Measurement]:
+def _own(trained: TrainedModel, questions: QuestionOptions, data: CorpusOptions, device: str) -> Iterator[Measurement]:
     """The answers to madbench's own tasks, on the validation text of the model's corpus."""
     from madbench.store.benchmarks import answer
     from madbench.training.multiple_choice import QUESTIONS
 
-    if not names:
+    if not questions.own:
         return
-    text, job, count = trained.corpus(**_named(corpus)), trained.job, limit or QUESTIONS
-    for name in names:
+    text, job, count = trained.corpus(data), trained.job, questions.limit or QUESTIONS
+    for name in questions.own:
         with Console(stderr=True).status(f"{job.label}: {count} questions of {name}"):
-            yield answer(name, job, trained.model, text, device, seq_len or job.model.seq_len, count)
+            yield answer(name, job, trained.model, text, device, questions.seq_len or job.model.seq_len, count)
 
 
 def _others(
     trained: TrainedModel,
     tasks: Tasks,
-    corpus: Mapping[str, Any],
+    questions: QuestionOptions,
+    data: CorpusOptions,
     device: str,
-    seq_len: int | None,
-    limit: int | None,
-    shots: int | None,
     cache: Path | None,
 ) -> Iterator[Measurement]:
     """The answers to tasks of lm-evaluation-harness."""
     from madbench.lm_eval.measure import EvaluationOptions, measure
     from madbench.lm_eval.model import HarnessModel
 
-    vocabulary = trained.corpus(**_named(corpus)).tokenizer()
-    model = HarnessModel(trained.model, trained.job, vocabulary, device, seq_len)
+    vocabulary = trained.corpus(data).tokenizer()
+    model = HarnessModel(trained.model, trained.job, vocabulary, device, questions.seq_len)
     file = cache / model.identity[:16] if cache else None
-    yield from measure(model, tasks, EvaluationOptions(shots, limit, file))
-
-
-def _named(corpus: Mapping[str, Any]) -> dict[str, Any]:
-    return {"named_folder": corpus["corpus"], "tokenizer": corpus["tokenizer"], "dtype": corpus["dtype"]}
+    yield from measure(model, tasks, EvaluationOptions(questions.shots, questions.limit, file))
 
 
 def sentence(measurement: Measurement) -> str:

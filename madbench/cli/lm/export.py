@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import option, output_option
+from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.printing import quantity
 from madbench.cli.shared.trained_models import ModelArgument, TrainedModel, TrustOption
+from madbench.config.options import option
 from madbench.errors import ConfigError, require
 from madbench.labels.names import display_name, file_name
+from madbench.text.options import CorpusOptions
+
+
+@dataclass(frozen=True)
+class ExportedCorpus(CorpusOptions):
+    """The corpus whose tokenizer is exported."""
+
+    corpus: Annotated[
+        Path | None, option("With --format hf: folder of the corpus with the tokenizer, if it was moved.")
+    ] = None
 
 
 def export(
@@ -25,11 +37,8 @@ def export(
         ),
     ] = "safetensors",
     force: Annotated[bool, option("Replace an existing file.", "--force")] = False,
-    corpus: Annotated[
-        Path | None, option("With --format hf: folder of the corpus with the tokenizer, if it was moved.")
-    ] = None,
-    tokenizer: options.TokenizerOption = None,
-    dtype: options.DtypeOption = None,
+    *,
+    data: ExportedCorpus,
     trust: TrustOption = None,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
@@ -49,9 +58,9 @@ def export(
       madbench lm export 3f9a --output hyperglu.safetensors
       madbench lm export G-cg-q-12o --format hf --output hyperglu
     """
-    for flag, value in {"--corpus": corpus, "--tokenizer": tokenizer, "--dtype": dtype}.items():
+    for name, value in vars(data).items():
         if value is not None and format != "hf":
-            raise ConfigError(f"{flag} {value}: has no effect without --format hf")
+            raise ConfigError(f"--{name} {value}: has no effect without --format hf")
     trained = TrainedModel(run, results, trust=trust)
     ending = ".safetensors" if format == "safetensors" else ""
     output = output or Path(f"{file_name(trained.job.label)}-{trained.job.id[:8]}{ending}")
@@ -63,7 +72,7 @@ def export(
         from madbench.huggingface.export import export as write
 
         record = trained.store.read(trained.job.id).record if trained.store else None
-        write(output, trained.model, trained.job, trained.corpus(corpus, tokenizer, dtype).tokenizer(), record)
+        write(output, trained.model, trained.job, trained.corpus(data).tokenizer(), record)
     else:
         from madbench.training.checkpoints import save_weights
 

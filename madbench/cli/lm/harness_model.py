@@ -9,6 +9,7 @@ from madbench.cli.shared.options import RESULTS
 from madbench.cli.shared.trained_models import TrainedModel
 from madbench.errors import ConfigError
 from madbench.lm_eval.model import HarnessModel
+from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
 
 
@@ -32,7 +33,7 @@ class StoredModel(HarnessModel):
         if not isinstance(run, str):  # lm-evaluation-harness converts digits to numbers
             raise ConfigError(f"run={run}: read as a number; give another digit of the run's id, or its label")
         trained = TrainedModel(run, Path(results), trust=[trust] if trust else None)
-        vocabulary = trained.corpus(None if corpus is None else Path(corpus)).tokenizer()
+        vocabulary = trained.corpus(CorpusOptions(Path(corpus) if corpus is not None else None)).tokenizer()
         rows = max_batch_size if batch_size in (None, "auto") else batch_size
         super().__init__(
             trained.model, trained.job, vocabulary, resolve_device(device or "auto"), seq_len, _count(rows)

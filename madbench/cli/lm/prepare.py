@@ -11,9 +11,10 @@ from rich import progress
 from rich.console import Console
 
 from madbench.cli.shared.options import RESULTS, ResultsOption
-from madbench.cli.shared.parameters import EVERY_VERB, argument, option, output_option
+from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import PLAIN, print_json, print_lines, quantity, table_lines
+from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:

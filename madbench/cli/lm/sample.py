@@ -6,15 +6,24 @@ import codecs
 import itertools
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import option
 from madbench.cli.shared.trained_models import ModelArgument, TrainedModel, TrustOption
+from madbench.config.options import option
 from madbench.errors import ConfigError
 from madbench.labels.names import display_name
+from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
+
+
+@dataclass(frozen=True)
+class CorpusWithTokenizer(CorpusOptions):
+    """The corpus of a model that writes text."""
+
+    corpus: Annotated[Path | None, option("Folder of the corpus with the tokenizer, if it was moved.")] = None
 
 
 def sample(
@@ -28,9 +37,8 @@ def sample(
     ] = 0.8,
     top_k: Annotated[int | None, option("Draw only from this number of likeliest tokens.", min=1)] = None,
     seed: Annotated[int, option("Seed of the draws.", min=0)] = 0,
-    corpus: Annotated[Path | None, option("Folder of the corpus with the tokenizer, if it was moved.")] = None,
-    tokenizer: options.TokenizerOption = None,
-    dtype: options.DtypeOption = None,
+    *,
+    data: CorpusWithTokenizer,
     trust: TrustOption = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
@@ -56,7 +64,7 @@ def sample(
         raise ConfigError(f"--top-k {top_k}: has no effect with --temperature 0, which takes the likeliest token")
     device = resolve_device(device)
     trained = TrainedModel(run, results, trust=trust)
-    tokens_of_text, prompt = trained.corpus(corpus, tokenizer, dtype).tokenizer(), valid_unicode(prompt)
+    tokens_of_text, prompt = trained.corpus(data).tokenizer(), valid_unicode(prompt)
     if top_k and top_k >= tokens_of_text.vocab_size:
         count = tokens_of_text.vocab_size
         raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {tokens_of_text.spec} has {count} tokens")

@@ -12,9 +12,9 @@ from rich.console import Console
 from madbench.cli.ls.listings import Rows, listings, overview
 from madbench.cli.ls.sweeps import print_sweeps
 from madbench.cli.shared.options import RESULTS
-from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import PLAIN, print_json, print_lines, table_lines
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.names import typed_label
 from madbench.suites import Suite, find_suite, main_suite, suites

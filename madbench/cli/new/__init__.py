@@ -12,9 +12,10 @@ from typing import Annotated
 
 from madbench.cli.new.claims import write_claim
 from madbench.cli.shared.packages import KINDS
-from madbench.cli.shared.parameters import argument, option, output_option
+from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.config import EXAMPLES
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError, did_you_mean
 
 MOST_LETTERS = 40

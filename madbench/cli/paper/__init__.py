@@ -18,7 +18,6 @@ from madbench.cli.paper.shipped import results_or_shipped, show_shipped
 from madbench.cli.plot import LayoutOptions, write_figure
 from madbench.cli.shared import options
 from madbench.cli.shared.options import TrainingOptions
-from madbench.cli.shared.parameters import argument
 from madbench.cli.shared.plan import ask_before_long
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import (
@@ -27,9 +26,9 @@ from madbench.cli.shared.printing import (
 from madbench.cli.shared.progress import train_on_screen
 from madbench.cli.shared.training import train_grid
 from madbench.cli.shared.words import labels_and_overrides, split_list
+from madbench.config.options import argument
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import Policy
-from madbench.experiment import Experiment, prepare
+from madbench.experiment import Experiment, PlanOptions, prepare
 from madbench.papers import built_in, load_paper
 from madbench.papers.making import (
     FAILS,
@@ -156,9 +155,10 @@ class _Making:
 
     def __init__(self, request: Request, choices: PaperOptions, shape: LayoutOptions, printed: PrintOptions):
         self.request, self.choices, self.shape, self.printed = request, choices, shape, printed
-        self.measure, self.policy = measure_of(request.item), Policy(redo=choices.force)
+        self.measure = measure_of(request.item)
         self.planned = self.measure.plan(request)
         self.keeps_weights = self.measure.keeps_weights(request) and not choices.dry_run
+        self.training = choices.training(self.keeps_weights)
 
     def run(self) -> None:
         """Decide the item by its own runs, which are trained if they are missing, or by the shipped runs."""
@@ -198,14 +198,12 @@ class _Making:
         needs_weights = self.keeps_weights and not choices.force
         if choices.dry_run or (choices.yes and not needs_weights):
             return
-        experiment = prepare(
-            grid, device=choices.device, results=choices.results, corpus=choices.corpus, is_remote=False
-        )
+        experiment = prepare(grid, PlanOptions(choices.device, choices.results, self.training.data))
         if needs_weights and (note := _note_on_weights(self.measure, self.request, experiment)):
             problem = f"{self.request.item.id} measures trained models: {note}"
             raise StoreError(f"{problem}; or name another folder with --results")
         if not choices.yes:
-            ask_before_long(experiment, self.policy, slots=choices.slots, threads=choices.threads)
+            ask_before_long(experiment, self.training.execution, self.training.policy)
 
     def verify(self) -> None:
         """Print the failures and exit with code 1 if an operator of the item differs from its definition."""
@@ -223,22 +221,11 @@ class _Making:
 
     def train(self) -> Results | None:
         """Train what is planned and return its results. None for an item without jobs, and after a plan is printed."""
-        choices = self.choices
         if self.planned is None:
             return None
         if not isinstance(self.planned, Grid):
-            return _train(self.planned, self.policy, choices, self.printed)
-        training = TrainingOptions(
-            corpus=choices.corpus,
-            device=choices.device,
-            results=choices.results,
-            slots=choices.slots,
-            threads=choices.threads,
-            force=choices.force,
-            dry_run=choices.dry_run,
-            keep_weights=self.keeps_weights,
-        )
-        return train_grid(self.planned, training, has_tables=False, printed=self.printed)
+            return _train(self.planned, self.training, self.printed)
+        return train_grid(self.planned, self.training, has_tables=False, printed=self.printed)
 
     def finish(self, decided: Request, trained: Results | None) -> None:
         """Decide the item by its own runs or by the shipped runs. Draw, store and print the result."""
@@ -280,16 +267,16 @@ def check_no_paper(word: str) -> None:
         raise ConfigError(f"{word} is a paper: madbench paper {word}")
 
 
-def _train(experiment: Experiment, policy: Policy, choices: PaperOptions, printed: PrintOptions) -> Results | None:
+def _train(experiment: Experiment, training: TrainingOptions, printed: PrintOptions) -> Results | None:
     """Train an experiment that is not a grid and return its results, or print its plan and return None."""
     from madbench.analysis.scores import Results
 
     console = Console(stderr=True)
-    if choices.dry_run:
-        print_jobs(experiment, policy, printed)
+    if training.dry_run:
+        print_jobs(experiment, training.policy, printed)
         return None
     names = {job.id: row.row.variant for row in experiment.rows for job in row.jobs}
-    _, failed = train_on_screen(experiment, policy, console, names, slots=choices.slots, threads=choices.threads)
+    _, failed = train_on_screen(experiment, training.execution, training.policy, console, names)
     for job_id, reason in failed.items():
         console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)
     if failed:

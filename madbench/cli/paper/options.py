@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from madbench.cli.shared import options
-from madbench.cli.shared.parameters import EVERY_VERB, option, output_option
+from madbench.cli.shared.options import TrainingOptions
+from madbench.cli.shared.parameters import output_option
+from madbench.config.options import EVERY_VERB, option
+from madbench.execute.base import ForceOption, Policy
+from madbench.execute.options import RunOptions, ThreadsOption
 from madbench.jobs import Budget
 from madbench.papers import QUICK
 
@@ -33,9 +37,9 @@ class PaperOptions:
     budget: Annotated[Budget | None, option(options.BUDGET_HELP, show_default="that of the item")] = None
     device: options.DeviceOption = "auto"
     results: options.ResultsOption = options.RESULTS
-    slots: options.SlotsOption = None
-    threads: options.ThreadsOption = None
-    force: options.ForceOption = False
+    slots: Annotated[int | None, option("Jobs at a time; by default one per CPU core, one on a GPU.", min=1)] = None
+    threads: ThreadsOption = None
+    force: ForceOption = False
     corpus: Annotated[
         Path | None, option("Corpus for an item of language models, at a size without its own corpus.", rare=EVERY_VERB)
     ] = None
@@ -47,6 +51,17 @@ class PaperOptions:
     output: Annotated[
         Path | None, output_option("Folder of the figures.", show_default="RESULTS/plots", rare=EVERY_VERB)
     ] = None
+
+    def training(self, keeps_weights: bool) -> TrainingOptions:
+        """The options with which the jobs of an item are trained."""
+        return TrainingOptions(
+            options.TrainingCorpus(self.corpus),
+            device=self.device,
+            results=self.results,
+            execution=RunOptions(self.slots, self.threads, keep_weights=keeps_weights),
+            policy=Policy(redo=self.force),
+            dry_run=self.dry_run,
+        )
 
     @property
     def flags(self) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.execute.base import Executor
 from madbench.training.devices import resolve_device
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
-
 
 @dataclass(frozen=True)
 class RayConfig:
@@ -115,11 +113,3 @@ def gpus_of(text: str, device: str) -> list[str]:
         resolve_device(f"cuda:{gpu}")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return [visible[int(gpu)] for gpu in gpus] if visible != [""] else gpus
-
-
-def seconds_of(text: str) -> float:
-    """A time in seconds: ``"30m"`` -> ``1800.0``."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
-    if not match:
-        raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
-    return float(match[1]) * _SECONDS[match[2]]

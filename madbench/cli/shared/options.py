@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.console import Console
 
-from madbench.cli.shared.parameters import EVERY_VERB, Parameter, argument, option
 from madbench.cli.shared.printing import in_words, tracked
 from madbench.cli.shared.words import labels_and_overrides, split_list
+from madbench.config.options import EVERY_VERB, Parameter, argument, option
 from madbench.errors import ConfigError
+from madbench.execute.base import Policy
+from madbench.execute.options import RunOptions
 from madbench.jobs import Budget, Fidelity
 from madbench.labels.names import with_typed_labels
 from madbench.rows import Grid
 from madbench.store.runs import RESULTS, Snapshot
+from madbench.text.options import CorpusOptions
+from madbench.trackers import RUN_NAME, Naming
 
 if TYPE_CHECKING:
     from madbench.analysis.selection import Selection
-    from madbench.execute.base import Policy
 
 
 BudgetName = Literal["strict", "parameters", "paper", "flops", "state", "compute"]
 """The names of budgets on the command line."""
-
-
-def parse_group(text: str) -> int | None:
-    """The value of ``--group``: a number, or None for auto. Raises a usage error for any other text."""
-    if text == "auto":
-        return None
-    if not re.fullmatch("[1-9][0-9]{0,3}", text):
-        raise typer.BadParameter(f"{text!r} is neither auto nor a number of jobs above 0")
-    return int(text)
 
 
 LABELS_HELP = (
@@ -123,41 +115,11 @@ SeedsOption = Annotated[
     str,
     option("Seeds such as 0,1,2 or 0-4; each has its own initialization, data and order. Use five if a table matters."),
 ]
-SlotsOption = Annotated[int | None, option("Jobs at a time; by default one per CPU core, one on a GPU.", min=1)]
-ThreadsOption = Annotated[
-    int | None,
-    option(
-        "Threads per job on a CPU; another number changes the last digits of the results.",
-        min=1,
-        max=1024,
-        show_default="OMP_NUM_THREADS, otherwise 1; all free cores for a long language model",
-        rare="run sweep paper",
-    ),
-]
-TokenizerOption = Annotated[
-    str | None,
-    option(
-        "Tokenizer of nanoGPT's files: gpt2, bytes or none:N.",
-        show_default="gpt2",
-        completes="TOKENIZER",
-        rare=EVERY_VERB,
-    ),
-]
-DtypeOption = Annotated[
-    str | None,
-    option(
-        "Type of nanoGPT's ids, such as uint32.",
-        show_default="the smallest type for the ids",
-        completes="DTYPE",
-        rare=EVERY_VERB,
-    ),
-]
-ForceOption = Annotated[bool, option("Train again jobs that are already stored.", "--force", rare="sweep paper")]
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
-    """The options of every verb that trains."""
+class TrainingCorpus(CorpusOptions):
+    """The corpus on which a language model trains."""
 
     corpus: Annotated[
         Path | None,
@@ -167,50 +129,12 @@ class TrainingOptions:
             rare="run sweep",
         ),
     ] = None
-    tokenizer: TokenizerOption = None
-    dtype: DtypeOption = None
-    seeds: SeedsOption = "0"
-    budget: BudgetOption = "strict"
-    device: DeviceOption = "auto"
-    results: ResultsOption = RESULTS
-    slots: Annotated[
-        int | None,
-        option(
-            "Jobs at a time; by default one per GPU or CPU core. A long language model gets all free cores.",
-            min=1,
-        ),
-    ] = None
-    threads: ThreadsOption = None
-    micro_batch: Annotated[
-        int | None,
-        option("Sequences in memory at a time; the gradients of a step are accumulated.", min=1, rare=EVERY_VERB),
-    ] = None
-    group: Annotated[
-        int | None,
-        option(
-            "Run jobs that differ only in seed and rate in one step, at most N at a time. auto: at most 8 on a GPU, "
-            "if a quick timing shows a speed-up; never on a CPU.",
-            parser=parse_group,
-            metavar="auto|N",
-            completes="auto",
-            show_default="auto",
-            rare=EVERY_VERB,
-        ),
-    ] = None
-    no_cuda_graph: Annotated[
-        bool,
-        option(
-            "On a GPU launch every operation alone instead of one graph per step.", "--no-cuda-graph", rare=EVERY_VERB
-        ),
-    ] = False
-    compile: Annotated[
-        Literal["never", "auto", "always"],
-        option(
-            "torch.compile, which needs a C++ compiler; auto: if five minutes or more are left and a timing test shows "
-            "a speed-up.",
-            rare=EVERY_VERB,
-        ),
-    ] = "never"
+
+
+@dataclass(frozen=True)
+class TrackOptions:
+    """The services that also log the progress of runs, and the names there."""
+
     track: Annotated[
         list[str] | None,
         option(
@@ -236,12 +160,29 @@ class TrainingOptions:
             rare=EVERY_VERB,
         ),
     ] = None
-    force: ForceOption = False
+
+    def naming(self) -> Naming:
+        """The names of projects and runs. Raises ``ConfigError`` for names without --track."""
+        for flag, value in {"--track-project": self.track_project, "--track-name": self.track_name}.items():
+            if value is not None and not self.track:
+                raise ConfigError(f"{flag} {value}: has no effect without --track")
+        return Naming(self.track_project or "", self.track_name or RUN_NAME)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The options of every verb that trains."""
+
+    data: TrainingCorpus = TrainingCorpus()
+    seeds: SeedsOption = "0"
+    budget: BudgetOption = "strict"
+    device: DeviceOption = "auto"
+    results: ResultsOption = RESULTS
+    execution: RunOptions = RunOptions()
+    tracking: TrackOptions = TrackOptions()
+    policy: Policy = Policy()
     dry_run: Annotated[
         bool, option("Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run")
-    ] = False
-    keep_weights: Annotated[
-        bool, option("Store the weights with each run. Language models always do.", "--keep-weights", rare=EVERY_VERB)
     ] = False
     details: Annotated[
         bool, option("With --dry-run: also show memory, and parameters by group.", "--details", rare=EVERY_VERB)
@@ -265,23 +206,12 @@ class TrainingOptions:
     fail_fast: Annotated[bool, option("Start no further job after one has failed.", "--fail-fast", rare=EVERY_VERB)] = (
         False
     )
-    max_failures: Annotated[
-        int | None, option("Start no further job after this many have failed.", min=1, rare=EVERY_VERB)
-    ] = None
-    time_limit: Annotated[
-        str | None,
-        option(
-            "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Unfinished jobs of a group "
-            "(--group) then resume alone, with the same limit.",
-            metavar="TIME",
-            rare=EVERY_VERB,
-        ),
-    ] = None
 
     def __post_init__(self) -> None:
-        if self.fail_fast and self.max_failures not in (None, 1):
-            raise ConfigError(f"--max-failures {self.max_failures} contradicts --fail-fast, which is --max-failures 1")
-        if self.retry is not None and self.force:
+        most = self.policy.max_failures
+        if self.fail_fast and most not in (None, 1):
+            raise ConfigError(f"--max-failures {most} contradicts --fail-fast, which is --max-failures 1")
+        if self.retry is not None and self.policy.redo:
             raise ConfigError("--retry has no effect with --force, which trains every job again")
         if self.details and not self.dry_run:
             raise ConfigError("--details has no effect without --dry-run")
@@ -290,24 +220,22 @@ class TrainingOptions:
         if self.on and self.devices:
             raise ConfigError(f"--devices {self.devices}: has no effect with --on {self.on}; its file has gpus_per_job")
 
-    def policy(self, retries: bool) -> Policy:
-        """The policy for stored, failed and long jobs. ``retries`` is the default of ``--retry``.
+    def policy_of_verb(self, retries: bool) -> Policy:
+        """The policy for stored, failed and long jobs. ``retries`` is the default of ``--retry``."""
+        most = 1 if self.fail_fast else self.policy.max_failures
+        return replace(self.policy, retry=retries if self.retry is None else self.retry, max_failures=most)
 
-        Raises ``ConfigError`` for an invalid time limit.
+    def resolve_place(self) -> tuple[RunOptions, str]:
+        """The options of execution with the machines or GPUs that the user named, and the device of the jobs.
+
+        Raises ``ConfigError`` if ``--on`` or ``--devices`` is invalid.
         """
-        from madbench.cli.shared.machines import seconds_of  # needed only by verbs that train
-        from madbench.execute.base import Policy
+        from madbench.cli.shared.machines import executor_of, gpus_of  # needed only by verbs that train
 
-        most = 1 if self.fail_fast else self.max_failures
-        limit = None if self.time_limit is None else seconds_of(self.time_limit)
-        retry = retries if self.retry is None else self.retry
-        return Policy(redo=self.force, retry=retry, max_failures=most, time_limit=limit)
-
-    def gpus(self) -> list[str] | None:
-        """The values of CUDA_VISIBLE_DEVICES for ``--devices``, None without it. Raises ``ConfigError`` if invalid."""
-        from madbench.cli.shared.machines import gpus_of
-
-        return None if self.devices is None else gpus_of(self.devices, self.device)
+        gpus = None if self.devices is None else gpus_of(self.devices, self.device)
+        executor, device = executor_of(self.on, "cuda" if gpus else self.device, self.execution.slots)
+        slots = None if executor else self.execution.slots
+        return replace(self.execution, slots=slots, devices=gpus, executor=executor), device
 
 
 @dataclass(frozen=True)

@@ -1,58 +1,23 @@
-"""Types of the options and arguments of verbs."""
+"""Verbs with the options and arguments that dataclasses and annotations declare."""
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperOption
-from typer.models import ParameterInfo
 
+from madbench.config.options import EVERY_VERB, Parameter, option
 from madbench.labels import texts_of, trust
 from madbench.labels.names import names_from_words, show
 from madbench.labels.sets import names_of
 
-EVERY_VERB = "every verb"
-
-
 CompletionOf = Callable[[str], Callable[..., Any] | None]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """An option or argument of a verb. It annotates the type of its values: ``Annotated[int, option("How many.")]``."""
-
-    info: ParameterInfo
-    completes: str = ""
-    """The shell completion, as a metavar (:func:`madbench.cli.shared.completion.completion_of`)."""
-    rare: str = ""
-    """The verbs whose ``--help`` does not show it, or :data:`EVERY_VERB`. ``--help-all`` shows it."""
-
-    def of_verb(self, verb: str, completion_of: CompletionOf) -> ParameterInfo:
-        """The parameter for typer, with its completion, and hidden if it is rare in the verb."""
-        info = copy.copy(self.info)
-        info.autocompletion = completion_of(self.completes)
-        info.hidden = self.rare == EVERY_VERB or verb in self.rare.split()
-        return info
-
-
-def option(help: str, *names: str, completes: str = "", rare: str = "", **settings: Any) -> Parameter:
-    """An option. If its type is ``bool`` and it has no ``names``, it also has a ``--no-`` form.
-
-    ``settings`` are arguments of :func:`typer.Option`. The other arguments are fields of :class:`Parameter`.
-    """
-    return Parameter(typer.Option(*names, help=help, **settings), completes, rare)
-
-
-def argument(metavar: str, help: str, **settings: Any) -> Parameter:
-    """An argument. Its metavar selects the shell completion."""
-    return Parameter(typer.Argument(metavar=metavar, help=help, **settings), completes=metavar)
 
 
 def output_option(help: str, **settings: Any) -> Parameter:
@@ -67,14 +32,14 @@ VERBS_THAT_TRAIN = ("run", "sweep", "train")
 def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda words: None) -> Callable[..., None]:
     """A command for ``verb`` with one option per field of its dataclass arguments.
 
-    ``completion_of`` returns the completion for :attr:`Parameter.completes`. The user typed the labels among the words
-    of the command, so the code of these labels may be imported (:mod:`madbench.labels.trust`). The command shows each
-    label as it was typed, or by the name that its set or ``--rename`` gives.
+    A field that is a dataclass itself stands for its own fields. Other fields without a :class:`Parameter` are no
+    options and keep their defaults. ``completion_of`` returns the completion for :attr:`Parameter.completes`. The user
+    typed the labels among the words of the command, so the code of these labels may be imported
+    (:mod:`madbench.labels.trust`). The command shows each label as it was typed, or by the name that its set or
+    ``--rename`` gives.
     """
     hints = get_type_hints(verb, include_extras=True)
-    groups: dict[str, type[Any]] = {
-        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
-    }
+    groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
     labelled = [name for name, hint in hints.items() if _takes_labels(hint)]
 
     @functools.wraps(verb)
@@ -87,16 +52,16 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
         names = names_from_words(values.get("rename") or ())
         show(names_of(words, names) if words else names)
         for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+            values[name] = _from_options(group, values)
         verb(**values)
 
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(verb).parameters.values():
         if group := groups.get(parameter.name):
-            types, members = get_type_hints(group, include_extras=True), [*inspect.signature(group).parameters.values()]
+            members = [*_members(group)]
         else:
-            types, members = hints, [parameter]
-        parameters += [member.replace(annotation=types[member.name], kind=parameter.kind) for member in members]
+            members = [parameter.replace(annotation=hints[parameter.name])]
+        parameters += [member.replace(kind=parameter.kind) for member in members]
     parameters = [_of_verb(member, verb.__name__, completion_of) for member in parameters]
     if any(details.hidden for member in parameters for details in get_args(member.annotation)[1:2]):
         help_all = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll)
@@ -104,6 +69,38 @@ def with_groups(verb: Callable[..., None], completion_of: CompletionOf = lambda 
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {member.name: member.annotation for member in parameters}
     return command
+
+
+def _is_group(hint: Any) -> bool:
+    """True if a type is a dataclass, whose fields are options."""
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def _members(group: type[Any]) -> Iterator[inspect.Parameter]:
+    """The options of a dataclass and of the dataclasses in it."""
+    types = get_type_hints(group, include_extras=True)
+    for member in inspect.signature(group).parameters.values():
+        hint = types[member.name]
+        if _is_group(hint):
+            yield from _members(hint)
+        elif _details(hint):
+            yield member.replace(annotation=hint)
+
+
+def _from_options(group: type[Any], values: dict[str, Any]) -> Any:
+    """The dataclass with the options in ``values``, which are removed from it."""
+    given = {}
+    for name, hint in get_type_hints(group, include_extras=True).items():
+        if _is_group(hint):
+            given[name] = _from_options(hint, values)
+        elif name in values and _details(hint):
+            given[name] = values.pop(name)
+    return group(**given)
+
+
+def _details(hint: Any) -> Parameter | None:
+    """The option or argument that a type declares. None if it declares none."""
+    return next((detail for detail in get_args(hint)[1:] if isinstance(detail, Parameter)), None)
 
 
 @contextmanager
@@ -133,13 +130,31 @@ _HelpAll = Annotated[
 
 def _takes_labels(hint: Any) -> bool:
     """True if the words of a parameter may be labels."""
-    completes = [detail.completes for detail in get_args(hint)[1:] if isinstance(detail, Parameter)]
-    return any("LABEL" in words or words.startswith("[PAPER") for words in completes)
+    details = _details(hint)
+    return details is not None and ("LABEL" in details.completes or details.completes.startswith("[PAPER"))
 
 
 def _of_verb(parameter: inspect.Parameter, verb: str, completion_of: CompletionOf) -> inspect.Parameter:
     """``parameter`` with an annotation that typer reads. Only options and arguments are changed."""
-    type_, details = ([*get_args(parameter.annotation), None, None])[:2]
-    if not isinstance(details, Parameter):
+    if not (details := _details(parameter.annotation)):
         return parameter
-    return parameter.replace(annotation=Annotated[type_, details.of_verb(verb, completion_of)])
+    settings: dict[str, Any] = {"help": details.help, **details.settings}
+    if parser := settings.get("parser"):
+        settings["parser"] = _with_usage_errors(parser)
+    info: Any = typer.Argument(**settings) if details.is_argument else typer.Option(*details.flags, **settings)
+    info.autocompletion = completion_of(details.completes)
+    info.hidden = details.rare == EVERY_VERB or verb in details.rare.split()
+    return parameter.replace(annotation=Annotated[get_args(parameter.annotation)[0], info])
+
+
+def _with_usage_errors(parser: Callable[[str], Any]) -> Callable[[str], Any]:
+    """``parser`` whose ``ValueError`` is shown as a wrong use of the command."""
+
+    @functools.wraps(parser)
+    def parse(text: str) -> Any:
+        try:
+            return parser(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return parse

@@ -16,6 +16,7 @@ from rich.markup import escape
 from madbench.cli.shared.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
 from madbench.errors import ConfigError, TrainingError
 from madbench.execute.base import Policy
+from madbench.execute.options import RunOptions
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment
 from madbench.jobs import Job
@@ -46,18 +47,14 @@ def job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, 
 
 def make_plan(
     experiment: Experiment,
+    options: RunOptions,
     policy: Policy,
     console: Console,
-    *,
-    slots: int | None,
-    devices: Sequence[str] | None,
-    micro_batch: int | None,
-    threads: int | None,
-    details: bool,
+    has_details: bool,
 ) -> dict[str, Any]:
     """The cost of every row and task of the experiment, and the remaining seconds, timed on the device.
 
-    It times a few steps per task. With ``details`` it times every row and task, and adds memory, FLOPs counted by
+    It times a few steps per task. With ``has_details`` it times every row and task, and adds memory, FLOPs counted by
     torch, and parameters by group. A label that this machine cannot run has no seconds; the reason is in ``untimed``.
     """
     from madbench.training.cost import seconds_per_flop, why_untimed
@@ -71,8 +68,8 @@ def make_plan(
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
         samples = {job.label: job for job in sorted(todo, key=lambda job: sizes[job.id].parameters)}  # the largest
         untimed = {name: why for name, job in samples.items() if (why := why_untimed(job, experiment.device))}
-        chosen = choose_threads(todo, threads)
-        for batch in plan_batches(experiment.jobs, experiment.device, slots, devices, micro_batch, todo, chosen):
+        chosen = choose_threads(todo, options.threads)
+        for batch in plan_batches(experiment.jobs, experiment.device, options, todo, chosen):
             together = {job.suite for job in batch.jobs}
             suites = [suite for suite in experiment.suites if suite.name in together]
             rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=batch.threads)
@@ -80,22 +77,22 @@ def make_plan(
             for suite in suites:
                 part = experiment.for_suite(suite)
                 timed = [job for job in part.jobs if states[job.id] == "todo" and job.label not in untimed]
-                rates = {} if details else rates_of(timed)
+                rates = {} if has_details else rates_of(timed)
                 for row, jobs in _by_row_and_task(part):
                     if row.row.label in untimed:
                         cells.append(_cell(row, jobs, states, sizes, None))
                         continue
-                    if details:  # an operator of many small steps takes a minute
+                    if has_details:  # an operator of many small steps takes a minute
                         status.update(f"counting, and timing a few steps: {escape(with_typed_labels(row.name))}")
                     left = [job for job in jobs if states[job.id] == "todo"]
-                    rate = (rates_of(left) if details else rates).get(jobs[0].task, 0.0)
+                    rate = (rates_of(left) if has_details else rates).get(jobs[0].task, 0.0)
                     cell = _cell(row, jobs, states, sizes, rate)
-                    cells.append(cell | (_details(jobs[0], micro_batch) if details else {}))
+                    cells.append(cell | (_details(jobs[0], options.micro_batch) if has_details else {}))
                     seconds |= {job.id: rate * sizes[job.id].flops for job in left}
             at_once = min(batch.slots, max(1, len(seconds)))
             apart = at_once  # slots that share no core and no GPU
             if experiment.device != "cpu" and any(suite.uses_all_cores for suite in suites):
-                apart = min(at_once, len(devices or [""]))
+                apart = min(at_once, len(options.devices or [""]))
             needed = makespan([seconds[job.id] for job in batch.jobs if job.id in seconds], apart)
             taken = {"slots": at_once, "threads": batch.threads, "text": batch.text(at_once)}
             batches.append({"suites": [suite.name for suite in suites], **taken, "estimated_seconds": needed})
@@ -272,16 +269,14 @@ def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
-def ask_before_long(experiment: Experiment, policy: Policy, *, slots: int | None, threads: int | None) -> None:
+def ask_before_long(experiment: Experiment, options: RunOptions, policy: Policy) -> None:
     """Ask before a long training. Raises ``ConfigError`` if the input is not a terminal."""
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = sum(state == "todo" for state in states.values())
     if not todo:
         return
     console = Console(stderr=True)
-    plan = make_plan(
-        experiment, policy, console, slots=slots, devices=None, micro_batch=None, threads=threads, details=False
-    )
+    plan = make_plan(experiment, options, policy, console, has_details=False)
     for reason in plan.get("untimed", {}).values():  # this label would fail during the training
         raise TrainingError(reason)
     seconds = plan["estimated_seconds"]

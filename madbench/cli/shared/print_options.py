@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from madbench.analysis.marked_text import Width
-from madbench.cli.shared.parameters import EVERY_VERB, option
+from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,8 +19,9 @@ from rich.text import Text
 from madbench.cli.shared.printing import PLAIN, counted, duration, first_of, in_words, quantity
 from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line
+from madbench.execute.options import RunOptions
 from madbench.execute.sweep_state import SweepState, flatten, weights
-from madbench.experiment import Experiment, RunOptions
+from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.labels.names import typed_label
 from madbench.trackers import Naming, Tracking, open_trackers
@@ -173,12 +174,12 @@ def _outcome(line: Mapping[str, Any]) -> str:
 
 def train_on_screen(
     experiment: Experiment,
+    options: RunOptions,
     policy: Policy,
     console: Console,
     names: Mapping[str, str],
     track: Sequence[str] = (),
     naming: Naming = Naming(),
-    **run_options: Unpack[RunOptions],
 ) -> tuple[Summary, dict[str, str]]:
     """Train the missing jobs. Return the summary, and the reasons of failed jobs by id.
 
@@ -207,10 +208,10 @@ def train_on_screen(
                 for observer in (*observers, screen):
                     observer.on_event(event)
 
-            if run_options.get("executor"):  # starting there takes a while
+            if options.executor:  # starting there takes a while
                 screen.announce()
             listener = Listener(on_event, screen.announce)
-            return experiment.execute(listener, policy=policy, **run_options), dict(screen.state.failures)
+            return experiment.execute(listener, options, policy), dict(screen.state.failures)
     except KeyboardInterrupt:
         rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
         console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from madbench.cli.shared.options import open_stored
-from madbench.cli.shared.parameters import argument, option
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.jobs import WEIGHTS
 from madbench.labels.names import show, shown_names
 from madbench.store.runs import Store
 from madbench.store.trained import stored_weights
 from madbench.suites import suite_of
+from madbench.text.options import CorpusOptions
 
 if TYPE_CHECKING:
     from madbench.store.format import Measurement
@@ -88,11 +89,11 @@ class TrainedModel:
             return "not stored"
         return f"stored with run {self.job.id}" if self.store else f"not stored: {self.weights} is not in a store"
 
-    def corpus(self, named_folder: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
-        """The corpus of the model: in ``named_folder``, otherwise in the folder of its run or of the results.
+    def corpus(self, named: CorpusOptions = CorpusOptions()) -> Corpus:
+        """The corpus of the model: in the ``named`` folder, otherwise in the folder of its run or of the results.
 
-        ``tokenizer`` and ``dtype`` apply to a folder without a manifest. By default they are those of the run; an
-        exported file does not have them. Raises ``ConfigError`` for another corpus, and if no corpus is found.
+        Tokenizer and type apply to a folder without a manifest. By default they are those of the run; an exported file
+        does not have them. Raises ``ConfigError`` for another corpus, and if no corpus is found.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.manifest import MANIFEST
@@ -100,21 +101,21 @@ class TrainedModel:
         digest, cache = self.job.setting["corpus"], self.results / "corpora"
         details = self.store.read(self.job.id).record.details if self.store else {}
         described = details.get("corpus", {})
-        options = {"tokenizer": tokenizer, "dtype": dtype}
+        options = {"tokenizer": named.tokenizer, "dtype": named.dtype}
 
         def opened(folder: Path) -> Corpus:
             """Open the corpus in a folder. If it has no manifest, missing options are taken from the run's record."""
             recorded = {} if (folder / MANIFEST).exists() else described
             return open_corpus(folder, cache=cache, **{name: options[name] or recorded.get(name) for name in options})
 
-        if named_folder is not None:
-            corpus = opened(named_folder)
+        if named.corpus is not None:
+            corpus = opened(named.corpus)
             if corpus.digest != digest:
                 problem = f"corpus {corpus.digest}, but the model was trained on corpus {digest}"
                 if corpus.manifest.recipe is None:
                     spec, type_ = corpus.manifest.tokenizer.spec, corpus.manifest.dtype
                     problem += f"; it was read as {spec} in {type_}, which --tokenizer and --dtype change"
-                raise ConfigError(f"{named_folder}: {problem}")
+                raise ConfigError(f"{named.corpus}: {problem}")
             return corpus
         if useless := [f"--{name} {value}" for name, value in options.items() if value is not None]:
             raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder of the files")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from madbench.cli.shared.machines import executor_of
 from madbench.cli.shared.options import TrainingOptions, canonical_budget
 from madbench.cli.shared.plan import make_plan, print_plan
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
@@ -21,14 +20,14 @@ from madbench.config import Override, parse_seeds, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
-from madbench.experiment import Experiment, RunOptions, labels_of_tasks, prepare
+from madbench.experiment import Experiment, PlanOptions, labels_of_tasks, prepare
 from madbench.experiment.commands import option_words
 from madbench.jobs import Fidelity
 from madbench.labels import expand
 from madbench.labels.names import show, shown_names
 from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot, Store
-from madbench.trackers import RUN_NAME, Naming, parse_names
+from madbench.trackers import parse_names
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -86,63 +85,42 @@ def train_grid(
     from madbench.training.measured import has_compiler
 
     show(shown_names().over(grid.names))
-    policy, gpus = options.policy(retries=not has_baseline), options.gpus()
-    executor, device = executor_of(options.on, "cuda" if gpus else options.device, options.slots)
+    policy, (execution, device) = options.policy_of_verb(retries=not has_baseline), options.resolve_place()
+    is_remote = execution.executor is not None
     if costs.costs and options.dry_run:
         raise ConfigError("--costs has no effect with --dry-run; madbench explain --cost LABEL shows costs")
     if printed.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
-    trackers, naming = parse_names(options.track), _naming(options)
+    trackers, naming = parse_names(options.tracking.track), options.tracking.naming()
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus and planning"):
-        where = {name: getattr(options, name) for name in ("results", "corpus", "tokenizer", "dtype")}
-        experiment = prepare(grid, device=device, is_remote=executor is not None, is_plan=options.dry_run, **where)
-    if options.dry_run and executor is None:
+        plan_options = PlanOptions(device, options.results, options.data, is_remote=is_remote, is_plan=options.dry_run)
+        experiment = prepare(grid, plan_options)
+    if options.dry_run and not is_remote:
         experiment.check_processes()
     if printed.format == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
     notes = list(experiment.notes)
-    if options.keep_weights:
+    if execution.keep_weights:
         experiment.check_keep_weights()
         if not policy.redo and (note := experiment.note_on_weights()):
             notes.append(note)
     for note in notes:
         console.print(in_words(note, console), **PLAIN)
-    slots = None if executor else options.slots
-    if options.compile == "auto" and executor is None and not has_compiler():
+    if execution.compile == "auto" and not is_remote and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
     if options.dry_run:
         if is_first():
-            plan = make_plan(
-                experiment,
-                policy,
-                console,
-                slots=slots,
-                devices=gpus,
-                micro_batch=options.micro_batch,
-                threads=options.threads,
-                details=options.details,
-            )
+            plan = make_plan(experiment, execution, policy, console, options.details)
             if printed.format == "json":
                 print_json(plan)
             else:
                 print_plan(experiment, plan, by_task=not has_baseline)
         return None
-    run_options: RunOptions = {
-        "slots": slots,
-        "executor": executor,
-        "devices": gpus,
-        "micro_batch": options.micro_batch,
-        "compile": options.compile,
-        "keep_weights": options.keep_weights,
-        "group": options.group,
-        "cuda_graph": not options.no_cuda_graph,
-        "threads": options.threads,
-    }
     names = {job.id: row.name for row in experiment.rows for job in row.jobs}
     varied = {job.id: settings_of(row.row.changes) for row in experiment.rows for job in row.jobs}
     naming = replace(naming, rows=names, varied=varied)
-    summary, failed_now = train_on_screen(experiment, policy, console, names, trackers, naming, **run_options)
+    summary, failed_now = train_on_screen(experiment, execution, policy, console, names, trackers, naming)
     if not is_first():
         return None
     from madbench.analysis.scores import Results
@@ -172,15 +150,6 @@ def train_grid(
         console.print(f"runs: {experiment.results}/runs    {hint}", **PLAIN)
     _print_rest(summary, failures, experiment, policy, console)
     return results
-
-
-def _naming(options: TrainingOptions) -> Naming:
-    """The names of projects and runs for trackers. Raises ``ConfigError`` for names without --track."""
-    tracker_options = {"--track-project": options.track_project, "--track-name": options.track_name}
-    for flag, value in tracker_options.items():
-        if value is not None and not options.track:
-            raise ConfigError(f"{flag} {value}: has no effect without --track")
-    return Naming(options.track_project or "", options.track_name or RUN_NAME)
 
 
 def _print_rest(

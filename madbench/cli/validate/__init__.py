@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from madbench.cli.shared.options import RESULTS
-from madbench.cli.shared.parameters import argument, option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import counted, print_json
 from madbench.cli.validate.file_problems import find_problems
 from madbench.cli.validate.machine import check_machine
 from madbench.cli.validate.stored_files import check_store
 from madbench.config import from_mapping, read_yaml
+from madbench.config.options import argument, option
 from madbench.errors import BudgetError, ConfigError, MadbenchError
 from madbench.grid import GridFile, expand_grid
 from madbench.labels import LabelSet, available_sets, expand
@@ -208,12 +208,12 @@ def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
 
 
 def _check_grid(path: Path, mapping: Mapping[str, Any]) -> Finding:
-    from madbench.experiment import prepare  # imports torch
+    from madbench.experiment import PlanOptions, prepare  # imports torch
 
     def load(content: Mapping[str, Any]) -> None:
         grid = expand_grid(from_mapping(GridFile, content, str(path)), str(path))
         with contextlib.suppress(NoCorpusError):  # it is prepared when the grid is trained
-            prepare(grid, is_plan=True, makes_corpus=False)
+            prepare(grid, PlanOptions(is_plan=True, makes_corpus=False))
 
     problems = find_problems(load, mapping, {"labels": ["S"]}, path)
     count = 0 if problems else len(expand_grid(from_mapping(GridFile, mapping, str(path))).rows)

@@ -1,0 +1,41 @@
+"""Options of the command line as data: an option is declared once, as a field of the dataclass that the code uses.
+
+The command line makes its parameters from these declarations (:mod:`madbench.cli.shared.parameters`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EVERY_VERB = "every verb"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An option or argument of a verb. It annotates the type of its values: ``Annotated[int, option("How many.")]``."""
+
+    help: str
+    flags: tuple[str, ...] = ()
+    """The spellings of an option, such as ``--tasks`` and ``-t``. By default ``--`` and the name of the field."""
+    completes: str = ""
+    """The shell completion, as a metavar (:func:`madbench.cli.shared.completion.completion_of`)."""
+    rare: str = ""
+    """The verbs whose ``--help`` does not show it, or :data:`EVERY_VERB`. ``--help-all`` shows it."""
+    is_argument: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of ``typer.Option`` or ``typer.Argument``, such as ``min``.
+
+    A ``parser`` raises ``ValueError`` for a text that it does not accept.
+    """
+
+
+def option(help: str, *flags: str, completes: str = "", rare: str = "", **settings: Any) -> Parameter:
+    """An option. If its type is ``bool`` and it has no ``flags``, it also has a ``--no-`` form."""
+    return Parameter(help, flags, completes, rare, settings=settings)
+
+
+def argument(metavar: str, help: str, **settings: Any) -> Parameter:
+    """An argument. Its metavar selects the shell completion."""
+    return Parameter(help, completes=metavar, is_argument=True, settings={"metavar": metavar, **settings})

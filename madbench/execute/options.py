@@ -1,0 +1,123 @@
+"""The options of training that change where and how jobs run, and not what they train."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from madbench.config.options import EVERY_VERB, option
+from madbench.errors import ConfigError
+from madbench.execute.base import Executor
+
+
+def parse_group(text: str) -> int | None:
+    """The value of ``--group``: a number, or None for auto. Raises ``ValueError`` for any other text."""
+    if text == "auto":
+        return None
+    if not re.fullmatch("[1-9][0-9]{0,3}", text):
+        raise ValueError(f"{text!r} is neither auto nor a number of jobs above 0")
+    return int(text)
+
+
+ThreadsOption = Annotated[
+    int | None,
+    option(
+        "Threads per job on a CPU; another number changes the last digits of the results.",
+        min=1,
+        max=1024,
+        show_default="OMP_NUM_THREADS, otherwise 1; all free cores for a long language model",
+        rare="run sweep paper",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where and how jobs run. The command line has the options that are declared here, and hands them on as one value.
+
+    By default jobs train on this machine. On the CPU all suites share one pool
+    (:func:`madbench.execute.slots.plan_batches`). Under torchrun, all processes train one job together. No option
+    changes the result of a run, except by rounding where it says so.
+    """
+
+    slots: Annotated[
+        int | None,
+        option(
+            "Jobs at a time; by default one per GPU or CPU core. A long language model gets all free cores.",
+            min=1,
+        ),
+    ] = None
+    threads: ThreadsOption = None
+    micro_batch: Annotated[
+        int | None,
+        option("Sequences in memory at a time; the gradients of a step are accumulated.", min=1, rare=EVERY_VERB),
+    ] = None
+    group: Annotated[
+        int | None,
+        option(
+            "Run jobs that differ only in seed and rate in one step, at most N at a time. auto: at most 8 on a GPU, "
+            "if a quick timing shows a speed-up; never on a CPU.",
+            parser=parse_group,
+            metavar="auto|N",
+            completes="auto",
+            show_default="auto",
+            rare=EVERY_VERB,
+        ),
+    ] = None
+    """Jobs of equal shapes that share a training step, which changes the result by rounding only.
+
+    By default no jobs share a step if there is a time limit, which applies per job, or if models are compiled.
+    """
+    no_cuda_graph: Annotated[
+        bool,
+        option(
+            "On a GPU launch every operation alone instead of one graph per step.", "--no-cuda-graph", rare=EVERY_VERB
+        ),
+    ] = False
+    compile: Annotated[
+        Literal["never", "auto", "always"],
+        option(
+            "torch.compile, which needs a C++ compiler; auto: if five minutes or more are left and a timing test shows "
+            "a speed-up.",
+            rare=EVERY_VERB,
+        ),
+    ] = "never"
+    keep_weights: Annotated[
+        bool, option("Store the weights with each run. Language models always do.", "--keep-weights", rare=EVERY_VERB)
+    ] = False
+    devices: Sequence[str] | None = None
+    """The GPUs that the slots take in turn, as values of CUDA_VISIBLE_DEVICES."""
+    executor: Executor | None = None
+    """Trains the jobs elsewhere. None: on this machine."""
+
+    def check(self, device: str) -> None:
+        """Raise ``ConfigError`` for an option that has no effect on ``device``, or that cannot be followed here."""
+        from madbench.training.distributed import is_distributed
+        from madbench.training.measured import has_compiler
+
+        if is_distributed():
+            for name in ("slots", "executor", "devices", "group"):
+                if getattr(self, name) is not None:
+                    raise ConfigError(
+                        f"--{name} has no effect under torchrun: all its processes train one run together"
+                    )
+            if self.threads is not None:
+                raise ConfigError(
+                    f"--threads {self.threads} has no effect under torchrun: give it OMP_NUM_THREADS={self.threads}"
+                )
+        if self.executor is not None and self.threads is not None:
+            raise ConfigError(
+                f"--threads {self.threads} has no effect on other machines, where a job has as many threads as cores: "
+                f"cpus_per_job: {self.threads} in the file of --on"
+            )
+        if self.group is not None and self.group > 1 and self.compile != "never":
+            raise ConfigError(
+                f"--group {self.group} has no effect with --compile {self.compile}: compiled models train one by one"
+            )
+        is_here = self.executor is None and not is_distributed()
+        if self.compile == "always" and is_here and not has_compiler():
+            raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
+        if self.no_cuda_graph and device == "cpu":
+            raise ConfigError("--no-cuda-graph has no effect with --device cpu")
