@@ -214,15 +214,15 @@ class Execution:
 
         None if another process trains the job, or if the job needs no training. It is then reported as skipped.
         """
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                work = held.enter_context(self.store.lock(job, self.policy.redo))
+                work = stack.enter_context(self.store.lock(job, self.policy.redo))
             except StoreBusyError:
                 self.skip(job, "busy")
                 return None
             if self.skip(job, self.policy.skips(self.store.status(job))):
                 return None
-            return JobLock(job, work, held.pop_all())
+            return JobLock(job, work, stack.pop_all())
 
     def skip(self, job: Job, reason: Skipped | None) -> bool:
         """If there is a ``reason``, report and count the job as skipped and return True. Otherwise return False."""
@@ -256,20 +256,20 @@ def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     # By default glibc returns freed memory to the kernel in every step: a quarter of a small model's training time.
     keep_memory = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
-    chosen = {name: os.environ.get(name, value) for name, value in keep_memory.items()}
+    variables = {name: os.environ.get(name, value) for name, value in keep_memory.items()}
     if passive and threads > 1 and not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
-        chosen["OMP_WAIT_POLICY"] = "PASSIVE"
-    return dict.fromkeys(names, str(threads)) | chosen
+        variables["OMP_WAIT_POLICY"] = "PASSIVE"
+    return dict.fromkeys(names, str(threads)) | variables
 
 
 def failure_text(error: BaseException) -> str:
     """The traceback of ``error``. A last line with a short summary is added if the traceback does not end with it."""
     text = "".join(traceback.format_exception(error)).rstrip()
-    said = [line.strip() for line in str(error).splitlines() if line.strip()]
-    short = ": ".join([type(error).__name__, *said[:1]])
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    short = ": ".join([type(error).__name__, *lines[:1]])
     if type(error).__name__ == "OutOfMemoryError":  # torch's message has the whole state of the allocator
-        wanted = ". ".join(short.split(". ")[:2]).removesuffix(".")
-        short = f"{wanted}; fewer jobs at a time (--slots) or a smaller model need less"
+        allocation = ". ".join(short.split(". ")[:2]).removesuffix(".")
+        short = f"{allocation}; fewer jobs at a time (--slots) or a smaller model need less"
     if len(short) > LONGEST_REASON:
         short = f"{short[: LONGEST_REASON - 3]}..."
     return text if text.splitlines()[-1].endswith(short) else f"{text}\n{short}"

@@ -304,8 +304,8 @@ class _Driver(Execution):
         if isinstance(message, JobResult):
             results = [message]
         elif isinstance(message, WorkerResult):
-            ended = zip(group.jobs, message.records, message.files)
-            results = [JobResult(job.id, record, files) for job, record, files in ended if record]
+            by_job = zip(group.jobs, message.records, message.files)
+            results = [JobResult(job.id, record, files) for job, record, files in by_job if record]
         by_id = {result.job_id: result for result in results}
         locks = [lock for lock in group.locks if lock.job.id in by_id]
         for lock in locks:

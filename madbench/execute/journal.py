@@ -38,10 +38,10 @@ def command_line() -> str:
     """The command line of this process, as a user would type it."""
     program = "madbench"
     if "LOCAL_WORLD_SIZE" in os.environ:
-        here = int(os.environ["LOCAL_WORLD_SIZE"])
-        nodes = int(os.environ.get("WORLD_SIZE", here)) // here
+        processes = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ.get("WORLD_SIZE", processes)) // processes
         on_nodes = f" --nnodes {nodes}" if nodes > 1 else ""
-        program = f"torchrun{on_nodes} --nproc-per-node {here} -m madbench"
+        program = f"torchrun{on_nodes} --nproc-per-node {processes} -m madbench"
     return f"{program} {shlex.join(sys.argv[1:])}".rstrip()
 
 
@@ -140,12 +140,12 @@ class Journal:
         """
         if self._problem and not self._is_warned:
             self._is_warned = True
-            why = (self._problem.strerror or str(self._problem)).lower()
-            self.warn(f"{self.path.parent}: {why}; madbench ls sweeps will miss part of this sweep, which continues")
+            reason = (self._problem.strerror or str(self._problem)).lower()
+            self.warn(f"{self.path.parent}: {reason}; madbench ls sweeps will miss part of this sweep, which continues")
 
 
-def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
-    """The journals of all running sweeps and of the last ``ended`` other sweeps, ordered by their start.
+def read_sweeps(results: Path, most_ended: int) -> list[dict[str, Any]]:
+    """The journals of all running sweeps and of the last ``most_ended`` other sweeps, ordered by their start.
 
     Each journal is a dict with the fields of the file, ``name`` and ``state``. The state is ``running``, ``finished``,
     ``interrupted``, ``error``, ``died``, ``unknown`` or ``damaged``. It is ``unknown`` if no end is recorded and files
@@ -155,7 +155,7 @@ def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
     names = [name for name in names_in(results / FOLDER) if name.endswith(".json")]
     sweeps = [_read(results / FOLDER / name) for name in names]
     others = [sweep for sweep in sweeps if sweep["state"] != "running"]
-    hidden = {sweep["name"] for sweep in others[: max(0, len(others) - ended)]}
+    hidden = {sweep["name"] for sweep in others[: max(0, len(others) - most_ended)]}
     return [sweep for sweep in sweeps if sweep["name"] not in hidden]
 
 
@@ -227,8 +227,8 @@ def _read(path: Path) -> dict[str, Any]:
         return {"name": path.stem, "state": "damaged", "error": problem}
     if not is_alive:
         counts = sweep["counts"]
-        if left := counts.pop("running", 0) + counts.pop("waiting", 0):
-            counts["not done"] = left
+        if unfinished := counts.pop("running", 0) + counts.pop("waiting", 0):
+            counts["not done"] = unfinished
         sweep |= {"slots": [], "seconds_left": None}
     state = "running" if is_alive else sweep.pop("ended", "unknown" if unlockable else "died")
     if state == "unknown":

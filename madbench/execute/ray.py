@@ -123,11 +123,11 @@ class RayBackend(Backend):
         process = {"runtime_env": {"env_vars": environment}}
         # No retries by Ray: the driver itself submits lost tasks again and counts attempts.
         self.train = ray.remote(_train).options(num_cpus=cpus, num_gpus=gpus, max_retries=0, **process)
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        on_this_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
-        placed = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
-        self.board = ray.remote(_Board).options(**placed, **process).remote()
+        placement = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": on_this_node}
+        self.board = ray.remote(_Board).options(**placement, **process).remote()
         self.groups: dict[Any, LockedGroup] = {}  # groups by Ray's references to their tasks
 
     def capacity(self) -> int:

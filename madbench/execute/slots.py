@@ -69,8 +69,8 @@ def choose_threads(jobs: Iterable[Job], requested: int | None = None) -> Threads
     check_counts(threads=requested)
     if requested is not None:
         return Threads(requested, reason=f"--threads {requested}")
-    if said := machine.environment_threads():
-        return Threads(said[0], reason=said[1])
+    if from_environment := machine.environment_threads():
+        return Threads(from_environment[0], reason=from_environment[1])
     cores = machine.available_cores()
     if cores == 1 or not any(suite_of(job).uses_all_cores for job in jobs):
         return Threads()
@@ -78,15 +78,15 @@ def choose_threads(jobs: Iterable[Job], requested: int | None = None) -> Threads
     free = machine.free_cores(min(now, machine.load_average()))
     if free < cores:
         return Threads(free=free, reason=f"{cores - free} of {cores} cores busy")
-    met = cores - machine.free_cores(now)  # cores that are busy only for the moment also delay threads
-    return Threads(free=free, reason=f"{met} of {cores} cores busy for the moment" if met else "")
+    busy_now = cores - machine.free_cores(now)  # cores that are busy only for the moment also delay threads
+    return Threads(free=free, reason=f"{busy_now} of {cores} cores busy for the moment" if busy_now else "")
 
 
 def plan_batches(
     jobs: Iterable[Job],
     device: str,
     options: RunOptions = RunOptions(),
-    left: Iterable[Job] | None = None,
+    unfinished: Iterable[Job] | None = None,
     threads: Threads = Threads(),
 ) -> list[JobBatch]:
     """Split jobs into batches. Batches train one after the other; the jobs of a batch train several at a time.
@@ -101,20 +101,20 @@ def plan_batches(
     The second plan is always used on GPUs, and if there are to be fewer slots than cores. If ``threads`` has a number,
     each job has that many threads, and the default number of slots is the number of cores divided by it.
 
-    Time and memory are estimated from the jobs that are ``left`` to train; by default all jobs are left.
+    Time and memory are estimated from the jobs that are still to train (``unfinished``), by default all.
     """
     jobs = list(jobs)
-    todo = {job.id for job in (jobs if left is None else left)}
+    todo = {job.id for job in (jobs if unfinished is None else unfinished)}
     by_suite: dict[str, list[Job]] = {}
     for job in jobs:
         by_suite.setdefault(job.suite, []).append(job)
     batches = [_alone(of_suite, device, options, threads) for of_suite in by_suite.values()]
-    each = threads.each or 1
-    places, slots = _places(each), options.slots
+    threads_per_job = threads.each or 1
+    places, slots = _places(threads_per_job), options.slots
     if device != "cpu" or options.devices or not batches or (slots is not None and slots < places):
         return batches
     fit = slots or slots_in_memory([job for job in jobs if job.id in todo], places, options.micro_batch)
-    pool = JobBatch(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), each, threads.reason)
+    pool = JobBatch(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), threads_per_job, threads.reason)
     return [pool] if _duration(pool, todo) <= sum(_duration(batch, todo) for batch in batches) else batches
 
 
@@ -163,8 +163,8 @@ def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = No
     if not large:
         return most
     largest = {job.suite: job for job in sorted(large, key=lambda job: bounds[job.id])}
-    needed = max(_measured_bytes(job, micro_batch) or bounds[job.id] for job in largest.values())
-    return min(most, max(1, int(memory / (HEADROOM * needed + PROCESS_BYTES))))
+    largest_bytes = max(_measured_bytes(job, micro_batch) or bounds[job.id] for job in largest.values())
+    return min(most, max(1, int(memory / (HEADROOM * largest_bytes + PROCESS_BYTES))))
 
 
 def most_bytes(job: Job, micro_batch: int | None = None) -> float:

@@ -103,10 +103,10 @@ class SlurmFolder:
 
     def write_outcome(self, jobs: Sequence[Job], outcome: WorkerResult) -> None:
         """Write the records that are not written yet, and then ``outcome.json``."""
-        ended = [(job, record) for job, record in zip(jobs, outcome.records) if record]
-        for job, record in ended:
+        ended_jobs = [(job, record) for job, record in zip(jobs, outcome.records) if record]
+        for job, record in ended_jobs:
             self.write_record(job, record)
-        content = {"ended": [job.id for job, _ in ended], "error": outcome.error, "broken": outcome.broken}
+        content = {"ended": [job.id for job, _ in ended_jobs], "error": outcome.error, "broken": outcome.broken}
         write_atomically(self.outcome, json.dumps(seal(content)).encode())
 
     def read_outcome(self, jobs: Sequence[Job]) -> WorkerResult:
@@ -118,12 +118,12 @@ class SlurmFolder:
             content = read_file(self.outcome)
         try:
             outcome = unseal(content)
-            ended, error, broken = outcome["ended"], str(outcome["error"]), str(outcome["broken"])
-            records = [self.read_record(job) if job.id in ended else None for job in jobs]
+            ended_ids, error, broken = outcome["ended"], str(outcome["error"]), str(outcome["broken"])
+            records = [self.read_record(job) if job.id in ended_ids else None for job in jobs]
         except (KeyError, RecursionError, TypeError, ValueError) as problem:
             raise DamagedRunError(f"{self.outcome}: {problem}") from problem
         for job, record in zip(jobs, records):
-            if record is None and job.id in ended:
+            if record is None and job.id in ended_ids:
                 raise DamagedRunError(f"{self.runs / job.id}: damaged or missing")
         return WorkerResult(records, [{}] * len(records), error, broken)
 

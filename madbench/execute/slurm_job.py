@@ -117,10 +117,10 @@ class LeftJob:
     def is_training(self, group: LockedGroup) -> bool:
         """True if the Slurm job trains all jobs of the group as the group asks for. It may train other jobs too."""
         ours = training_of(group.assignment)
-        wanted = {job_id: (ours["jobs"][job_id], ours["works"][job_id]) for job_id in ours["jobs"]}
-        theirs = {job_id: (self.call["jobs"].get(job_id), self.call["works"].get(job_id)) for job_id in wanted}
-        same = all(self.call.get(key) == ours[key] for key in ("version", "time_limit", "train"))
-        return same and theirs == wanted and not group.assignment.policy.redo
+        our_jobs = {job_id: (ours["jobs"][job_id], ours["works"][job_id]) for job_id in ours["jobs"]}
+        their_jobs = {job_id: (self.call["jobs"].get(job_id), self.call["works"].get(job_id)) for job_id in our_jobs}
+        is_same_training = all(self.call.get(key) == ours[key] for key in ("version", "time_limit", "train"))
+        return is_same_training and their_jobs == our_jobs and not group.assignment.policy.redo
 
     def outcome_for(self, group: LockedGroup) -> WorkerResult | None:
         """The outcome of the Slurm job for the jobs of the group.
@@ -143,10 +143,10 @@ def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own_ids: C
     ``own_ids`` has the ids of this driver's Slurm jobs, which are left out. The other drivers have ended, because this
     driver holds the locks of the jobs.
     """
-    left = []
+    left_jobs = []
     for folder in slurm_folders(parent):
         if folder.slurm_id not in own_ids and (call := read_object(folder.call)) is not None:
             is_whole = isinstance(call.get("jobs"), dict) and isinstance(call.get("works"), dict)
             if is_whole and not call["jobs"].keys().isdisjoint(job_ids):
-                left.append(LeftJob(SlurmJob(parent, folder.slurm_id, name), call))
-    return sorted(left, key=lambda old: not old.job.folder.outcome.exists())
+                left_jobs.append(LeftJob(SlurmJob(parent, folder.slurm_id, name), call))
+    return sorted(left_jobs, key=lambda old: not old.job.folder.outcome.exists())

@@ -225,13 +225,13 @@ class SlurmBackend(Backend):
         twice.
         """
         own_ids = {job.slurm_id for job in (*self.jobs.values(), *self.ended.values())}
-        left = find_left_jobs(self.folder, self.name, {job.id for group in groups for job in group.jobs}, own_ids)
+        left_jobs = find_left_jobs(self.folder, self.name, {job.id for group in groups for job in group.jobs}, own_ids)
         states = {}
-        for index, old in enumerate(left):
+        for index, old in enumerate(left_jobs):
             states[old.job.slurm_id] = old.job.state(ask=index == 0)
-        needing, taken = [], set()
+        needing, taken_ids = [], set()
         for group in groups:
-            for old in left:
+            for old in left_jobs:
                 if result := old.outcome_for(group):
                     self.results[group] = result
                     self._end(group, old.job, is_done=True)
@@ -239,12 +239,12 @@ class SlurmBackend(Backend):
                     self.jobs[group], self.has_begun = old.job, True
                 else:
                     continue
-                taken.add(old.job.slurm_id)
+                taken_ids.add(old.job.slurm_id)
                 break
             else:
                 needing.append(group)
-        for old in left:
-            if old.job.slurm_id not in taken:
+        for old in left_jobs:
+            if old.job.slurm_id not in taken_ids:
                 if states[old.job.slurm_id] not in ENDED:
                     self._cancel_left(old)
                 old.job.folder.remove()
@@ -273,8 +273,8 @@ class SlurmBackend(Backend):
         ``state`` is Slurm's state of the job. A job that still waits must also have been queued with the same options.
         """
         is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.sbatch_options)
-        others = set(old.ids) - {job.id for job in group.jobs}
-        return is_alive and old.is_training(group) and all(map(self.store.status, others))
+        other_ids = set(old.ids) - {job.id for job in group.jobs}
+        return is_alive and old.is_training(group) and all(map(self.store.status, other_ids))
 
     def poll(self, seconds: float) -> Iterator[tuple[LockedGroup, Message]]:
         if not self.results:
@@ -299,10 +299,10 @@ class SlurmBackend(Backend):
         return notes
 
     def _read_news(self, group: LockedGroup, job: SlurmJob) -> Iterator[tuple[LockedGroup, Message]]:
-        before, news = self.news.get(group, {}), job.folder.read_news()
-        if news and news != before:
+        previous, news = self.news.get(group, {}), job.folder.read_news()
+        if news and news != previous:
             self.news[group] = news
-            if news.get("start") != before.get("start"):
+            if news.get("start") != previous.get("start"):
                 yield group, WorkerStarted() if news.get("start") else GroupRequeued()
             ids = {job.id for job in group.jobs}
             by_job = news.get("progress")

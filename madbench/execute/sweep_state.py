@@ -61,8 +61,8 @@ def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyTyp
     for alike in groups.values():
         settings = [_settings(job) for job in alike] if len(alike) > 1 else []
         words: list[list[str]] = [[] for _ in alike]
-        for name in dict.fromkeys(name for each in settings for name in each):
-            values = [str(each.get(name)) for each in settings]
+        for name in dict.fromkeys(name for setting in settings for name in setting):
+            values = [str(setting.get(name)) for setting in settings]
             counts = Counter(values)
             for value, words_of_job in zip(values, words):
                 if len(counts) > 1 and (name in _RATES or 2 * counts[value] <= len(alike)):
@@ -189,8 +189,10 @@ class SweepState:
     def _tokens(self) -> tuple[float, float]:
         """The number of tokens that are left, and the number of tokens that this sweep has trained."""
         running = [(self.weights[job], self.running[job]) for job in self.open.intersection(self.running)]
-        left = sum(self.weights[job] for job in self.open) - sum(weight * run.fraction for weight, run in running)
-        return left, self._done_here + sum(weight * run.done_here for weight, run in running)
+        tokens_left = sum(self.weights[job] for job in self.open) - sum(
+            weight * run.fraction for weight, run in running
+        )
+        return tokens_left, self._done_here + sum(weight * run.done_here for weight, run in running)
 
     def jobs_per_minute(self) -> float | None:
         """Jobs trained per minute since the first job started. None if no job has ended."""
@@ -203,11 +205,13 @@ class SweepState:
 
         Skipped jobs, and the steps of resumed jobs that earlier sweeps trained, do not count for the speed.
         """
-        left, done = self._tokens()
+        tokens_left, tokens_done = self._tokens()
         elapsed = self.seconds - self.first_start
-        if not self.open or done <= 0 or elapsed <= 0:
+        if not self.open or tokens_done <= 0 or elapsed <= 0:
             return None if self.open else 0.0
-        return max(left * elapsed / done, *(running.seconds_left for running in self.running.values()), 0.0)
+        return max(
+            tokens_left * elapsed / tokens_done, *(running.seconds_left for running in self.running.values()), 0.0
+        )
 
     def content(self) -> dict[str, Any]:
         """The state as a dict for the screen and the journal."""

@@ -85,8 +85,8 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
 def _stop_signals() -> Iterator[Callable[[], bool]]:
     """Catch SIGINT and SIGTERM in the block, and yield a function that returns True once such a signal has arrived."""
     received: list[int] = []
-    handled = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in handled}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in signals}
     try:
         yield lambda: bool(received)
     finally:

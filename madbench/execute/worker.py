@@ -68,11 +68,11 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
     """
     jobs, limit = assignment.jobs, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit
-    ended: dict[str, Record] = {}
+    records_by_id: dict[str, Record] = {}
     error = broken = ""
 
     def files_of(job: Job) -> Files:
-        return _files(works[job.id] / KEEP) if assignment.works is None and job.id in ended else {}
+        return _files(works[job.id] / KEEP) if assignment.works is None and job.id in records_by_id else {}
 
     def progress(job: Job, news: dict[str, Any]) -> None:
         send(job.id, news)
@@ -80,7 +80,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
             raise StopTraining
 
     def end(job: Job, record: Record) -> None:
-        ended[job.id] = record
+        records_by_id[job.id] = record
         if hand_in is not None:
             hand_in(JobResult(job.id, record, files_of(job)))
 
@@ -109,8 +109,8 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
         try:
             works = _work_folders(assignment, stack)
             records, error = train(jobs)
-            ended.update(zip([job.id for job in jobs], records))
-            for job in [job for job in jobs if job.id not in ended]:
+            records_by_id.update(zip([job.id for job in jobs], records))
+            for job in [job for job in jobs if job.id not in records_by_id]:
                 for record in train([job])[0]:
                     end(job, record)
         except StopTraining:
@@ -121,7 +121,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
             broken = str(problem)
         except Exception as problem:
             error = failure_text(problem)
-        return WorkerResult([ended.get(job.id) for job in jobs], [files_of(job) for job in jobs], error, broken)
+        return WorkerResult([records_by_id.get(job.id) for job in jobs], [files_of(job) for job in jobs], error, broken)
 
 
 def _leaves_unsound(error: BaseException) -> bool:

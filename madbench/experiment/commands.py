@@ -34,8 +34,8 @@ def train_words(
     protocol = row.protocol
     without_effect = set(map(str, _without_effect(protocol, labels)))
     words = [word for word in protocol_words(row, results) if word not in without_effect]
-    chosen = ["-t", ",".join(tasks or protocol.tasks)]
-    return ["madbench", "run", *labels, *chosen, "--seeds", seed_list(seeds), *words]
+    options = ["-t", ",".join(tasks or protocol.tasks)]
+    return ["madbench", "run", *labels, *options, "--seeds", seed_list(seeds), *words]
 
 
 def _without_effect(protocol: Protocol, labels: Sequence[str]) -> list[Override]:
@@ -65,9 +65,9 @@ def job_words(row: SuiteRow, job: Job, results: Path) -> list[str]:
     name = protocol.profile_name
     if name == OWN_PROFILE:
         return ["run", "-t", job.task, *protocol_words(row, results)]
-    alone = protocol.profile.job_changes(job)
-    changes = protocol.suite.Profile.load(name, alone).changes(job)
-    return ["run", "-t", job.task, *_words(protocol, name, [*changes, *alone], results)]
+    own_changes = protocol.profile.job_changes(job)
+    changes = protocol.suite.Profile.load(name, own_changes).changes(job)
+    return ["run", "-t", job.task, *_words(protocol, name, [*changes, *own_changes], results)]
 
 
 def _words(protocol: Protocol, name: str, changes: Sequence[Override], results: Path) -> list[str]:
@@ -89,6 +89,8 @@ def _corpus_options(corpus: Corpus | StoredCorpus | None) -> dict[str, str]:
 
 def option_words(options: Mapping[str, str | None], budget: Budget | None = None) -> list[str]:
     """The words for all options whose value is neither None nor the default, and then for the budget."""
-    named = ((option, value) for option, value in options.items() if value is not None and value != _USUAL.get(option))
-    words = [word for pair in named for word in pair]
+    changed_options = (
+        (option, value) for option, value in options.items() if value is not None and value != _USUAL.get(option)
+    )
+    words = [word for pair in changed_options for word in pair]
     return words if budget in (None, "strict") else [*words, *budget_words(budget)]

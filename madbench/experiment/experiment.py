@@ -40,9 +40,9 @@ class Experiment(TableRows):
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):
             parts.insert(0, f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}")
-        others = [each.profile_name for each in protocols if not each.profile.comparable_with_paper]
-        if others:
-            parts.append(f"do not compare {' and '.join(dict.fromkeys(others))} with published numbers")
+        unpublished = [protocol.profile_name for protocol in protocols if not protocol.profile.comparable_with_paper]
+        if unpublished:
+            parts.append(f"do not compare {' and '.join(dict.fromkeys(unpublished))} with published numbers")
         return "; ".join(parts)
 
     def __repr__(self) -> str:
@@ -69,8 +69,8 @@ class Experiment(TableRows):
     def check_keep_weights(self) -> None:
         """Raise ``ConfigError`` if an option to keep weights has no effect, because all suites keep them anyway."""
         if all(suite.keeps_weights for suite in self.suites):
-            kept = " and ".join(suite.title.lower() for suite in self.suites)
-            raise ConfigError(f"--keep-weights has no effect: these runs always keep their weights ({kept})")
+            titles = " and ".join(suite.title.lower() for suite in self.suites)
+            raise ConfigError(f"--keep-weights has no effect: these runs always keep their weights ({titles})")
 
     def note_on_weights(self) -> str:
         """A note on stored runs of the experiment that have no weights. Empty if there are no such runs."""
@@ -82,8 +82,8 @@ class Experiment(TableRows):
         without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
         if not without_weights:
             return ""
-        counted = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
-        return f"{counted} no weights and will not be trained again; with --force they are, and keep them"
+        runs_have = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
+        return f"{runs_have} no weights and will not be trained again; with --force they are, and keep them"
 
     def check_processes(self) -> None:
         """Raise ``ConfigError`` for a job that the processes of torchrun cannot train together."""
@@ -114,8 +114,8 @@ class Experiment(TableRows):
             self.check_processes()
             executor = functools.partial(train_distributed, device=self.device)
         store = Store.open(self.results) if is_first() else Store(self.results)
-        opened = (row.protocol.corpus for row in self.rows)
-        corpora = {corpus.digest: corpus.absolute() for corpus in opened if isinstance(corpus, Corpus)}
+        corpora_of_rows = (row.protocol.corpus for row in self.rows)
+        corpora = {corpus.digest: corpus.absolute() for corpus in corpora_of_rows if isinstance(corpus, Corpus)}
         training = functools.partial(
             train,
             device=self.device,
@@ -146,15 +146,15 @@ class Experiment(TableRows):
 
         can_group = self.device != "cpu" and options.compile == "never" and policy.time_limit is None
         statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
-        left = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
-        todo = {job.id for job in left}
-        chosen = choose_threads(left, options.threads)
+        unfinished = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
+        todo = {job.id for job in unfinished}
+        chosen = choose_threads(unfinished, options.threads)
         total = Summary()
-        for batch in plan_batches(self.jobs, self.device, options, left, chosen):
+        for batch in plan_batches(self.jobs, self.device, options, unfinished, chosen):
             usual = usual_size(len(batch.jobs), batch.slots) if can_group else 1
             groups = groups_of(batch.jobs, options.group or usual)
-            allowed = policy.max_failures and policy.max_failures - total.failed
-            if allowed is not None and allowed < 1:
+            failures_left = policy.max_failures and policy.max_failures - total.failed
+            if failures_left is not None and failures_left < 1:
                 total.left += len(store.missing(batch.jobs))
                 continue
             at_once = min(batch.slots, len(groups))
@@ -165,7 +165,7 @@ class Experiment(TableRows):
                 store,
                 functools.partial(training, threads=chosen.each),
                 on_event=on_event,
-                policy=replace(policy, max_failures=allowed),
+                policy=replace(policy, max_failures=failures_left),
                 slots=at_once,
                 threads_per_slot=batch.threads,
                 devices=options.devices,

@@ -31,7 +31,7 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
     without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
     for row in rows:
         other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
-        ours, theirs = ({change.without_suite() for change in each.row.changes} for each in (row, other))
+        ours, theirs = ({change.without_suite() for change in planned_row.row.changes} for planned_row in (row, other))
         differing = ours ^ theirs
         if other is not row and not differing & (without_effect[row.row] | without_effect[other.row]):
             raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
@@ -39,20 +39,20 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
     for key in dict.fromkeys(change.path for row in rows for change in row.row.changes):
         groups: dict[tuple[Hashable, ...], list[Hashable]] = {}
         for grid_row, what in canonical_ids.items():
-            rest = (grid_row.label, *(change for change in grid_row.changes if change.path != key))
-            groups.setdefault(rest, []).append(what)
-        compared = [group for group in groups.values() if len(group) > 1]
-        if compared and all(len(set(group)) == 1 for group in compared):
+            without_value = (grid_row.label, *(change for change in grid_row.changes if change.path != key))
+            groups.setdefault(without_value, []).append(what)
+        compared_groups = [group for group in groups.values() if len(group) > 1]
+        if compared_groups and all(len(set(group)) == 1 for group in compared_groups):
             raise ConfigError(f"{key} has no effect on any row: each label trains the same model for all its values")
-    same: dict[Any, list[str]] = {}
+    names_by_jobs: dict[Any, list[str]] = {}
     for grid_row, what in canonical_ids.items():
-        same.setdefault(what, []).append(grid_row.name)
-    doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
-    more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
-    listed = f"{'; '.join(doubled[:3])}{more}"
+        names_by_jobs.setdefault(what, []).append(grid_row.name)
+    equal_names = [" = ".join(names) for names in names_by_jobs.values() if len(names) > 1]
+    and_more = f" and {len(equal_names) - 3} more" if len(equal_names) > 3 else ""
+    equal_rows = f"{'; '.join(equal_names[:3])}{and_more}"
     return (
-        [f"rows that train the same model, because the label or its budget leaves no choice: {listed}"]
-        if doubled
+        [f"rows that train the same model, because the label or its budget leaves no choice: {equal_rows}"]
+        if equal_names
         else []
     )
 
@@ -78,12 +78,12 @@ def notes_on_rates(rows: Sequence[SuiteRow]) -> list[str]:
     Empty if every setting has one rate and decay, and if there is only one seed.
     """
     seeds = {job.seed for row in rows for job in row.jobs}
-    tried: dict[str, set[tuple[float, float]]] = {}
+    rates_by_label: dict[str, set[tuple[float, float]]] = {}
     for row in rows:
         for job in row.jobs if row.protocol.fidelity == "corrected" else ():
             rates = (job.training.learning_rate, job.training.weight_decay)
-            tried.setdefault(f"{row.name} {job.task} {job.setting}", set()).add(rates)
-    has_several = any(len(rates) > 1 for rates in tried.values())
+            rates_by_label.setdefault(f"{row.name} {job.task} {job.setting}", set()).add(rates)
+    has_several = any(len(rates) > 1 for rates in rates_by_label.values())
     if not has_several or len(seeds) < 2:
         return []
     return [f"{choosing_note(len(seeds))} {choosing_advice(len(seeds))}".strip()]
@@ -115,8 +115,8 @@ def _notes_on_heads_of(label: Label, job: Job) -> Iterator[str]:
     elif d_model % n_head:
         yield f"n_head {n_head} does not divide d_model {d_model}: {_uneven('S', job, n_head)}"
     elif traits.has_even_heads and d_model % (2 * n_head):
-        why = f"d_model {d_model} / n_head {n_head} is odd, and labels with p take heads of even width"
-        yield f"{why}: {_uneven('S-p', job, 2 * n_head)}"
+        reason = f"d_model {d_model} / n_head {n_head} is odd, and labels with p take heads of even width"
+        yield f"{reason}: {_uneven('S-p', job, 2 * n_head)}"
 
 
 def notes_on_budget(rows: Sequence[SuiteRow]) -> list[str]:
@@ -146,10 +146,10 @@ def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
     for row in rows:
         jobs = {run_key(job): job for job in row.jobs}.values()
         details = [compute_details(job, size_of).get("compute") for job in jobs]
-        matched = [each for each in details if each and each["of_softmax"] != 1]
+        matched = [entry for entry in details if entry and entry["of_softmax"] != 1]
         if matched:
-            shares = sorted(f"{each['steps'] / each['steps_of_softmax']:.3f}" for each in matched)
-            remainder = max((each["of_softmax"] - 1 for each in matched), key=abs)
+            shares = sorted(f"{entry['steps'] / entry['steps_of_softmax']:.3f}" for entry in matched)
+            remainder = max((entry["of_softmax"] - 1 for entry in matched), key=abs)
             notes[
                 f"{suite.title.lower()}: {row.name} trains {' to '.join(dict.fromkeys((shares[0], shares[-1])))} times "
                 f"the steps of softmax attention; its training FLOPs differ by at most {remainder:+.2%}"
@@ -161,8 +161,8 @@ def _uneven(label: str, job: Job, step: int) -> str:
     """A clause on a ``d_model`` that ``step`` does not divide: the ranks of softmax attention, and better widths."""
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)
-    ranks, below = attention.ranks, d_model // step * step
-    widths = " or ".join(str(width) for width in (below, below + step) if width)
+    ranks, narrower_width = attention.ranks, d_model // step * step
+    widths = " or ".join(str(width) for width in (narrower_width, narrower_width + step) if width)
     return (
         f"softmax attention ({label}) has r_qk {ranks['qk']} and r_vo {ranks['vo']} in place of {d_model}, and"
         f" {attention.ratio:.3f} of its budget; d_model {widths} is shared evenly"

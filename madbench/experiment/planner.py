@@ -103,17 +103,19 @@ def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
 
     Raises ``ConfigError`` if the tasks have different default labels, since one table cannot show them.
     """
-    named: dict[str, tuple[str, ...]] = {}
+    labels_by_task: dict[str, tuple[str, ...]] = {}
     for name, tasks in tasks_by_suite(grid.tasks).items():
         suite = suites()[name]
         name = profile_named(suite, grid.overrides, grid.leading, grid.profile, is_asked=True)
         overrides = own_overrides(grid.overrides, suite, grid.leading)
         profile = suite.Profile.load(name, overrides)
-        named |= {task: tuple(suite.labels_of(profile, task)) for task in tasks_in_order(suite, overrides, tasks)}
-    if len(set(named.values())) > 1:
-        own = "; ".join(f"{task}: {' '.join(labels) or 'none of its own'}" for task, labels in named.items())
-        raise ConfigError(f"name labels, or one task: the tasks have different labels of their own ({own})")
-    return next(iter(named.values()), ())
+        labels_by_task |= {
+            task: tuple(suite.labels_of(profile, task)) for task in tasks_in_order(suite, overrides, tasks)
+        }
+    if len(set(labels_by_task.values())) > 1:
+        sets = "; ".join(f"{task}: {' '.join(labels) or 'none of its own'}" for task, labels in labels_by_task.items())
+        raise ConfigError(f"name labels, or one task: the tasks have different labels of their own ({sets})")
+    return next(iter(labels_by_task.values()), ())
 
 
 @dataclass
@@ -132,10 +134,10 @@ class _Planner:
         self.tasks = tasks_by_suite(grid.tasks)
         """The requested tasks by suite name. If the grid names no tasks: the usual tasks of the main suite."""
         self.leading = grid.leading
-        requested = [suites()[name] for name in self.tasks]
-        if all(grid.fidelity not in suite.fidelities for suite in requested):
-            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on the {_titles(requested)}")
-        for suite in requested:
+        requested_suites = [suites()[name] for name in self.tasks]
+        if all(grid.fidelity not in suite.fidelities for suite in requested_suites):
+            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on the {_titles(requested_suites)}")
+        for suite in requested_suites:
             if grid.budget not in suite.budgets:
                 raise ConfigError(f"budget {grid.budget}: has no effect on {_titles([suite])}")
         self.notes: list[str] = []
@@ -150,33 +152,37 @@ class _Planner:
 
         Raises ``ConfigError`` if an override has no effect on any row.
         """
-        wanted = {
+        wanted_suites = {
             row.for_suite(suite, self.leading): self.profiles[row.changes][suite.name]
             for row in self.grid.rows
             if suite.name in self.profiles[row.changes]
         }
         protocols: dict[tuple[tuple[Override, ...], str], Protocol] = {}
-        planned, plans, count = [], [], 0
-        for row, profile in wanted.items():
+        planned_rows, plans, count = [], [], 0
+        for row, profile in wanted_suites.items():
             of_protocol = (row.changes, profile)
             if of_protocol not in protocols:
                 protocols[of_protocol] = self._protocol(suite, (*self.grid.overrides, *row.changes), profile)
             plans.append(protocols[of_protocol].plan([row.label], self.grid.seeds))
-            planned.append(SuiteRow(row, protocols[of_protocol], plans[-1].jobs))
+            planned_rows.append(SuiteRow(row, protocols[of_protocol], plans[-1].jobs))
             count += len(plans[-1].jobs)
             if count > MOST_JOBS:
                 raise ConfigError(f"more than {MOST_JOBS:,} jobs; make a grid of fewer rows or seeds")
-        self.notes += notes_on_equal_rows(planned, plans)
+        self.notes += notes_on_equal_rows(planned_rows, plans)
         for plan in plans:
             plan.check_spelling()
         for key in dict.fromkeys(override.key for plan in plans for override in plan.without_effect):
-            keys = [{override.key for override in row.protocol.overrides} for row in planned]
+            keys = [{override.key for override in row.protocol.overrides} for row in planned_rows]
             check_effect(key, [plan for of_row, plan in zip(keys, plans) if key in of_row])
         shared = [override.without_suite() for override in self.grid.overrides]
         self.notes += [note for override in shared if (note := note_without_effect(override, plans))]
-        self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned)]
-        self.notes += [*notes_on_heads(planned), *notes_on_budget(planned), *notes_on_compute(suite, planned)]
-        return planned
+        self.notes += [*notes_on_schedules(suite, planned_rows), *notes_on_rates(planned_rows)]
+        self.notes += [
+            *notes_on_heads(planned_rows),
+            *notes_on_budget(planned_rows),
+            *notes_on_compute(suite, planned_rows),
+        ]
+        return planned_rows
 
     def _protocol(self, suite: Suite, overrides: Sequence[Override], name: str) -> Protocol:
         suite_overrides = own_overrides(overrides, suite, self.leading)
@@ -249,11 +255,11 @@ class _Planner:
         """
         if self.grid.tasks is not None:
             return []
-        beside = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
+        beside_suites = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
         lacking = [
             suite
             for suite in suites().values()
-            if suite.address in beside and not any(suite.name in profiles for profiles in self.profiles.values())
+            if suite.address in beside_suites and not any(suite.name in profiles for profiles in self.profiles.values())
         ]
         return [
             f"no {suite.title.lower()}: its {suite.Profile.noun} needs a corpus, --corpus FOLDER; see madbench lm "
@@ -266,10 +272,10 @@ class _Planner:
 
         Empty if the type is ``uint16``, as in nanoGPT, if the user named it, or if madbench prepared the corpus.
         """
-        data, opened = self.options.data, self.opened if self.is_named else None
-        if opened is None or opened.manifest.recipe or data.dtype or opened.manifest.dtype == "uint16":
+        data, corpus = self.options.data, self.opened if self.is_named else None
+        if corpus is None or corpus.manifest.recipe or data.dtype or corpus.manifest.dtype == "uint16":
             return []
-        return [f"{data.corpus}: read as {opened.manifest.dtype}, which fits its ids; --dtype gives another type"]
+        return [f"{data.corpus}: read as {corpus.manifest.dtype}, which fits its ids; --dtype gives another type"]
 
     @functools.cached_property
     def opened(self) -> Corpus:
@@ -288,5 +294,5 @@ class _Planner:
         return open_corpus(data.corpus, data.tokenizer, results / "corpora", data.dtype)
 
 
-def _titles(chosen: Iterable[Suite]) -> str:
-    return " and ".join(suite.title.lower() for suite in chosen)
+def _titles(chosen_suites: Iterable[Suite]) -> str:
+    return " and ".join(suite.title.lower() for suite in chosen_suites)

@@ -181,13 +181,13 @@ def load_value(
         fault_of: returns the reason why an object cannot be used. Empty if it can be used.
     """
     with wrap_load_errors(entry_point_name(noun, name, value), kind):
-        loaded = resolve(value)
-        called = getattr(loaded, "name", name)
-        if called != name and not fault_of(loaded):
-            raise kind(f"it calls itself {called!r}; both names must be the same")
-        if fault := fault_of(loaded):
-            raise kind(f"expected a {expected}, got {repr(loaded)[:100]}: {fault}")
-    return loaded
+        loaded_object = resolve(value)
+        name_in_code = getattr(loaded_object, "name", name)
+        if name_in_code != name and not fault_of(loaded_object):
+            raise kind(f"it calls itself {name_in_code!r}; both names must be the same")
+        if fault := fault_of(loaded_object):
+            raise kind(f"expected a {expected}, got {repr(loaded_object)[:100]}: {fault}")
+    return loaded_object
 
 
 @contextmanager
@@ -208,15 +208,21 @@ def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseExcep
 
     The message begins with ``where``. Errors of the classes ``own`` and ``KeyboardInterrupt`` pass unchanged.
     """
-    passed: tuple[type[BaseException], ...] = (KeyboardInterrupt, *own)
+    own_and_interrupts: tuple[type[BaseException], ...] = (KeyboardInterrupt, *own)
     try:
         yield
-    except passed:
+    except own_and_interrupts:
         raise
     except BaseException as error:  # importing a package may raise anything, even SystemExit
         words = " ".join(str(error).split())
-        said = "".join(letter if letter.isprintable() else "?" for letter in words)  # no control codes for a terminal
-        reason = said if isinstance(error, MadbenchError) else ": ".join(filter(None, (type(error).__name__, said)))
+        printable = "".join(
+            letter if letter.isprintable() else "?" for letter in words
+        )  # no control codes for a terminal
+        reason = (
+            printable
+            if isinstance(error, MadbenchError)
+            else ": ".join(filter(None, (type(error).__name__, printable)))
+        )
         if len(reason) > LONGEST_REASON:
             reason = f"{reason[: LONGEST_REASON - 3]}..."
         raise kind(f"{where}: {reason}") from error

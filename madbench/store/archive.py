@@ -135,7 +135,7 @@ def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
 
     A measurement is left out if the stored run has one of equal name and settings.
     """
-    stored_keys = [(stored.name, stored.settings) for stored in store.measurements(job_id)]
+    stored_keys = [(measurement.name, measurement.settings) for measurement in store.measurements(job_id)]
     for new in unpacked.measurements(job_id):
         if (new.name, new.settings) not in stored_keys:
             store.measure(job_id, new.name, new.values, new.details, new.settings)
@@ -161,19 +161,19 @@ def _files_of(
     run = store.read(job_id)
     if run.record.status == "failed":
         raise StoreError(f"{run.folder}: the run failed and has no result")
-    kept = {
+    kept_files = {
         name: digest
         for name, digest in store.kept_files(job_id).items()
         if (with_source if is_source(name) else with_weights)
     }
-    files: dict[str, bytes | Path] = {name: store.kept_file(job_id, name) for name in kept}
+    files: dict[str, bytes | Path] = {name: store.kept_file(job_id, name) for name in kept_files}
     if with_source:
         for name, text in sources_of(run.record.details).items():
-            if text is not None and name not in kept:
-                files[name], kept[name] = text, hashlib.sha256(text).hexdigest()
-            (packed.sources if name in kept else packed.absent).update(places_of([name]))
+            if text is not None and name not in kept_files:
+                files[name], kept_files[name] = text, hashlib.sha256(text).hexdigest()
+            (packed.sources if name in kept_files else packed.absent).update(places_of([name]))
     record = run.record if with_folders else public_record(run.record)
-    files |= encode(run.job, record, kept)
+    files |= encode(run.job, record, kept_files)
     store.measurements(job_id)  # reading verifies the measurements
     for path in (run.folder / MEASUREMENTS).glob("[!.]*"):
         content = read_file(path)
@@ -261,8 +261,8 @@ def _extract(path: Path, root: Path, limits: Limits) -> None:
         for _ in _files_in(path, archive):
             pass
     with read_tar(path, limits) as archive:
-        for name, inside in _files_in(path, archive):
-            target = root.joinpath("runs", *inside)
+        for name, inner_parts in _files_in(path, archive):
+            target = root.joinpath("runs", *inner_parts)
             with explain_os_errors(target):
                 try:
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -285,10 +285,10 @@ def _files_in(path: Path, archive: TarReader) -> Iterator[tuple[str, tuple[str, 
     """
     for member in archive.members():
         parts = PurePosixPath(member.name).parts
-        above = 1 if parts[1:2] == ("runs",) else 0  # below a folder of any name
-        if parts[above : above + 1] != ("runs",) or member.isdir():
+        root_parts = 1 if parts[1:2] == ("runs",) else 0  # below a folder of any name
+        if parts[root_parts : root_parts + 1] != ("runs",) or member.isdir():
             continue
-        name, inside = member.name[:200], parts[above + 1 :]
-        if not member.isfile() or len(inside) < 2 or not all(map(is_name, inside)):
+        name, inner_parts = member.name[:200], parts[root_parts + 1 :]
+        if not member.isfile() or len(inner_parts) < 2 or not all(map(is_name, inner_parts)):
             raise StoreError(f"{path}: holds {name!r}, which is not a file of a run; it was not unpacked")
-        yield name, inside
+        yield name, inner_parts

@@ -32,8 +32,8 @@ def answer(
     """
     length, count = seq_len or job.model.seq_len, count or QUESTIONS
     examples = questions(task, corpus, length, count)
-    cast = autocast(device, job.training.precision)
-    values = score(model.to(device), examples, corpus.token_bytes(), device, cast)
+    autocasting = autocast(device, job.training.precision)
+    values = score(model.to(device), examples, corpus.token_bytes(), device, autocasting)
     settings = own_settings(task, length, count)
     details: dict[str, Any] = {"device": device_name(device), "versions": versions(), "git": git_state()}
     details |= {"corpus": corpus.digest, "choices": CHOICES, "precision": job.training.precision}
@@ -47,7 +47,11 @@ def own_settings(task: str, seq_len: int, count: int = QUESTIONS) -> dict[str, A
 
 def value_of(measurements: Iterable[Measurement], settings: dict[str, Any], metric: str) -> float | None:
     """The value of ``metric`` in the measurement with exactly these settings. None if there is no such value."""
-    matching = [each for each in measurements if each.name == MEASUREMENT and each.settings == settings]
+    matching = [
+        measurement
+        for measurement in measurements
+        if measurement.name == MEASUREMENT and measurement.settings == settings
+    ]
     return matching[-1].values.get(metric) if matching else None
 
 

@@ -138,10 +138,10 @@ def _within_range(value: int | float) -> int | float:
     return float(value) if isinstance(value, int) and abs(value) > _MOST_INTEGER else value
 
 
-def read_curve(content: bytes, logged: Collection[str] = ()) -> list[dict[str, float]]:
+def read_curve(content: bytes, logged_names: Collection[str] = ()) -> list[dict[str, float]]:
     """The rows of ``curve.csv``, as one dict per row. A row has no value for an empty cell.
 
-    Raises ``ValueError`` for an invalid file, or if a row has no value for a column in ``logged``.
+    Raises ``ValueError`` for an invalid file, or if a row has no value for a column in ``logged_names``.
     """
     try:
         columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
@@ -153,7 +153,7 @@ def read_curve(content: bytes, logged: Collection[str] = ()) -> list[dict[str, f
             raise ValueError("a cell is too long for a number")
         curve = [{name: _cell(cell) for name, cell in zip(columns, row, strict=True) if cell} for row in rows]
         for row in curve:
-            _check_counts(row, logged)
+            _check_counts(row, logged_names)
         return curve
     except (csv.Error, ValueError, OverflowError) as error:
         raise ValueError(f"curve.csv: {error}") from None
@@ -164,8 +164,8 @@ def _cell(text: str) -> int | float:
     return _within_range(int(text)) if is_whole else float(text)
 
 
-def _check_counts(row: Mapping[str, float], logged: Collection[str]) -> None:
-    for name in logged:
+def _check_counts(row: Mapping[str, float], logged_names: Collection[str]) -> None:
+    for name in logged_names:
         if name not in row:
             raise ValueError(f"a row has no {name}")
     for name in COUNTS:

@@ -196,7 +196,7 @@ def _published(label: str, profiles: Sequence[str]) -> str:
         numbers = {name: published_under(label, name) for name in profiles}
     except ConfigError:  # reported by the table that shows the numbers
         return ""
-    return json.dumps({name: [each.of_no_profile, each.of_profile] for name, each in numbers.items()})
+    return json.dumps({name: [published.of_no_profile, published.of_profile] for name, published in numbers.items()})
 
 
 def _untrained(suite: Suite, job: Job) -> str:

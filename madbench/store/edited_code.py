@@ -50,12 +50,12 @@ def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
     jobs = [job for job in jobs if job.has_outside_code]
     if not jobs:
         return []
-    stored = store.jobs()
-    wanted = {without_code(job): job for job in jobs if job.id not in stored}
-    if not wanted:
+    stored_jobs = store.jobs()
+    by_identity = {without_code(job): job for job in jobs if job.id not in stored_jobs}
+    if not by_identity:
         return []
-    alike = ((job, wanted.get(without_code(job))) for job in stored.values() if job.has_outside_code)
-    return counts_by_file([(job, planned) for job, planned in alike if planned], store)
+    alike = ((job, by_identity.get(without_code(job))) for job in stored_jobs.values() if job.has_outside_code)
+    return counts_by_file([(job, planned_job) for job, planned_job in alike if planned_job], store)
 
 
 def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[EarlierRuns]:
@@ -71,8 +71,8 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
             continue
         is_of_mixer = job.family != other.family
         subject = other.label if is_of_mixer else f"task {other.task}"
-        listed = listed_code(record.details, "mixer" if is_of_mixer else "task")
-        key = (subject, code_state(listed).file)
+        files = listed_code(record.details, "mixer" if is_of_mixer else "task")
+        key = (subject, code_state(files).file)
         counts[key] = counts.get(key, 0) + 1
     return [EarlierRuns(*key, count) for key, count in counts.items()]
 
@@ -86,8 +86,10 @@ def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
     with suppress(StoreError, OSError):  # training itself reports a damaged store
         if (results / "runs").is_dir():
             store = Snapshot.open(results, create=False)
-            records = {name: each for name, each in store.records(set(by_id)).items() if each.status != "failed"}
-            stored = [(by_id[name].label, store.run_code(by_id[name], each.details)) for name, each in records.items()]
-            reasons = [each.reason for each in earlier_runs(by_id.values(), store)]
-            return [*reasons, *CodeMarks.from_runs(stored).sentences]
+            records = {name: record for name, record in store.records(set(by_id)).items() if record.status != "failed"}
+            labels_and_code = [
+                (by_id[name].label, store.run_code(by_id[name], record.details)) for name, record in records.items()
+            ]
+            reasons = [record.reason for record in earlier_runs(by_id.values(), store)]
+            return [*reasons, *CodeMarks.from_runs(labels_and_code).sentences]
     return []

@@ -74,19 +74,19 @@ class OtherVersionError(DamagedRunError):
         super().__init__(f"{where}: has format {schema!r}, and this madbench reads format {SCHEMA}; {remedy}")
 
 
-def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) -> dict[str, bytes]:
+def encode(job: Job, record: Record, other_files: Mapping[str, str] | None = None) -> dict[str, bytes]:
     """The content of ``job.json``, ``record.json`` and ``curve.csv``, by name.
 
-    ``beside`` has the digests of the run's other files, by name. Raises ``TypeError`` if a metric or a value of the
+    ``other_files`` has the digests of the run's other files by name. Raises ``TypeError`` if a metric or a value of the
     curve is not a number, or if a file would have a name or a size that cannot be read back.
     """
-    for name in beside or ():
+    for name in other_files or ():
         if not all(map(is_name, name.split("/"))):
             raise TypeError(f"{name!r}: not a name that a file of a run can have")
     job_file = json_bytes({"schema": SCHEMA, **job.to_dict()})
     curve_file = _encode_curve(record.curve)
     fields = {"status": record.status, "metrics": plain_numbers(record.metrics), "details": plain(record.details)}
-    fields |= {"error": _valid_text(record.error), "files": dict(beside or {})}
+    fields |= {"error": _valid_text(record.error), "files": dict(other_files or {})}
     fields["checksum"] = run_checksum(job_file, fields, curve_file)
     files = dict(zip(NAMES, (job_file, json_bytes(fields), curve_file), strict=True))
     if too_large := [name for name, content in files.items() if len(content) > MOST_BYTES]:
@@ -233,7 +233,10 @@ def read_measurements(folder: Path) -> list[Measurement]:
     Raises ``StoreError`` if a file cannot be read, and ``DamagedRunError`` if a file is damaged.
     """
     measurements = [_read_measurement(folder, name) for name in _measurement_files(folder)]
-    newest = {(each.name, json.dumps(each.settings, sort_keys=True)): each for each in measurements}
+    newest = {
+        (measurement.name, json.dumps(measurement.settings, sort_keys=True)): measurement
+        for measurement in measurements
+    }
     return list(newest.values())
 
 

@@ -17,8 +17,10 @@ def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     lines = ("".join(f"<td>{escape(_text(row.get(name)))}</td>" for name in names) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    below = f'<caption style="caption-side: bottom; text-align: left">{escape(caption)}</caption>' if caption else ""
-    return f"<table>{below}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    caption_tag = (
+        f'<caption style="caption-side: bottom; text-align: left">{escape(caption)}</caption>' if caption else ""
+    )
+    return f"<table>{caption_tag}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _text(value: Any) -> str:

@@ -88,10 +88,10 @@ class RunIndex:
         if self.path.is_file():
             names = [*self._unsettled, name]
             self._forget_entries(names)
-            signatures = {each: signature(f"{self.runs}/{each}") for each in names}
-            runs = {each: run for each in names if isinstance(run := read(each), tuple)}
-            settled = self._add(runs, signatures)
-            self._unsettled = [each for each in runs if each not in settled]
+            signatures = {run_name: signature(f"{self.runs}/{run_name}") for run_name in names}
+            runs = {run_name: run for run_name in names if isinstance(run := read(run_name), tuple)}
+            settled_names = self._add(runs, signatures)
+            self._unsettled = [run_name for run_name in runs if run_name not in settled_names]
 
     def _forget_entries(self, names: Iterable[str]) -> None:
         """Forget the entries of runs that are read again, since their records may have been replaced."""
@@ -104,12 +104,14 @@ class RunIndex:
         with suppress(OSError):
             # The tick is read before the second signatures: after a later tick, a change made now would look unchanged.
             tick = present_tick(self.path.parent) if readable else ""
-            unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
-            settled = [name for name in unchanged if tick not in signatures[name].split()]
-            version = index_version() if settled else ""
-            self.entries |= {name: columns.entry_of(*runs[name]) for name in settled}
-            self._write([_row(version, name, signatures[name], *runs[name], self.entries[name]) for name in settled])
-            return settled
+            unchanged_names = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
+            settled_names = [name for name in unchanged_names if tick not in signatures[name].split()]
+            version = index_version() if settled_names else ""
+            self.entries |= {name: columns.entry_of(*runs[name]) for name in settled_names}
+            self._write(
+                [_row(version, name, signatures[name], *runs[name], self.entries[name]) for name in settled_names]
+            )
+            return settled_names
         return []
 
     def problems(self, names: Collection[str]) -> list[str]:
@@ -207,11 +209,13 @@ def index_version() -> str:
     return f"{VERSION} {columns.stamp()}"
 
 
-def _row(version: str, name: str, signed: str, job: Job, record: Record, entry: IndexEntry) -> tuple[str | int, ...]:
+def _row(
+    version: str, name: str, run_signature: str, job: Job, record: Record, entry: IndexEntry
+) -> tuple[str | int, ...]:
     fields = job.to_dict()
     label, seed = fields.pop("label"), fields.pop("seed")
     content = json.dumps([label, seed, record.status, plain_numbers(record.metrics), record.details, record.error])
-    row = (name, signed, json.dumps(fields), content, *vars(entry).values())
+    row = (name, run_signature, json.dumps(fields), content, *vars(entry).values())
     return *row, row_digest(version, row)
 
 

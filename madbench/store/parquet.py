@@ -57,8 +57,8 @@ def run_row(run: Run) -> dict[str, Any]:
     """The row of a run in ``runs.parquet``."""
     record = public_record(run.record)
     values = {"status": record.status, "error": record.error or None}
-    nested = {**run.job.to_dict(), "metrics": record.metrics, "details": record.details}
-    return {"id": run.job.id, **dict(_flat(nested)), **values}
+    nested_values = {**run.job.to_dict(), "metrics": record.metrics, "details": record.details}
+    return {"id": run.job.id, **dict(_flat(nested_values)), **values}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

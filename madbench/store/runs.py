@@ -182,8 +182,8 @@ class Store:
 
         Raises ``StoreError`` if a file exists but cannot be read.
         """
-        listed = set(self.job_ids())
-        runs = self._look_up([job_id for job_id in job_ids if job_id in listed])
+        stored_ids = set(self.job_ids())
+        runs = self._look_up([job_id for job_id in job_ids if job_id in stored_ids])
         return {job_id: record for job_id, run in runs.items() if (record := _record(run))}
 
     def has_weights(self, job_id: str) -> bool:
@@ -382,21 +382,21 @@ class Store:
 
     def _install(self, job: Job, record: Record) -> None:
         """Write ``record`` to the folder ``keep`` of the job's work folder, and move that folder to the store."""
-        target, kept = self._runs / job.id, self._work / job.id / KEEP
+        target, kept_files = self._runs / job.id, self._work / job.id / KEEP
         try:
             with explain_os_errors(target):
-                kept.mkdir(exist_ok=True)
-                for path in [*(kept / name for name in NAMES), *kept.rglob("*.tmp")]:
+                kept_files.mkdir(exist_ok=True)
+                for path in [*(kept_files / name for name in NAMES), *kept_files.rglob("*.tmp")]:
                     remove(path)  # an earlier try was killed
-                others = [path for path in kept.rglob("*") if path.is_file()]
-                files = encode(job, record, {str(path.relative_to(kept)): file_digest(path) for path in others})
+                others = [path for path in kept_files.rglob("*") if path.is_file()]
+                files = encode(job, record, {str(path.relative_to(kept_files)): file_digest(path) for path in others})
                 for name, content in files.items():
-                    write_durably(kept / name, content)
+                    write_durably(kept_files / name, content)
                 self._place(job.id)
         finally:
             with explain_os_errors(target):
                 for name in NAMES:
-                    remove(kept / name)  # half written on a full disk
+                    remove(kept_files / name)  # half written on a full disk
                 self._end_replacement(job.id)
 
     def _place(self, job_id: str) -> None:
@@ -404,19 +404,19 @@ class Store:
 
         The folder of an earlier run is first moved into the work folder.
         """
-        target, kept = self._runs / job_id, self._work / job_id / KEEP
-        sync_folder(kept)
+        target, kept_files = self._runs / job_id, self._work / job_id / KEEP
+        sync_folder(kept_files)
         with suppress(FileNotFoundError):
             os.rename(target, self._work / job_id / _REPLACED)
-        os.rename(kept, target)
+        os.rename(kept_files, target)
         sync_folder(self._runs)
 
     def _end_replacement(self, job_id: str) -> None:
         """Remove the earlier run that :meth:`_place` moved away. If there is no new run, move the earlier run back."""
-        replaced = self._work / job_id / _REPLACED
-        if replaced.exists() and not (self._runs / job_id).exists():
-            os.rename(replaced, self._runs / job_id)
-        remove(replaced)
+        replaced_run = self._work / job_id / _REPLACED
+        if replaced_run.exists() and not (self._runs / job_id).exists():
+            os.rename(replaced_run, self._runs / job_id)
+        remove(replaced_run)
 
     def _drop_stale_work(self) -> None:
         """Clean up after processes that were killed while they stored a run.
@@ -425,8 +425,8 @@ class Store:
         folder that cannot be removed, such as a folder of another user, stays; it does no harm.
         """
         with explain_os_errors(self._work):
-            left = [path for path in self._work.iterdir() if path.is_dir() and not path.is_symlink()]
-        for path in left:
+            work_folders = [path for path in self._work.iterdir() if path.is_dir() and not path.is_symlink()]
+        for path in work_folders:
             with suppress(StoreError):
                 if may_exist(path / _REPLACED) or self.status(path.name) in _RESULTS:
                     with self.lock(path.name), explain_os_errors(path):
@@ -451,17 +451,17 @@ class Snapshot(Store):
         return {name: self._runs_by_name[name] for name in names}
 
 
-def _strays(folder: Path, kept: Iterable[str], above: str = "") -> Iterator[str]:
+def _strays(folder: Path, file_names: Iterable[str], prefix: str = "") -> Iterator[str]:
     """Yield the names of files and folders in a run's folder that do not belong to the run.
 
-    ``kept`` has the names of the run's other files. ``above`` is the path of ``folder`` inside the run's folder.
+    ``file_names`` has the names of the run's other files. ``prefix`` is the path of ``folder`` inside the run's folder.
     """
-    expected = {*kept, *(NAMES if not above else ())}
-    folders = {name[: i + 1] for name in kept for i, letter in enumerate(name) if letter == "/"}
+    expected = {*file_names, *(NAMES if not prefix else ())}
+    folders = {name[: i + 1] for name in file_names for i, letter in enumerate(name) if letter == "/"}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        name = f"{above}{entry.name}"
+        name = f"{prefix}{entry.name}"
         if f"{name}/" in folders and entry.is_dir(follow_symlinks=False):
-            yield from _strays(Path(entry.path), kept, f"{name}/")
+            yield from _strays(Path(entry.path), file_names, f"{name}/")
         elif name not in expected and name != MEASUREMENTS:  # files in this folder are verified by their names
             yield name
 

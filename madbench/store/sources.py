@@ -35,7 +35,7 @@ def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
     """
     code = details.get("code")
     lists = code.values() if isinstance(code, Mapping) else ()
-    return {_name(place): content for each in lists for place, content in recorded_files(each).items()}
+    return {_name(place): content for code_list in lists for place, content in recorded_files(code_list).items()}
 
 
 def places_of(names: Iterable[str]) -> list[str]:

@@ -51,8 +51,8 @@ def read_tar(path: Path, limits: Limits = Limits()) -> Iterator[TarReader]:
         with explain_os_errors(path), open(path, "rb") as file:
             magic = file.peek(5)
             kind = next((kind for begin, kind in _PACKED.items() if magic.startswith(begin)), None)
-            packed = path.stat().st_size
-            yield TarReader(path, kind(file) if kind else file, packed, limits)
+            packed_bytes = path.stat().st_size
+            yield TarReader(path, kind(file) if kind else file, packed_bytes, limits)
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, ValueError) as error:
         problem = str(error) or "it ends early"
         raise StoreError(f"{path}: damaged, cut short, or no archive of runs ({problem})") from error
@@ -61,9 +61,9 @@ def read_tar(path: Path, limits: Limits = Limits()) -> Iterator[TarReader]:
 class TarReader:
     """A reader of the members of a tar file, one after the other. ``packed`` is the file's size in bytes."""
 
-    def __init__(self, path: Path, stream: BinaryIO | Any, packed: int, limits: Limits):
+    def __init__(self, path: Path, stream: BinaryIO | Any, packed_bytes: int, limits: Limits):
         self._path, self._stream, self._limits = path, stream, limits
-        self._most_by_ratio = max(limits.free, limits.ratio * packed)
+        self._most_by_ratio = max(limits.free, limits.ratio * packed_bytes)
         self._count = self._members = 0  # unpacked bytes, and members, so far
         self._left = self._padding = 0  # bytes of the present member's content that are not read yet
 
@@ -140,7 +140,7 @@ def _pax_fields(content: bytes) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {}
     while content:
-        digits, space, rest = content[:8].partition(b" ")
+        digits, space, remainder = content[:8].partition(b" ")
         length = int(digits)
         key, equals, value = content[len(digits) + 1 : length - 1].partition(b"=")
         if not space or not equals or length <= len(digits) + 1 or content[length - 1 : length] != b"\n":

@@ -47,8 +47,8 @@ def load(
     from madbench.training.checkpoints import load_model
 
     if not os.path.isfile(run):
-        chosen = [tasks] if isinstance(tasks, str) else tasks if tasks is None else list(tasks)
-        run = stored_weights(str(run), Snapshot.open(Path(results), create=False), is_of_text=False, tasks=chosen)
+        task_names = [tasks] if isinstance(tasks, str) else tasks if tasks is None else list(tasks)
+        run = stored_weights(str(run), Snapshot.open(Path(results), create=False), is_of_text=False, tasks=task_names)
     elif tasks is not None:
         raise StoreError(f"{run}: a file of one run, of which tasks={tasks!r} chooses nothing")
     with kept_random_state():
@@ -63,15 +63,17 @@ def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[st
     considered. Raises ``ConfigError`` for unknown tasks. Raises ``StoreError`` if no finished run or more than one
     matches, or if the weights were not kept.
     """
-    results, chosen = store.root, None if tasks is None else tasks_by_suite(tasks)
-    stored = [
-        run for run in store.runs(with_curves=False) if chosen is None or run.job.task in chosen.get(run.job.suite, ())
+    results, chosen_tasks = store.root, None if tasks is None else tasks_by_suite(tasks)
+    stored_runs = [
+        run
+        for run in store.runs(with_curves=False)
+        if chosen_tasks is None or run.job.task in chosen_tasks.get(run.job.suite, ())
     ]
-    stored = [run for run in stored if not is_of_text or suite_of(run.job).corpus_of(run.job)]
-    named = [run for run in stored if run.job.id.startswith(name)]
-    named = named or [run for run in stored if run.job.label == str(parse(name))]
-    usable = [run for run in named if store.has_weights(run.job.id)]
-    if not usable and named and not is_of_text:
+    stored_runs = [run for run in stored_runs if not is_of_text or suite_of(run.job).corpus_of(run.job)]
+    runs_with_name = [run for run in stored_runs if run.job.id.startswith(name)]
+    runs_with_name = runs_with_name or [run for run in stored_runs if run.job.label == str(parse(name))]
+    usable = [run for run in runs_with_name if store.has_weights(run.job.id)]
+    if not usable and runs_with_name and not is_of_text:
         command = "repeat the command that trained it with --keep-weights --force"
         raise StoreError(f"{results}: {name!r} is stored without weights; {command}")
     if not usable:

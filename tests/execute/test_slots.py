@@ -60,7 +60,7 @@ def test_two_language_models_train_side_by_side():
 
 def test_only_what_is_left_to_do_decides():
     jobs, last = mad(), text()
-    assert [batch.threads for batch in plan_batches([*jobs, last], "cpu", left=[last])] == [1, 2]
+    assert [batch.threads for batch in plan_batches([*jobs, last], "cpu", unfinished=[last])] == [1, 2]
 
 
 @pytest.mark.parametrize(
