@@ -379,7 +379,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
             if names := [name for name, why in lacking.items() if why == problem]:
                 text.append(f"{len(names)} of these {words}: {named(names)}")
         for other in earlier_runs((jobs[name] for name in lacking), results.store):
-            text.append(f"{other.stored} used other code than was registered: restore that code, or register again.")
+            text.append(f"{other.runs_text} used other code than was registered: restore that code, or register again.")
         text.append("The verdicts are provisional until all runs are stored.")
         text.append("These p-values assume a single look, at the registered seeds.")
     return text

@@ -141,7 +141,7 @@ class Versions:
         """
         records = self.store.records({job.id for job in jobs})
         ended = {name: str(record.details.get("ended", "")) for name, record in records.items()}
-        return {job.id: ended.get(job.id) or self.store.written(job.id).replace(" ", "T") for job in jobs}
+        return {job.id: ended.get(job.id) or self.store.time_written(job.id).replace(" ", "T") for job in jobs}
 
     def _alike_to(self, job: Job) -> list[Job]:
         """The stored jobs that equal ``job``, or differ from it only in code outside of this package."""

@@ -48,10 +48,13 @@ def import_(
     with _no_empty_folder(results):
         report = unpack(file, Store.open(results), functools.partial(tracked, description="adding runs"), limits)
     print(f"{results}: {counted(len(report.added), 'run')} of {file} added")
-    for ids, what in ((report.known, "the same numbers"), (report.other, "other numbers, which stay as they are")):
+    for ids, what in (
+        (report.already_stored, "the same numbers"),
+        (report.conflicts, "other numbers, which stay as they are"),
+    ):
         if ids:
             print(f"{len(ids)} stored before with {what}")
-    if report.other:
+    if report.conflicts:
         print(f"to see the others: madbench import {shlex.quote(str(file))} --results FOLDER, another folder")
     if report.problems:
         lines = first_of(report.problems, PROBLEMS, "and {:,} more problems")

@@ -180,11 +180,11 @@ class JobLock:
 
     job: Job
     work: Path  # its work folder
-    held: ExitStack
+    stack: ExitStack
     result: JobResult | None = None  # its result while it is being stored
 
     def close(self) -> None:
-        self.held.close()
+        self.stack.close()
 
 
 @dataclass

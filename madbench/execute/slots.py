@@ -49,7 +49,7 @@ class JobBatch:
 class Threads:
     """Limits on the number of threads of a job."""
 
-    each: int | None = None  # number set by the user; None: a share of the free cores
+    per_job: int | None = None  # number set by the user; None: a share of the free cores
     free: int | None = None  # cores that other processes leave free; None: all
     reason: str = ""
 
@@ -108,8 +108,8 @@ def plan_batches(
     by_suite: dict[str, list[Job]] = {}
     for job in jobs:
         by_suite.setdefault(job.suite, []).append(job)
-    batches = [_alone(of_suite, device, options, threads) for of_suite in by_suite.values()]
-    threads_per_job = threads.each or 1
+    batches = [_suite_batch(of_suite, device, options, threads) for of_suite in by_suite.values()]
+    threads_per_job = threads.per_job or 1
     places, slots = _places(threads_per_job), options.slots
     if device != "cpu" or options.devices or not batches or (slots is not None and slots < places):
         return batches
@@ -123,13 +123,13 @@ def _places(threads: int) -> int:
     return max(1, machine.available_cores() // threads)
 
 
-def _alone(jobs: Sequence[Job], device: str, options: RunOptions, threads: Threads) -> JobBatch:
+def _suite_batch(jobs: Sequence[Job], device: str, options: RunOptions, threads: Threads) -> JobBatch:
     """The batch of the jobs of one suite, with its number of slots and threads."""
     takes_all, cores, gpus = suite_of(jobs[0]).uses_all_cores, machine.available_cores(), options.devices
-    usual = len(gpus) if gpus else _places(threads.each or 1) if device == "cpu" and not takes_all else 1
+    usual = len(gpus) if gpus else _places(threads.per_job or 1) if device == "cpu" and not takes_all else 1
     slots = min(options.slots or usual, len(jobs))
     share = max(1, min(cores, threads.free or cores) // slots) if takes_all else 1
-    return JobBatch(jobs, slots, threads.each or share, threads.reason)
+    return JobBatch(jobs, slots, threads.per_job or share, threads.reason)
 
 
 def _flops(job: Job) -> float:

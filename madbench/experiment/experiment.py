@@ -163,7 +163,7 @@ class Experiment(TableRows):
             total += run_jobs(
                 groups,
                 store,
-                functools.partial(training, threads=chosen.each),
+                functools.partial(training, threads=chosen.per_job),
                 on_event=on_event,
                 policy=replace(policy, max_failures=failures_left),
                 slots=at_once,

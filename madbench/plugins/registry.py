@@ -62,7 +62,10 @@ class Registry(Generic[T]):
     def built_in(self) -> Mapping[str, str]:
         """The entry point values of the built-in extensions, by name: first of madbench, then of shipped packages."""
         core = self._find_built_in()
-        return {**core, **{name: value for name, value in _shipped(self.group).items() if name not in core}}
+        return {
+            **core,
+            **{name: value for name, value in _values_of_shipped_packages(self.group).items() if name not in core},
+        }
 
     @property
     def points(self) -> dict[str, EntryPoint]:
@@ -279,7 +282,7 @@ def _short_text(argument: Any) -> str:
         return type(argument).__name__
 
 
-def _shipped(group: str) -> dict[str, str]:
+def _values_of_shipped_packages(group: str) -> dict[str, str]:
     """The values of a group's entry points in shipped packages, by name. No package is imported.
 
     A shipped package is a folder of ``madbench/papers/`` with a file ``entry_points.txt``, of the same form as in the

@@ -65,13 +65,15 @@ def leaderboard(
     store, owners, described, left_out = Store.open(work), dict[str, list[str]](), [], list[str]()
     for name, path in zip(names, archives):
         report = unpack(path, store)
-        for job_id in (*report.added, *report.known):
+        for job_id in (*report.added, *report.already_stored):
             owners.setdefault(job_id, []).append(name)
-        count = len(report.added) + len(report.known) + len(report.other)
+        count = len(report.added) + len(report.already_stored) + len(report.conflicts)
         described.append((name, f"{count:,} runs, SHA-256 {file_digest(path)}"))
-        if report.other:
-            first = ", ".join(dict.fromkeys(owner for job_id in report.other for owner in owners[job_id]))
-            left_out.append(f"{len(report.other):,} runs of {name} have other numbers than in {first}, which counts.")
+        if report.conflicts:
+            first = ", ".join(dict.fromkeys(owner for job_id in report.conflicts for owner in owners[job_id]))
+            left_out.append(
+                f"{len(report.conflicts):,} runs of {name} have other numbers than in {first}, which counts."
+            )
         left_out += report.problems
     snapshot, boards = Snapshot.open(work, create=False), list[Board]()
     for suite in suites().values():

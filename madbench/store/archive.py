@@ -40,9 +40,9 @@ class Unpacked:
     """The result of :func:`unpack`: the ids of the runs in an archive, by what happened to them."""
 
     added: list[str] = field(default_factory=list)
-    known: list[str] = field(default_factory=list)
+    already_stored: list[str] = field(default_factory=list)
     """Runs that were already stored with the same numbers."""
-    other: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
     """Runs that were already stored with other numbers. The stored numbers are kept."""
     problems: list[str] = field(default_factory=list)
     """One line per run that was not added, with the reason."""
@@ -122,9 +122,9 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limit
                     report.added.append(job_id)
                 elif store.read(job_id).record.difference(run.record) == 0:
                     _add_measurements(store, unpacked, job_id)
-                    report.known.append(job_id)
+                    report.already_stored.append(job_id)
                 else:
-                    report.other.append(job_id)
+                    report.conflicts.append(job_id)
         finally:
             shutil.rmtree(root, ignore_errors=True)
     return report

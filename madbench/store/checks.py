@@ -83,7 +83,7 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             raise ValueError(f"files: {reprlib.repr(name)}: expected a SHA-256 digest, got {reprlib.repr(digest)}")
     texts = {name: make_printable(fields[name]) for name in ("details", "metrics", "error")}
-    details, metrics = read_details(_cut(texts["details"])), read_numbers(texts["metrics"], "metrics")
+    details, metrics = read_details(_shorten(texts["details"])), read_numbers(texts["metrics"], "metrics")
     for part in details.get("group_jobs", []):
         read_details(part, {"from_step": _NUMBER, "ids": list}, "details: group_jobs")
         for job_id in part.get("ids", [None]):
@@ -91,13 +91,13 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
     return Record(fields["status"], metrics, curve, details, texts["error"]), dict(fields["files"])
 
 
-def _cut(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     """A copy of details with texts cut to ``MOST_LETTERS`` characters. Captions and figures show these texts."""
     if isinstance(value, str):
         return value if len(value) <= MOST_LETTERS else f"{value[: MOST_LETTERS - 3]}..."
     if isinstance(value, dict):
-        return {_cut(key): _cut(item) for key, item in value.items()}
-    return [_cut(item) for item in value] if isinstance(value, list) else value
+        return {_shorten(key): _shorten(item) for key, item in value.items()}
+    return [_shorten(item) for item in value] if isinstance(value, list) else value
 
 
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:

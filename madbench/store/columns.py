@@ -184,12 +184,12 @@ def _belongs_to(job: Job, is_known: bool) -> tuple[str, str, str, str, str, str]
             in_profiles = {name: vars(place) for name, place in places.items() if place}
             texts = ("", "", "")
             if in_profiles:
-                texts = json.dumps(in_profiles), _untrained(suite, job), _published(job.label, [*in_profiles])
+                texts = json.dumps(in_profiles), _untrained_json(suite, job), _published_json(job.label, [*in_profiles])
             return profile, " ".join(map(str, changes)), *texts, protocol_id(suite, job)
     return "", "", "", "", "", ""
 
 
-def _published(label: str, profiles: Sequence[str]) -> str:
+def _published_json(label: str, profiles: Sequence[str]) -> str:
     try:
         if any(PAPERS not in folder.parents for folder, _ in published_by_paper().values()):
             return ""  # files of an installed paper may change
@@ -199,7 +199,7 @@ def _published(label: str, profiles: Sequence[str]) -> str:
     return json.dumps({name: [published.of_no_profile, published.of_profile] for name, published in numbers.items()})
 
 
-def _untrained(suite: Suite, job: Job) -> str:
+def _untrained_json(suite: Suite, job: Job) -> str:
     from madbench.suites.scoring import scoring_of  # imports pandas
 
     scoring = scoring_of(suite)

@@ -30,7 +30,7 @@ class EarlierRuns:
         return of_other_version(self.count, self.subject, self.file or "its code")
 
     @property
-    def stored(self) -> str:
+    def runs_text(self) -> str:
         """A noun phrase such as ``4 stored runs of my:my_mixers.MyMixer``."""
         return runs_of(self.count, self.subject, "stored run")
 
@@ -38,8 +38,8 @@ class EarlierRuns:
     def reason(self) -> str:
         """A sentence that says why jobs are trained again although there are stored runs."""
         if self.file:
-            return f"{self.file} changed since {self.stored}; training again"
-        return f"{self.stored} had other code, or {UNRECORDED}; training again"
+            return f"{self.file} changed since {self.runs_text}; training again"
+        return f"{self.runs_text} had other code, or {UNRECORDED}; training again"
 
 
 def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:

@@ -73,7 +73,7 @@ class RunIndex:
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
-        runs = self._indexed(signatures)
+        runs = self._valid_runs(signatures)
         unknown = [name for name in names if name not in runs]
         runs |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
         self._add({name: run for name in unknown if isinstance(run := runs[name], tuple)}, signatures)
@@ -141,7 +141,7 @@ class RunIndex:
                 return []
             return index.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs").fetchall()
 
-    def _indexed(self, signatures: Mapping[str, str]) -> dict[str, Found]:
+    def _valid_runs(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs, by name, whose row in the index is intact and has the signature in ``signatures``."""
         rows: list[tuple[Any, ...]] = []
         runs: dict[str, Found] = {}

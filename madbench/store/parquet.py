@@ -39,7 +39,7 @@ def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track =
         run = store.read(job_id)
         tables["runs"].append(run_row(run))
         tables["curves"] += ({"id": job_id, **point} for point in run.record.curve)
-        tables["measurements"] += _measured(store, job_id)
+        tables["measurements"] += _measurement_rows(store, job_id)
     with explain_os_errors(folder):
         make_folder(folder.parent)
         temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
@@ -69,7 +69,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
-def _measured(store: Store, job_id: str) -> Iterator[dict[str, Any]]:
+def _measurement_rows(store: Store, job_id: str) -> Iterator[dict[str, Any]]:
     for measurement in store.measurements(job_id):
         settings = json.dumps(measurement.settings, sort_keys=True)
         for name, value in measurement.values.items():
@@ -77,16 +77,16 @@ def _measured(store: Store, job_id: str) -> Iterator[dict[str, Any]]:
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
-    """A table with one column per key of the rows. Each column has one type (:func:`typed`); missing values are null.
+    """A table with one column per key of the rows, of one type each (:func:`to_one_type`). Missing values are null.
 
     Columns are in the order in which their names first occur.
     """
     arrow = require("pyarrow", NEEDED, EXTRA)
     names = dict.fromkeys(name for row in rows for name in row)
-    return arrow.table({name: arrow.array(typed([row.get(name) for row in rows])) for name in names})
+    return arrow.table({name: arrow.array(to_one_type([row.get(name) for row in rows])) for name in names})
 
 
-def typed(values: Sequence[Any]) -> list[Any]:
+def to_one_type(values: Sequence[Any]) -> list[Any]:
     """The values of a column, converted to one type: booleans, 64-bit integers, floats, or else text.
 
     None stays None. As text, numbers and containers become JSON.

@@ -172,7 +172,7 @@ class Store:
         """The job of every readable run, by id. ``problems`` then has one line per folder that could not be read."""
         return {job.id: job for job, _ in self._readable(with_curves=False)}
 
-    def written(self, job_id: str) -> str:
+    def time_written(self, job_id: str) -> str:
         """The time, in UTC, at which the record of a run was written, such as ``2026-01-31 12:00:00``."""
         seconds = (self._runs / job_id / "record.json").stat().st_mtime
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"

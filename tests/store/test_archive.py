@@ -64,7 +64,7 @@ def test_a_known_run_receives_the_measurements_that_it_lacks(other, path):
     job = make_job(0)
     other.finish(job, RECORD)
     other.measure(job.id, "speed", {"tokens": 2.0})
-    assert unpack(path, other).known == [job.id]
+    assert unpack(path, other).already_stored == [job.id]
     found = {measured.name: measured.values for measured in other.measurements(job.id)}
     assert found == {"evaluation": {"validation_loss": 1.5}, "speed": {"tokens": 2.0}}
     other.measure(job.id, "evaluation", {"validation_loss": 9.0}, settings={"seq_len": 32})
@@ -76,7 +76,7 @@ def test_a_known_run_receives_the_measurements_that_it_lacks(other, path):
 def test_what_is_packed_comes_back_to_the_last_bit(store, other, tmp_path, ids, with_weights):
     pack(store, ids, tmp_path / "a.tar.xz", with_weights)
     report = unpack(tmp_path / "a.tar.xz", other)
-    assert (report.added, report.known, report.other, report.problems) == (ids, [], [], [])
+    assert (report.added, report.already_stored, report.conflicts, report.problems) == (ids, [], [], [])
     for job_id in ids:
         assert repr(other.read(job_id).record) == repr(store.read(job_id).record)
         assert other.measurements(job_id) == store.measurements(job_id)
@@ -180,8 +180,8 @@ def test_results_that_are_there_stay_and_are_told_apart(path, other):
     other.finish(make_job(1), DIVERGED)
     other.finish(make_job(2), Record("finished", {"test_accuracy": 0.5, "test_loss": 0.1}))
     report = unpack(path, other)
-    assert sorted(report.known) == sorted([make_job(0).id, make_job(1).id])
-    assert (report.added, report.other) == ([], [make_job(2).id])
+    assert sorted(report.already_stored) == sorted([make_job(0).id, make_job(1).id])
+    assert (report.added, report.conflicts) == ([], [make_job(2).id])
     assert other.read(make_job(0).id).record.details == {"device": "another"}
     assert other.read(make_job(2).id).record.metrics["test_accuracy"] == 0.5
 
@@ -276,7 +276,7 @@ def test_an_interrupted_import_keeps_whole_runs_and_goes_on(path, other, ids, la
     assert other.job_ids() == done == ids[:last]
     assert not any((other.root / "work").iterdir())
     report = unpack(path, other)
-    assert (report.known, report.added) == (done, ids[last:])
+    assert (report.already_stored, report.added) == (done, ids[last:])
 
 
 def test_what_a_killed_import_left_is_swept_up(path, other, ids):

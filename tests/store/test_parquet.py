@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.jobs import Record
-from madbench.store.parquet import typed, write_parquet
+from madbench.store.parquet import to_one_type, write_parquet
 from madbench.store.runs import Store
 from stored_samples import RECORD, make_job
 
@@ -49,9 +49,9 @@ def test_curves_and_measurements_join_by_id(tables):
 
 
 def test_columns_have_one_type():
-    assert typed([1, None, 2.5]) == [1.0, None, 2.5] and typed([True, None]) == [True, None]
-    assert typed([2**62, 1]) == [2**62, 1] and typed([2**64, 1]) == [float(2**64), 1.0]
-    assert typed([1, "auto", [1, 2]]) == ["1", "auto", "[1, 2]"]
+    assert to_one_type([1, None, 2.5]) == [1.0, None, 2.5] and to_one_type([True, None]) == [True, None]
+    assert to_one_type([2**62, 1]) == [2**62, 1] and to_one_type([2**64, 1]) == [float(2**64), 1.0]
+    assert to_one_type([1, "auto", [1, 2]]) == ["1", "auto", "[1, 2]"]
 
 
 def test_a_failed_export_leaves_nothing(tmp_path):
