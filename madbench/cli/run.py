@@ -8,7 +8,7 @@ from madbench.cli.shared import options
 from madbench.cli.shared.options import GridOptions, TrainingOptions
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_labels
-from madbench.cli.shared.words import labels_and_overrides, split_list
+from madbench.cli.shared.words import labels_and_overrides
 from madbench.config.options import argument
 
 
@@ -46,5 +46,4 @@ def run(
       madbench run @table1 --profile full --device cuda --dry-run
     """
     labels, overrides = labels_and_overrides(words or [])
-    tasks = split_list(grid.tasks)
-    train_labels(labels, overrides, training, printed, costs, tasks=tasks, profile=grid.profile, fidelity=grid.fidelity)
+    train_labels(labels, overrides, grid, training, printed, costs)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Annotated
 
 from madbench.cli.shared import options
-from madbench.cli.shared.options import TrainingOptions
+from madbench.cli.shared.options import GridOptions, TrainingOptions
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_labels
 from madbench.cli.shared.words import labels_and_overrides
@@ -46,4 +46,4 @@ def train(
     """
     labels, overrides = labels_and_overrides(words)
     training = dataclasses.replace(training, details=training.dry_run)
-    train_labels(labels, overrides, training, printed, costs, tasks=("language_model",), profile=profile)
+    train_labels(labels, overrides, GridOptions(profile, ["language_model"]), training, printed, costs)

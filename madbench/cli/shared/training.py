@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from madbench.cli.shared.options import TrainingOptions, canonical_budget
+from madbench.cli.shared.options import GridOptions, TrainingOptions, canonical_budget
 from madbench.cli.shared.plan import make_plan, print_plan
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table, with_costs
 from madbench.cli.shared.progress import job_name, train_on_screen
+from madbench.cli.shared.words import split_list
 from madbench.config import Override, parse_seeds, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, PlanOptions, labels_of_tasks, prepare
 from madbench.experiment.commands import option_words
-from madbench.jobs import Fidelity
 from madbench.labels import expand
 from madbench.labels.names import show, shown_names
 from madbench.rows import Grid, Row
@@ -38,21 +38,19 @@ MOST_FAILURES = 20  # the most failures that are listed; the JSON has all
 def train_labels(
     labels: list[str],
     overrides: Sequence[Override],
+    chosen: GridOptions,
     training: TrainingOptions,
     printed: PrintOptions,
     costs: CostsOptions,
-    *,
-    tasks: Sequence[str] | None,
-    profile: str | None = None,
-    fidelity: Fidelity = "corrected",
 ) -> None:
     """Train labels, by default the labels in the profile of the tasks."""
+    tasks = split_list(chosen.tasks)
     grid = Grid(
         tuple(map(Row, expand(labels))),
         None if tasks is None else tuple(tasks),
         tuple(parse_seeds(training.seeds)),
-        profile or "",
-        fidelity,
+        chosen.profile or "",
+        chosen.fidelity,
         canonical_budget(training.budget),
         tuple(overrides),
     )
