@@ -1,4 +1,4 @@
-"""The options that name a corpus on the command line and in a plan."""
+"""The options that name a corpus, and those with which a corpus is prepared."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from madbench.config.options import EVERY_VERB, option
+from madbench.text.documents import Limits
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,32 @@ class CorpusOptions:
             rare=EVERY_VERB,
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """How sources are read and divided when a corpus is prepared (:func:`madbench.text.prepare.prepare`)."""
+
+    validation: Annotated[
+        float, option("Share for validation: documents selected by hash; if there are few documents, the end of each.")
+    ] = 0.01
+    text_key: Annotated[str, option("Key or column that holds the text.")] = "text"
+    workers: Annotated[
+        int | None, option("Threads that tokenize.", min=1, show_default="one per core; 1 for bytes")
+    ] = None
+    max_line: Annotated[float, option("Longest line of JSON, in MB.", min=0, rare=EVERY_VERB)] = 32
+    max_document: Annotated[
+        float, option("Largest document, in MB; it takes ten times as much memory.", min=0, rare=EVERY_VERB)
+    ] = 256
+    max_total: Annotated[float, option("Limit of all text, in MB.", min=0, rare=EVERY_VERB)] = 100_000
+    skip_bad: Annotated[bool, option("Leave out and count rows without a text, instead of an error.", "--skip-bad")] = (
+        False
+    )
+    force: Annotated[bool, option("Replace another corpus in the folder when the new one is complete.", "--force")] = (
+        False
+    )
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in bytes."""
+        return Limits(*(int(1e6 * most) for most in (self.max_line, self.max_document, self.max_total)))

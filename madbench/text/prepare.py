@@ -18,14 +18,14 @@ from pathlib import Path
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, make_folder, refuse_link, remove
 from madbench.text.corpus import PARTIAL, Corpus, open_corpus
-from madbench.text.documents import Limits, Source
+from madbench.text.documents import Source
 from madbench.text.folder_tokenizer import PREFIX, folder_of
 from madbench.text.manifest import MANIFEST, SPLITS, Manifest, Recipe, SourceInfo, load
+from madbench.text.options import PrepareOptions
 from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
 from madbench.text.sources import find_sources
 from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
 
-VALIDATION = 0.01
 STDLIB_VALIDATION = 0.08  # share of about 12 MB: enough for a validation loss
 
 BATCH_CHARACTERS = 1_000_000
@@ -52,15 +52,10 @@ Encoder = Callable[[list[str]], Encoded]
 def prepare(
     words: Sequence[str],
     folder: Path | str,
+    options: PrepareOptions = PrepareOptions(),
     *,
     tokenizer: str = "bytes",
     name: str | None = None,
-    validation: float = VALIDATION,
-    text_key: str = "text",
-    workers: int | None = None,
-    force: bool = False,
-    limits: Limits = Limits(),
-    skip_bad: bool = False,
     on_progress: OnProgress = lambda _: None,
     wait: bool = False,
 ) -> Corpus:
@@ -74,21 +69,18 @@ def prepare(
         tokenizer: ``bytes``, ``gpt2``, ``bpe:N`` to train a BPE of N ids on this text, the ``tokenizer.json`` of such a
             BPE, or ``hf-tokenizer:FOLDER``.
         name: name of the corpus; by default the folder's name.
-        validation: share of the text for validation: whole documents by hash, or the end of each if there are few.
-        workers: number of threads; by default one per core, or a single thread if bytes are the tokens.
-        force: replace another corpus in ``folder`` once the new corpus is complete.
-        limits: size limits of a line, of a document and of all text.
-        skip_bad: skip rows without a text and count them in the manifest, instead of an error.
         on_progress: called after every batch.
         wait: wait until another process is done with the folder, instead of an error.
 
     Raises ``ConfigError`` for sources, options or a folder that cannot be used. Raises ``StoreError`` for a full disk,
     a damaged folder, and a folder that another process is using.
     """
-    folder = Path(folder)
+    folder, validation, force = Path(folder), options.validation, options.force
     if not 0 < validation < 1:
-        raise ConfigError(f"validation {validation:g}: expected a share above 0 and below 1, such as {VALIDATION}")
-    sources = find_sources(words, text_key, limits, skip_bad)
+        usual = PrepareOptions.validation
+        raise ConfigError(f"validation {validation:g}: expected a share above 0 and below 1, such as {usual}")
+    limits = options.limits
+    sources = find_sources(words, options.text_key, limits, options.skip_bad)
     vocab_size = trained_size(tokenizer)
     chosen = None if vocab_size else load_tokenizer(tokenizer)
     identity = tokenizer
@@ -96,7 +88,7 @@ def prepare(
         identity = f"{chosen.spec} {chosen.digest}"
     if chosen and folder_of(tokenizer):  # independent of its location
         identity = f"{PREFIX}{chosen.digest}"
-    recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
+    recipe = Recipe(name or folder.resolve().name, identity, float(validation), options.text_key)
 
     partial_folder = folder / PARTIAL
     if not force and (corpus := _finished(folder, recipe, sources)):
@@ -131,7 +123,7 @@ def prepare(
             if chosen.digest != state.manifest.tokenizer.digest:
                 raise ConfigError(f"{folder}: begun with another tokenizer {tokenizer}; --force starts afresh")
         state.save(folder)
-        workers = workers or (1 if chosen.spec == "bytes" else len(os.sched_getaffinity(0)))
+        workers = options.workers or (1 if chosen.spec == "bytes" else len(os.sched_getaffinity(0)))
         encoder = partial(encode, tokenizer=chosen, rule=rule)
         state = _pass_over(sources, folder, state, encoder, workers, limits.total, on_progress)
         state.complete(folder)
@@ -146,7 +138,7 @@ def default_corpus(results: Path | str) -> Corpus:
     folder = _default_folder(results)
     if has_default_corpus(results):
         return open_corpus(folder, cache=folder.parent)
-    return prepare(["stdlib"], folder, name=folder.name, validation=STDLIB_VALIDATION, wait=True)
+    return prepare(["stdlib"], folder, PrepareOptions(STDLIB_VALIDATION), name=folder.name, wait=True)
 
 
 def has_default_corpus(results: Path | str) -> bool:

@@ -161,10 +161,11 @@ def test_the_card_says_what_the_model_is(model, folder):
 
 def test_lm_export_writes_the_folder_of_a_file_of_weights(main, tmp_path):
     from madbench.text.corpus import open_corpus
+    from madbench.text.options import PrepareOptions
     from madbench.text.prepare import prepare
 
     (tmp_path / "hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
-    prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.2)
+    prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", PrepareOptions(validation=0.2))
     corpus = open_corpus(tmp_path / "hens")
     job = replace(language_job(), setting={"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size})
     save_weights(tmp_path / "w.safetensors", suite_of(job).Trial.build(job), job)

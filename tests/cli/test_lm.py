@@ -24,7 +24,7 @@ from madbench.grid import load_grid
 from madbench.store.runs import Run, Store
 from madbench.suites.language.trial import LanguageTrial
 from madbench.text.corpus import open_corpus
-from madbench.text.options import CorpusOptions
+from madbench.text.options import CorpusOptions, PrepareOptions
 from madbench.text.prepare import prepare
 from madbench.training import cost, devices
 from madbench.training.checkpoints import save_weights
@@ -59,7 +59,7 @@ def write_inputs(folder: Path) -> None:
     (folder / "profile.yaml").write_text(PROFILE)
     (folder / "mad.yaml").write_text(MAD_PROFILE)
     (folder / "hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
-    prepare([str(folder / "hen.txt")], folder / "hens", validation=0.2)
+    prepare([str(folder / "hen.txt")], folder / "hens", PrepareOptions(validation=0.2))
 
 
 @pytest.fixture

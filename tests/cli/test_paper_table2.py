@@ -31,7 +31,7 @@ from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LANGUAGE, LanguageProfile
 from madbench.suites.published import profile_scores
 from madbench.text.corpus import imagined_corpus
-from madbench.text.options import CorpusOptions
+from madbench.text.options import CorpusOptions, PrepareOptions
 from madbench.text.prepare import prepare
 from sample_jobs import train_job
 
@@ -106,7 +106,7 @@ def hens(tmp_path) -> Path:
     """A small text, and a profile in the same folder."""
     (tmp_path / "profile.yaml").write_text(PRESET)
     (tmp_path / "hen.txt").write_text("".join(f"{i}: the brown hen counted {i * 7} grains. " for i in range(200)))
-    return prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.3).folder
+    return prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", PrepareOptions(validation=0.3)).folder
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from madbench.store import index
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD
 from madbench.text.corpus import open_corpus
+from madbench.text.options import PrepareOptions
 from madbench.text.prepare import prepare
 from madbench.training.checkpoints import NAME, TrainingState, load_model, save_checkpoint, save_weights
 from madbench.training.optimizer import make_adamw
@@ -59,7 +60,7 @@ def results(store, fill, fill_language, language_run, tmp_path, monkeypatch) -> 
     optimizer = make_adamw(model, unfinished.training)
     save_checkpoint(root / "work" / unfinished.id, unfinished, TrialOf(model), optimizer, TrainingState("cpu"), 1.0)
     (tmp_path / "text.txt").write_text("a corpus of very few words. " * 200)
-    corpus = prepare([str(tmp_path / "text.txt")], root / "corpora" / "text", validation=0.1)
+    corpus = prepare([str(tmp_path / "text.txt")], root / "corpora" / "text", PrepareOptions(validation=0.1))
     open_corpus(corpus.folder, cache=root / "corpora")
     jobs = MAD.jobs(["S"], MAD.Profile.load("quick"), tasks=["compression"], seeds=range(3))
     for title in ("first", "second"):

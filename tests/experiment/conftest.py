@@ -15,6 +15,7 @@ from madbench.text.options import CorpusOptions
 @pytest.fixture
 def both(tmp_path, monkeypatch):
     """A folder with a profile and a corpus; makes an experiment of both suites there."""
+    from madbench.text.options import PrepareOptions
     from madbench.text.prepare import prepare as prepare_text
 
     monkeypatch.chdir(tmp_path)
@@ -24,7 +25,7 @@ def both(tmp_path, monkeypatch):
         "training: {steps: 8, tokens_per_step: 64, eval_every: 4, eval_sequences: 4, warmup_steps: 2}\n"
     )
     Path("hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
-    prepare_text(["hen.txt"], tmp_path / "hens", validation=0.2)
+    prepare_text(["hen.txt"], tmp_path / "hens", PrepareOptions(validation=0.2))
 
     def call(**keys):
         usual = {"tasks": ["compression", "language_model"], "set": TINY | {"language_model": "profile.yaml"}}

@@ -10,6 +10,7 @@ import pytest
 from madbench.store.runs import Store
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.text.corpus import open_corpus
+from madbench.text.options import PrepareOptions
 from madbench.text.prepare import prepare
 from sample_jobs import language_job, train_job
 
@@ -23,7 +24,9 @@ def hens(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("lm_eval")
     (folder / "hen.txt").write_text(RHYME * 60)
     corpus = open_corpus(
-        prepare([str(folder / "hen.txt")], folder / "results" / "corpora" / "hens", validation=0.2).folder
+        prepare(
+            [str(folder / "hen.txt")], folder / "results" / "corpora" / "hens", PrepareOptions(validation=0.2)
+        ).folder
     )
     store = Store.open(folder / "results")
     training = LanguageTraining(

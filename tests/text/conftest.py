@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from madbench.text import prepare as module
+from madbench.text.options import PrepareOptions
 from madbench.text.prepare import prepare
 
 SHARE = 0.2  # fifty documents are enough for validation by whole documents
@@ -30,4 +31,4 @@ def words(tmp_path, monkeypatch) -> list[str]:
 
 @pytest.fixture
 def whole(words, tmp_path):
-    return prepare(words, tmp_path / "whole", validation=SHARE)
+    return prepare(words, tmp_path / "whole", PrepareOptions(validation=SHARE))

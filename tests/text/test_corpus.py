@@ -12,6 +12,7 @@ import pytest
 from madbench.errors import ConfigError, StoreError
 from madbench.files import seal, unseal
 from madbench.text.corpus import Corpus, open_corpus
+from madbench.text.options import PrepareOptions
 from madbench.text.prepare import prepare
 
 TEXT = "naïve café, déjà vu. " * 100
@@ -20,7 +21,7 @@ TEXT = "naïve café, déjà vu. " * 100
 @pytest.fixture
 def prepared(tmp_path) -> Corpus:
     (tmp_path / "book.txt").write_text(TEXT)
-    return prepare([str(tmp_path / "book.txt")], tmp_path / "corpus", validation=0.1)
+    return prepare([str(tmp_path / "book.txt")], tmp_path / "corpus", PrepareOptions(validation=0.1))
 
 
 @pytest.fixture
@@ -66,10 +67,13 @@ def test_a_corpus_can_be_handed_to_another_process(prepared):
 def test_the_digest_is_of_the_tokens_and_the_tokenizer_not_of_name_and_place(prepared, tmp_path):
     moved = prepared.folder.rename(tmp_path / "moved")
     assert open_corpus(moved).digest == prepared.digest
-    other = prepare([str(tmp_path / "book.txt")], tmp_path / "other", validation=0.1, name="other")
+    other = prepare([str(tmp_path / "book.txt")], tmp_path / "other", PrepareOptions(validation=0.1), name="other")
     assert other.name == "other"
     assert other.digest == prepared.digest
-    assert prepare([str(tmp_path / "book.txt")], tmp_path / "less", validation=0.2).digest != prepared.digest
+    assert (
+        prepare([str(tmp_path / "book.txt")], tmp_path / "less", PrepareOptions(validation=0.2)).digest
+        != prepared.digest
+    )
     (moved / "manifest.json").unlink()
     assert open_corpus(moved, tokenizer="bytes").digest == prepared.digest
     assert open_corpus(moved, tokenizer="none:257").digest != prepared.digest

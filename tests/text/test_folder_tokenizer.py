@@ -13,6 +13,7 @@ import pytest
 
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.text.corpus import open_corpus
+from madbench.text.options import PrepareOptions
 from madbench.text.prepare import prepare
 from madbench.text.tokenizers import BytePairTokenizer, load_tokenizer, train_bpe
 
@@ -107,8 +108,8 @@ def test_a_pickled_one_is_the_same(folder):
 
 def test_a_corpus_keeps_a_copy_says_the_digest_and_is_found_again(folder, tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 60)
-    how = {"tokenizer": f"hf-tokenizer:{folder}", "validation": 0.2}
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", **how)
+    request = [str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(validation=0.2)
+    corpus = prepare(*request, tokenizer=f"hf-tokenizer:{folder}")
     tokenizer = load_tokenizer(f"hf-tokenizer:{folder}")
     info = corpus.manifest.tokenizer
     assert (info.digest, info.vocab_size) == (tokenizer.digest, tokenizer.vocab_size)
@@ -119,10 +120,10 @@ def test_a_corpus_keeps_a_copy_says_the_digest_and_is_found_again(folder, tmp_pa
     again = open_corpus(tmp_path / "corpus")  # from its own copy
     assert again.digest == corpus.digest and again.tokenizer().digest == tokenizer.digest
     assert again.token_bytes().sum() > 0
-    same = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", **how | {"tokenizer": f"hf-tokenizer:{moved}"})
+    same = prepare(*request, tokenizer=f"hf-tokenizer:{moved}")
     assert same.digest == corpus.digest
     with pytest.raises(ConfigError, match="holds another corpus"):
-        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", tokenizer="bytes", validation=0.2)
+        prepare(*request, tokenizer="bytes")
     other = next(token for token in ("<|pad|>", "<s>") if token in (tmp_path / "corpus" / "tokenizer.json").read_text())
     (tmp_path / "corpus" / "tokenizer_config.json").write_text(json.dumps({"eos_token": other}))
     with pytest.raises(ConfigError, match="prepare the corpus again or bring its tokenizer back"):
@@ -131,8 +132,15 @@ def test_a_corpus_keeps_a_copy_says_the_digest_and_is_found_again(folder, tmp_pa
 
 def test_a_corpus_that_is_replaced_leaves_no_tokenizer_of_the_old_one(folder, tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 60)
-    prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", tokenizer=f"hf-tokenizer:{folder}", validation=0.2)
-    prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", tokenizer="bytes", validation=0.2, force=True)
+    prepare(
+        [str(tmp_path / "text.txt")],
+        tmp_path / "corpus",
+        PrepareOptions(validation=0.2),
+        tokenizer=f"hf-tokenizer:{folder}",
+    )
+    prepare(
+        [str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(validation=0.2, force=True), tokenizer="bytes"
+    )
     assert not list((tmp_path / "corpus").glob("tokenizer*"))
 
 
@@ -145,7 +153,10 @@ def test_the_end_of_text_is_the_usual_special_token_where_no_file_names_one(tmp_
 def test_a_normalizer_is_noted_in_the_manifest(folder, tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 60)
     corpus = prepare(
-        [str(tmp_path / "text.txt")], tmp_path / "corpus", tokenizer=f"hf-tokenizer:{folder}", validation=0.2
+        [str(tmp_path / "text.txt")],
+        tmp_path / "corpus",
+        PrepareOptions(validation=0.2),
+        tokenizer=f"hf-tokenizer:{folder}",
     )
     has_one = json.loads((folder / "tokenizer.json").read_text())["normalizer"] is not None
     assert bool(corpus.manifest.notes) is has_one

@@ -17,8 +17,8 @@ from madbench.errors import ConfigError, StoreError
 from madbench.files import seal, unseal
 from madbench.text import prepare as module
 from madbench.text.corpus import open_corpus
+from madbench.text.options import PrepareOptions
 from madbench.text.prepare import default_corpus, prepare
-from madbench.text.sources import Limits
 
 SHARE = 0.2  # fifty documents are enough for validation by whole documents
 
@@ -56,13 +56,15 @@ def test_the_manifest_names_and_hashes_every_source(whole, words):
 
 
 def test_the_files_do_not_depend_on_the_number_of_workers(whole, words, tmp_path):
-    assert bins(prepare(words, tmp_path / "two", validation=SHARE, workers=2).folder) == bins(whole.folder)
+    assert bins(prepare(words, tmp_path / "two", PrepareOptions(validation=SHARE, workers=2)).folder) == bins(
+        whole.folder
+    )
 
 
 def test_copies_of_a_document_are_on_one_side(tmp_path):
     lines = [json.dumps({"text": f"document {i % 60}"}) for i in range(240)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    corpus = prepare([str(tmp_path / "a.jsonl")], tmp_path / "corpus", validation=SHARE)
+    corpus = prepare([str(tmp_path / "a.jsonl")], tmp_path / "corpus", PrepareOptions(validation=SHARE))
     train, val = (set(texts_of(corpus, split)) for split in ("train", "val"))
     assert train.isdisjoint(val)
     assert len(train | val) == 60
@@ -71,7 +73,9 @@ def test_copies_of_a_document_are_on_one_side(tmp_path):
 def test_of_few_documents_the_end_of_each_is_for_validation(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(name + "é" * 998 + name.upper())
-    corpus = prepare([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], tmp_path / "corpus", validation=0.01)
+    corpus = prepare(
+        [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], tmp_path / "corpus", PrepareOptions(validation=0.01)
+    )
     assert texts_of(corpus, "val") == ["é" * 9 + "A", "é" * 9 + "B"]
     assert texts_of(corpus, "train") == ["a" + "é" * 989, "b" + "é" * 989]
     assert "last 1% of every document" in corpus.manifest.split_rule
@@ -80,7 +84,7 @@ def test_of_few_documents_the_end_of_each_is_for_validation(tmp_path):
 def test_the_same_request_again_reads_nothing_even_in_a_read_only_folder(whole, words):
     whole.folder.chmod(0o555)
     seen = []
-    assert prepare(words, whole.folder, validation=SHARE, on_progress=seen.append) == whole
+    assert prepare(words, whole.folder, PrepareOptions(validation=SHARE), on_progress=seen.append) == whole
     assert seen == []
 
 
@@ -92,14 +96,14 @@ def test_another_corpus_in_the_folder_is_replaced_by_force_alone(whole, words, t
         ({"words": words[:3]}, "4 sources then, 3 now"),
         ({"words": words[::-1]}, "0.jsonl then, .*whole.txt now"),
     ):
-        options = {"words": words, "validation": SHARE} | changes
+        asked = {"words": words, "validation": SHARE, "tokenizer": "bytes"} | changes
         with pytest.raises(ConfigError, match=f"holds another corpus \\(.*{why}\\); .* --force"):
-            prepare(options.pop("words"), whole.folder, **options)
+            prepare(asked["words"], whole.folder, PrepareOptions(asked["validation"]), tokenizer=asked["tokenizer"])
     os.utime(words[1], ns=(1, 1))
     with pytest.raises(ConfigError, match="1.jsonl has changed since"):
-        prepare(words, whole.folder, validation=SHARE)
+        prepare(words, whole.folder, PrepareOptions(validation=SHARE))
     assert bins(whole.folder) == before
-    replaced = prepare(words, whole.folder, validation=0.5, force=True)
+    replaced = prepare(words, whole.folder, PrepareOptions(validation=0.5, force=True))
     assert replaced.digest != whole.digest
     assert bins(whole.folder) != before
 
@@ -108,7 +112,7 @@ def test_the_old_corpus_stays_until_the_new_one_is_complete(whole, words):
     def check(progress):
         assert open_corpus(whole.folder) == whole
 
-    prepare(words, whole.folder, validation=0.5, force=True, on_progress=check)
+    prepare(words, whole.folder, PrepareOptions(validation=0.5, force=True), on_progress=check)
     assert open_corpus(whole.folder) != whole
 
 
@@ -124,8 +128,10 @@ def test_one_process_at_a_time_prepares_a_folder(words, tmp_path):
     held = threading.Event()
     with module.locked_folder(tmp_path, wait=False):
         with pytest.raises(StoreError, match="another process is preparing this corpus"):
-            prepare(words, tmp_path, validation=SHARE)
-        waiting = threading.Thread(target=lambda: (prepare(words, tmp_path, validation=SHARE, wait=True), held.set()))
+            prepare(words, tmp_path, PrepareOptions(validation=SHARE))
+        waiting = threading.Thread(
+            target=lambda: (prepare(words, tmp_path, PrepareOptions(validation=SHARE), wait=True), held.set())
+        )
         waiting.start()
         assert not held.wait(0.1)
     waiting.join(30)
@@ -137,7 +143,7 @@ def test_a_bpe_is_trained_on_the_training_text_and_saved_with_the_corpus(tmp_pat
     pytest.importorskip("tiktoken")
     (tmp_path / "a.txt").write_text("the cat sat on the mat. " * 200 + "zebrazebra " * 40)
     word = str(tmp_path / "a.txt")
-    corpus = prepare([word], tmp_path / "corpus", tokenizer="bpe:265", validation=0.1)
+    corpus = prepare([word], tmp_path / "corpus", PrepareOptions(validation=0.1), tokenizer="bpe:265")
     assert corpus.vocab_size == 265
     assert (
         corpus.tokenizer().decode(np.concatenate([corpus.tokens(split) for split in ("train", "val")]))
@@ -147,13 +153,13 @@ def test_a_bpe_is_trained_on_the_training_text_and_saved_with_the_corpus(tmp_pat
     assert any(b"the" in token for token in tokens)
     assert not any(b"zeb" in token for token in tokens)
     assert "trained on" in corpus.manifest.notes[0]
-    assert prepare([word], tmp_path / "corpus", tokenizer="bpe:265", validation=0.1) == corpus
+    assert prepare([word], tmp_path / "corpus", PrepareOptions(validation=0.1), tokenizer="bpe:265") == corpus
     file = str(tmp_path / "corpus" / "tokenizer.json")
-    other = prepare([word], tmp_path / "other", tokenizer=file, validation=0.1)
+    other = prepare([word], tmp_path / "other", PrepareOptions(validation=0.1), tokenizer=file)
     assert other.digest == corpus.digest
     (tmp_path / "corpus" / "tokenizer.json").unlink()
     assert other.tokenizer().vocab_size == 265
-    bytes_now = prepare([word], tmp_path / "other", validation=0.1, force=True)
+    bytes_now = prepare([word], tmp_path / "other", PrepareOptions(validation=0.1, force=True))
     assert bytes_now.vocab_size == 257
     assert not (tmp_path / "other" / "tokenizer.json").exists()
 
@@ -168,16 +174,16 @@ def test_no_text_for_a_split_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("wrong", "message"),
     [
-        ({"validation": 0}, "above 0 and below 1"),
-        ({"validation": 1.5}, "above 0 and below 1"),
+        ({"options": PrepareOptions(validation=0)}, "above 0 and below 1"),
+        ({"options": PrepareOptions(validation=1.5)}, "above 0 and below 1"),
         ({"tokenizer": "gpt3"}, "did you mean 'gpt2'"),
     ],
 )
-def test_a_wrong_option_touches_nothing(words, tmp_path, options, message):
+def test_a_wrong_option_touches_nothing(words, tmp_path, wrong, message):
     with pytest.raises(ConfigError, match=message):
-        prepare(words, tmp_path / "corpus", **options)
+        prepare(words, tmp_path / "corpus", **wrong)
     assert not (tmp_path / "corpus").exists()
 
 
@@ -206,7 +212,7 @@ def test_a_name_that_is_more_than_one_part_of_a_path_is_refused_before_anything_
 
 def test_more_text_than_allowed_stops_and_a_higher_limit_resumes(words, tmp_path):
     with pytest.raises(StoreError, match="more than 0.0005 MB of text; --max-total MB allows more"):
-        prepare(words, tmp_path / "c", limits=Limits(total=500))
+        prepare(words, tmp_path / "c", PrepareOptions(max_total=500e-6))
     assert prepare(words, tmp_path / "c").manifest.splits["train"].tokens
 
 
@@ -221,26 +227,26 @@ def with_bad_rows(tmp_path) -> list[str]:
 
 def test_bad_rows_are_skipped_on_request_and_counted_in_the_manifest(with_bad_rows, tmp_path):
     with pytest.raises(ConfigError, match=r"worse.jsonl:10: key 'text': expected text, got nothing"):
-        prepare(with_bad_rows, tmp_path / "c", validation=0.5)
-    corpus = prepare(with_bad_rows, tmp_path / "c", validation=0.5, skip_bad=True)
+        prepare(with_bad_rows, tmp_path / "c", PrepareOptions(validation=0.5))
+    corpus = prepare(with_bad_rows, tmp_path / "c", PrepareOptions(validation=0.5, skip_bad=True))
     assert [(source.documents, source.skipped) for source in corpus.manifest.sources] == [(500, 0), (450, 50)]
     assert corpus.description()["sources"]["skipped"] == 50
     assert sum(info.documents for info in corpus.manifest.splits.values()) == 950
-    assert prepare(with_bad_rows, tmp_path / "c", validation=0.5, skip_bad=True) == corpus
+    assert prepare(with_bad_rows, tmp_path / "c", PrepareOptions(validation=0.5, skip_bad=True)) == corpus
     with pytest.raises(ConfigError, match=r"50 rows of .*worse.jsonl skipped then, none to be skipped now"):
-        prepare(with_bad_rows, tmp_path / "c", validation=0.5)
+        prepare(with_bad_rows, tmp_path / "c", PrepareOptions(validation=0.5))
 
 
 def test_a_corpus_without_bad_rows_is_the_same_whether_they_would_be_skipped(with_bad_rows, tmp_path):
-    corpus = prepare(with_bad_rows[:1], tmp_path / "c", validation=0.5)
-    assert prepare(with_bad_rows[:1], tmp_path / "c", validation=0.5, skip_bad=True) == corpus
+    corpus = prepare(with_bad_rows[:1], tmp_path / "c", PrepareOptions(validation=0.5))
+    assert prepare(with_bad_rows[:1], tmp_path / "c", PrepareOptions(validation=0.5, skip_bad=True)) == corpus
 
 
 def test_skipping_resumes_in_the_middle_of_a_source(with_bad_rows, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BATCH_CHARACTERS", 2000)
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     how = {"validation": 0.5, "skip_bad": True}
-    whole, calls = prepare(with_bad_rows, tmp_path / "whole", **how), []
+    whole, calls = prepare(with_bad_rows, tmp_path / "whole", PrepareOptions(**how)), []
 
     def interrupt(progress):
         calls.append(progress)
@@ -248,15 +254,15 @@ def test_skipping_resumes_in_the_middle_of_a_source(with_bad_rows, tmp_path, mon
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(with_bad_rows, tmp_path / "c", **how, on_progress=interrupt)
-    resumed = prepare(with_bad_rows, tmp_path / "c", **how)
+        prepare(with_bad_rows, tmp_path / "c", PrepareOptions(**how), on_progress=interrupt)
+    resumed = prepare(with_bad_rows, tmp_path / "c", PrepareOptions(**how))
     assert bins(resumed.folder) == bins(whole.folder) and resumed.manifest.sources == whole.manifest.sources
 
 
 def test_sources_of_bad_rows_alone_leave_no_text_and_say_how_many(with_bad_rows, tmp_path):
     Path(with_bad_rows[0]).write_text('{"text": null}\n' * 9)
     with pytest.raises(ConfigError, match="without text: 0 documents beside 9 rows without a text"):
-        prepare(with_bad_rows[:1], tmp_path / "c", skip_bad=True)
+        prepare(with_bad_rows[:1], tmp_path / "c", PrepareOptions(skip_bad=True))
 
 
 def test_a_manifest_of_an_earlier_version_still_opens(whole):

@@ -17,6 +17,7 @@ import madbench
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.text import partial
 from madbench.text.corpus import open_corpus
+from madbench.text.options import PrepareOptions
 from madbench.text.prepare import prepare
 
 SHARE = 0.2  # fifty documents are enough for validation by whole documents
@@ -41,16 +42,20 @@ def test_interrupted_at_any_batch_the_same_call_resumes(whole, words, tmp_path, 
                 raise Interrupt
 
         with pytest.raises(Interrupt):
-            prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=interrupt)
+            prepare(
+                words, tmp_path / "corpus", PrepareOptions(validation=SHARE, workers=workers), on_progress=interrupt
+            )
         batches += stop
     rest = []
-    corpus = prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=rest.append)
+    corpus = prepare(
+        words, tmp_path / "corpus", PrepareOptions(validation=SHARE, workers=workers), on_progress=rest.append
+    )
     assert bins(corpus.folder) == bins(whole.folder)
     assert corpus.manifest.sources == whole.manifest.sources
     assert corpus.digest == whole.digest
     if workers == 1:
         once = []
-        prepare(words, tmp_path / "once", validation=SHARE, on_progress=once.append)
+        prepare(words, tmp_path / "once", PrepareOptions(validation=SHARE), on_progress=once.append)
         assert batches + len(rest) == len(once)
     assert sorted(path.name for path in corpus.folder.iterdir()) == ["lock", "manifest.json", "train.bin", "val.bin"]
 
@@ -64,7 +69,7 @@ def kill(progress):
     calls.append(progress)
     if len(calls) == int(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)
-module.prepare(sys.argv[3:], sys.argv[2], validation=0.2, on_progress=kill)
+module.prepare(sys.argv[3:], sys.argv[2], module.PrepareOptions(validation=0.2), on_progress=kill)
 """
 
 
@@ -79,8 +84,10 @@ def test_killed_the_same_call_resumes_from_the_last_save(whole, words, tmp_path)
     with pytest.raises(StoreError, match="not finished; run the madbench lm prepare command"):
         open_corpus(folder)
     rest, once = [], []
-    assert bins(prepare(words, folder, validation=SHARE, on_progress=rest.append).folder) == bins(whole.folder)
-    prepare(words, tmp_path / "once", validation=SHARE, on_progress=once.append)
+    assert bins(prepare(words, folder, PrepareOptions(validation=SHARE), on_progress=rest.append).folder) == bins(
+        whole.folder
+    )
+    prepare(words, tmp_path / "once", PrepareOptions(validation=SHARE), on_progress=once.append)
     assert len(rest) == len(once) - 6  # the seventh batch was reported, and not yet saved
 
 
@@ -102,11 +109,11 @@ def fill_the_disk(monkeypatch, room: int) -> None:
 def test_a_full_disk_loses_only_the_batch_that_does_not_fit(whole, words, tmp_path, monkeypatch):
     fill_the_disk(monkeypatch, 30_000)
     with pytest.raises(StoreError, match=r"partial/(train|val).bin: no space left"):
-        prepare(words, tmp_path / "corpus", validation=SHARE)
+        prepare(words, tmp_path / "corpus", PrepareOptions(validation=SHARE))
     state = json.loads((tmp_path / "corpus" / "partial" / "progress.json").read_bytes())
     assert 0 < sum(split["tokens"] for split in state["manifest"]["splits"].values()) <= 15_000
     monkeypatch.undo()
-    assert bins(prepare(words, tmp_path / "corpus", validation=SHARE).folder) == bins(whole.folder)
+    assert bins(prepare(words, tmp_path / "corpus", PrepareOptions(validation=SHARE)).folder) == bins(whole.folder)
 
 
 def test_a_disk_too_full_for_the_state_leaves_the_state_before(whole, words, tmp_path, monkeypatch):
@@ -119,8 +126,8 @@ def test_a_disk_too_full_for_the_state_leaves_the_state_before(whole, words, tmp
             patch.setattr(os, "fsync", fail)
 
     with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"partial/(train|val).bin: no space left"):
-        prepare(words, tmp_path / "corpus", validation=SHARE, on_progress=on_progress)
-    assert bins(prepare(words, tmp_path / "corpus", validation=SHARE).folder) == bins(whole.folder)
+        prepare(words, tmp_path / "corpus", PrepareOptions(validation=SHARE), on_progress=on_progress)
+    assert bins(prepare(words, tmp_path / "corpus", PrepareOptions(validation=SHARE)).folder) == bins(whole.folder)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -128,12 +135,14 @@ def test_a_damaged_shard_is_named_and_mended_without_reading_the_others_again(wh
     good = Path(words[2]).read_bytes()
     Path(words[2]).write_bytes(good[:-300] + b"}")
     with pytest.raises(ConfigError, match=r"2.jsonl:\d+: not valid JSON"):
-        prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers)
+        prepare(words, tmp_path / "corpus", PrepareOptions(validation=SHARE, workers=workers))
     state = json.loads((tmp_path / "corpus" / "partial" / "progress.json").read_bytes())
     assert [source["name"] for source in state["boundary"]["sources"]] == words[:2]
     Path(words[2]).write_bytes(good)
     rest = []
-    corpus = prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=rest.append)
+    corpus = prepare(
+        words, tmp_path / "corpus", PrepareOptions(validation=SHARE, workers=workers), on_progress=rest.append
+    )
     assert rest[0].done > sum(Path(word).stat().st_size for word in words[:2])
     assert bins(corpus.folder) == bins(whole.folder)
 
@@ -144,10 +153,10 @@ def test_an_unfinished_corpus_of_another_request_is_dropped_by_force_alone(whole
 
     folder = tmp_path / "corpus"
     with pytest.raises(KeyboardInterrupt):
-        prepare(words, folder, validation=0.5, on_progress=stop)
+        prepare(words, folder, PrepareOptions(validation=0.5), on_progress=stop)
     with pytest.raises(ConfigError, match=r"unfinished corpus of another request \(validation 0.5 then, 0.2 now\)"):
-        prepare(words, folder, validation=SHARE)
-    assert bins(prepare(words, folder, validation=SHARE, force=True).folder) == bins(whole.folder)
+        prepare(words, folder, PrepareOptions(validation=SHARE))
+    assert bins(prepare(words, folder, PrepareOptions(validation=SHARE, force=True)).folder) == bins(whole.folder)
 
 
 @pytest.mark.parametrize("damage", ["{", '{"recipe": 1}'])
@@ -156,8 +165,8 @@ def test_a_damaged_state_is_dropped_by_force_alone(whole, words, tmp_path, damag
     (folder / "partial").mkdir(parents=True)
     (folder / "partial" / "progress.json").write_text(damage)
     with pytest.raises(StoreError, match=r"progress.json: cannot be read .*--force"):
-        prepare(words, folder, validation=SHARE)
-    assert bins(prepare(words, folder, validation=SHARE, force=True).folder) == bins(whole.folder)
+        prepare(words, folder, PrepareOptions(validation=SHARE))
+    assert bins(prepare(words, folder, PrepareOptions(validation=SHARE, force=True)).folder) == bins(whole.folder)
 
 
 @pytest.mark.parametrize("moves", range(3))
@@ -175,11 +184,11 @@ def test_killed_while_the_files_move_up_the_next_call_finishes(whole, words, mon
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", kill)
         with pytest.raises(KeyboardInterrupt):
-            prepare(words, whole.folder, validation=0.5, force=True)
+            prepare(words, whole.folder, PrepareOptions(validation=0.5, force=True))
     with pytest.raises(MadbenchError):
         open_corpus(whole.folder)
     reads = []
-    corpus = prepare(words, whole.folder, validation=0.5, on_progress=reads.append)
+    corpus = prepare(words, whole.folder, PrepareOptions(validation=0.5), on_progress=reads.append)
     assert reads == []
     assert corpus.manifest.recipe.validation == 0.5
     assert not (whole.folder / "partial").exists()
@@ -195,9 +204,9 @@ def test_killed_before_the_emptied_folder_is_removed_the_next_call_removes_it(wh
     with monkeypatch.context() as patch:
         patch.setattr(partial, "remove", kill)
         with pytest.raises(KeyboardInterrupt):
-            prepare(words, whole.folder, validation=0.5, force=True)
+            prepare(words, whole.folder, PrepareOptions(validation=0.5, force=True))
     assert (whole.folder / "partial").exists()
-    prepare(words, whole.folder, validation=0.5)
+    prepare(words, whole.folder, PrepareOptions(validation=0.5))
     assert not (whole.folder / "partial").exists()
 
 
@@ -212,8 +221,8 @@ def test_unfinished_work_that_is_a_link_to_another_corpus_is_refused(whole, word
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
         with pytest.raises(StoreError, match="partial.*: is a link; .* delete the link"):
-            prepare(words, folder, validation=SHARE, force=force)
+            prepare(words, folder, PrepareOptions(validation=SHARE, force=force))
         assert {path.name: path.read_bytes() for path in whole.folder.iterdir()} == before
         link.unlink()
     (folder / "partial").rmdir()
-    assert bins(prepare(words, folder, validation=SHARE).folder) == bins(whole.folder)
+    assert bins(prepare(words, folder, PrepareOptions(validation=SHARE)).folder) == bins(whole.folder)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from madbench.errors import ConfigError
+from madbench.text.options import PrepareOptions
 from madbench.text.prepare import prepare
 from madbench.training.multiple_choice import CHOICES, TASKS, questions, score
 
@@ -21,7 +22,7 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     rng = np.random.default_rng(0)
     (folder / "text.txt").write_text("".join(rng.choice(list("abcdefghij "), 4000)))
-    return prepare([str(folder / "text.txt")], folder / "corpus", validation=0.5)
+    return prepare([str(folder / "text.txt")], folder / "corpus", PrepareOptions(validation=0.5))
 
 
 @pytest.fixture(params=TASKS)

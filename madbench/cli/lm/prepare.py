@@ -14,8 +14,9 @@ from madbench.cli.shared.options import RESULTS, ResultsOption
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import PLAIN, print_json, print_lines, quantity, table_lines
-from madbench.config.options import EVERY_VERB, argument, option
+from madbench.config.options import argument, option
 from madbench.errors import ConfigError
+from madbench.text.options import PrepareOptions
 
 if TYPE_CHECKING:
     from madbench.text.prepare import Progress
@@ -43,24 +44,8 @@ def prepare(
     name: Annotated[str | None, option("Name of the corpus.", show_default="from the source and the tokenizer")] = None,
     results: ResultsOption = RESULTS,
     output: Annotated[Path | None, output_option("Folder of the corpus.", show_default="RESULTS/corpora/NAME")] = None,
-    validation: Annotated[
-        float, option("Share for validation: documents selected by hash; if there are few documents, the end of each.")
-    ] = 0.01,
-    text_key: Annotated[str, option("Key or column that holds the text.")] = "text",
-    workers: Annotated[
-        int | None, option("Threads that tokenize.", min=1, show_default="one per core; 1 for bytes")
-    ] = None,
-    max_line: Annotated[float, option("Longest line of JSON, in MB.", min=0, rare=EVERY_VERB)] = 32,
-    max_document: Annotated[
-        float, option("Largest document, in MB; it takes ten times as much memory.", min=0, rare=EVERY_VERB)
-    ] = 256,
-    max_total: Annotated[float, option("Limit of all text, in MB.", min=0, rare=EVERY_VERB)] = 100_000,
-    skip_bad: Annotated[
-        bool, option("Leave out and count rows without a text, instead of an error.", "--skip-bad")
-    ] = False,
-    force: Annotated[
-        bool, option("Replace another corpus in the folder when the new one is complete.", "--force")
-    ] = False,
+    *,
+    options: PrepareOptions,
     format: FormatOption = "terminal",
 ) -> None:
     """Turn text into tokens to train on.
@@ -80,7 +65,7 @@ def prepare(
       madbench lm prepare fineweb/*.parquet --tokenizer hf-tokenizer:llama-2-7b
     """
     as_json = format == "json"
-    from madbench.text.documents import BadRowError, Limits
+    from madbench.text.documents import BadRowError
     from madbench.text.prepare import prepare as prepare_corpus
 
     if output is not None and results != RESULTS:
@@ -95,14 +80,9 @@ def prepare(
             corpus = prepare_corpus(
                 sources,
                 output,
+                options,
                 tokenizer=tokenizer,
                 name=name,
-                validation=validation,
-                text_key=text_key,
-                workers=workers,
-                force=force,
-                limits=Limits(*(int(1e6 * most) for most in (max_line, max_document, max_total))),
-                skip_bad=skip_bad,
                 on_progress=screen.update,
             )
     except BadRowError as error:
