@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 import sys
 
 import numpy as np
@@ -129,3 +131,71 @@ def test_an_average_without_its_tasks_is_refused():
     scores = scored({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
     with pytest.raises(AssertionError, match="lack one of its tasks"):
         samples_of(scores[scores.column == MAD_AVERAGE])
+
+
+def sample(*values: float, **scale) -> Sample:
+    return Sample(np.array(values), Scale(**scale))
+
+
+@pytest.mark.parametrize(
+    "limits, width", [((-1.0, 1.0), 2.0), ((20.0, 100.0), 80.0), ((-math.inf, 100.0), 96.0), ((0.0, math.inf), math.nan)]
+)
+def test_the_range_of_a_column_begins_at_its_lower_limit_or_else_at_chance(limits, width):
+    assert Scale(chance=4.0, limits=limits).width == pytest.approx(width, nan_ok=True)
+
+
+@pytest.mark.parametrize("values", [(3.0, 5.0), (1.5, 2.0, 4.0), (2.0, 2.0, 2.0, 7.0)])
+def test_the_deviation_is_that_of_a_sample_and_a_single_seed_has_none(values):
+    assert sample(*values).deviation == pytest.approx(statistics.stdev(values))
+    assert math.isnan(sample(values[0]).deviation)
+
+
+def test_two_seeds_have_an_interval_around_their_mean():
+    low, high = sample(40.0, 60.0, limits=(0.0, 100.0)).interval
+    assert 0.0 <= low < 40.0 and 60.0 < high <= 100.0
+
+
+@pytest.mark.parametrize(
+    "diverged, count, finite",
+    [
+        (None, 0, [1.0, 2.0, 3.0]),
+        ([False] * 3, 0, [1.0, 2.0, 3.0]),
+        ([False, True, False], 1, [1.0, 3.0]),
+        ([True] * 3, 3, []),
+    ],
+)
+def test_seeds_of_diverged_runs_are_counted_and_can_be_left_out(diverged, count, finite):
+    of = Sample(np.array([1.0, 2.0, 3.0]), diverged=None if diverged is None else np.array(diverged))
+    assert (of.diverged_count, of.has_diverged, of.all_diverged) == (count, count > 0, count == 3)
+    assert of.finite_values.tolist() == finite
+
+
+def test_the_way_of_a_task_leads_from_its_heuristic_to_the_upper_limit_and_that_of_an_average_is_the_mean():
+    parts = tuple(sample(70.0, heuristic=heuristic, limits=(0.0, 100.0)) for heuristic in (30.0, 60.0))
+    assert [part.way for part in parts] == [70.0, 40.0]
+    assert Sample(np.array([70.0]), parts=parts).way == 55.0
+
+
+@pytest.mark.parametrize("values, splits", [((10.0, 34.0), False), ((10.0, 36.0), True), ((50.0,), False)])
+def test_seeds_split_where_more_than_a_quarter_of_the_range_lies_between_them(values, splits):
+    of = sample(*values, limits=(0.0, 100.0))
+    assert of.splits is splits
+    assert not Sample(of.values, of.scale, parts=(of, of)).splits  # an average of tasks does not
+
+
+@pytest.mark.parametrize(
+    "scale, line",
+    [
+        ({"heuristic": 40.0, "ceiling": 90.0}, 42.5),  # a twentieth of the way to the ceiling
+        ({"chance": 20.0, "ceiling": 100.0}, 24.0),
+        ({"chance": 20.0, "heuristic": 40.0, "ceiling": 100.0}, 43.0),  # the heuristic replaces chance
+    ],
+)
+def test_a_task_is_learned_a_twentieth_of_the_way_above_what_needs_no_context(scale, line):
+    assert [sample(value, **scale).has_learned for value in (line - 0.01, line + 0.01)] == [False, True]
+
+
+def test_a_mean_as_far_below_chance_as_a_learned_one_is_above_it_counts_as_learned():
+    """Of a loss, which falls, or of an answer that is wrong by rule."""
+    assert [sample(value, chance=20.0, ceiling=100.0).has_learned for value in (16.01, 15.99)] == [False, True]
+    assert sample(3.0).has_learned  # nothing is known of the column
