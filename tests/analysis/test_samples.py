@@ -138,7 +138,8 @@ def sample(*values: float, **scale) -> Sample:
 
 
 @pytest.mark.parametrize(
-    "limits, width", [((-1.0, 1.0), 2.0), ((20.0, 100.0), 80.0), ((-math.inf, 100.0), 96.0), ((0.0, math.inf), math.nan)]
+    "limits, width",
+    [((-1.0, 1.0), 2.0), ((20.0, 100.0), 80.0), ((-math.inf, 100.0), 96.0), ((0.0, math.inf), math.nan)],
 )
 def test_the_range_of_a_column_begins_at_its_lower_limit_or_else_at_chance(limits, width):
     assert Scale(chance=4.0, limits=limits).width == pytest.approx(width, nan_ok=True)
