@@ -110,6 +110,13 @@ def test_a_recurrent_mixer_gets_keys_and_values_of_the_state_of_attention():
     assert kda.ranks["qk"] * kda.ranks["vo"] / 2 + windows == kda.state(48) <= 2 * 96 * 48
 
 
+def test_a_window_that_leaves_out_tokens_cannot_keep_the_state_of_attention():
+    with pytest.raises(BudgetError, match="it keeps 16 tokens of 128, .* use model.window=128, or --match parameters"):
+        solve("S-w", 64, 2, 128, "state", window=16)
+    assert solve("S-w", 64, 2, 128, "state", window=128).state(128) == 2 * 64 * 128
+    assert solve("R-gw!", 64, 2, 128, "state", window=16).state(128) == 2 * 64 * 16  # `!` matches nothing
+
+
 def test_the_layers_of_a_hybrid_are_matched_one_by_one():
     blocks = solve_blocks("3xKDA/S-p", 4, 96, 2, 48, "flops")
     each = [block.flops_per_token(48) for block in blocks.blocks]

@@ -106,6 +106,8 @@ def test_counts_of_a_window_by_hand():
     assert plain.flops_per_token(128) - windowed.flops_per_token(128) == 4 * 64 * (64.5 - seen)
     assert windowed.state_bytes_per_token() * 128 == plain.state_bytes_per_token() * 16
     assert windowed.flops_per_token(16) == plain.flops_per_token(16)
+    short, shorter = solve("S-p", 64, 2, 8), solve("S-pw", 64, 2, 8, window=16)  # all tokens are in the window
+    assert shorter.state_bytes_per_token() == short.state_bytes_per_token() == 2 * (64 + 64)
     both = windowed.flops_per_token(128, causal=False) - windowed.flops_per_token(128)
     assert both == 4 * 64 * (seen - 1)  # as many later tokens as earlier ones
     assert solve("R-w-q-1o", 64, 2, 128, mix_rank=2, window=16).terms["mix1_tables"] == 2 * 16 * 5

@@ -274,6 +274,11 @@ def test_cache_bytes_are_one_key_and_one_value():
     assert found.state_bytes_per_token(4) == 2 * found.state_bytes_per_token(2)
 
 
+def test_the_state_is_keys_and_values_of_all_tokens_and_with_c_three_inputs():
+    assert solve(parse("S"), 64).state(10) == 10 * (64 + 64)
+    assert solve(parse("S-c"), 64).state(10) == 10 * (64 + 64) + 3 * 64  # the fourth tap reads the newest token
+
+
 def count_flops(found, seq_len):
     """Two for each multiply-add of every matrix product, row by row and head by head."""
     v, d, total = found.label, found.size.d_model, 0
@@ -317,11 +322,14 @@ def test_an_unknown_budget_names_the_right_ones():
         solve(parse("S"), 64, budget="strickt")
 
 
-@pytest.mark.parametrize(("label", "d", "heads"), [("G-p-q", 8, 8), ("S", 4, 8), ("G", 1, 1), ("R-p", 7, 5)])
-def test_too_many_heads_name_sizes_that_work(label, d, heads):
+@pytest.mark.parametrize(
+    ("label", "d", "heads"), [("G-p-q", 8, 8), ("S", 4, 8), ("G", 1, 1), ("R-p", 7, 5), ("R-p", 8, 7)]
+)
+def test_too_many_heads_name_the_most_heads_and_a_width_that_work(label, d, heads):
     with pytest.raises(BudgetError, match="too narrow") as caught:
         solve(parse(label), d, heads)
     text = str(caught.value).split("use ")[1]
     if "n_head" in text:
-        solve(parse(label), d, int(text.split("n_head ")[1].split()[0]))
+        most = int(text.split("n_head ")[1].split()[0])
+        assert [n for n in range(1, heads + 1) if try_solve(parse(label), d, n)][-1] == most
     solve(parse(label), int(text.split("d_model ")[1]), heads)
