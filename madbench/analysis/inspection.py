@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from madbench.analysis.lag_kernels import kernel_rows
 from madbench.errors import TrainingError
 from madbench.mixers.probe import Probe
 from madbench.mixers.traits import mixers_in
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 NEAR_ZERO, NEAR_ONE = 0.001, 0.9  # bounds of a coefficient (Coefficient Dynamics, sections 5 and D.2); at most 1
 GATE_CLOSED, GATE_OPEN = 0.1, 0.9
@@ -81,12 +84,12 @@ def examples_for(length: int) -> int:
     return max(1, min(32, MOST_PAIRS // length**2))
 
 
-def mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
+def mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[Mixer, Tensor]]:
     """The mixers with a method ``probe``, in the order in which they run, each with its input (B, T, D).
 
     Raises ``TrainingError`` if there are none.
     """
-    seen: list[tuple[nn.Module, Tensor]] = []
+    seen: list[tuple[Mixer, Tensor]] = []
     mixers = [module for module in model.modules() if hasattr(module, "probe")]
     if not mixers:
         raise TrainingError("its mixers have no 'probe', so there is nothing to inspect; see madbench.mixers.probe")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from madbench.labels import parse
 from madbench.mixers.sequence import MixerSequence, block_period, build_blocks
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 
 class Layers(nn.Module):
@@ -20,7 +24,7 @@ class Layers(nn.Module):
     def __init__(self, label: str, d_model: int, max_len: int, **options: Any):
         super().__init__()
         made = build_blocks(parse(label), block_period(label), d_model, max_len, options, {})
-        self.mixers = nn.ModuleList(made)
+        self.mixers: Sequence[Mixer] = cast("Any", nn.ModuleList(made))
         self.allocation = MixerSequence.from_mixers(self.mixers)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,10 @@ from madbench.mixers.residuals import difference
 from madbench.mixers.sequence import block_period
 from madbench.mixers.srg.kernels import fused
 from madbench.models.blocks import autocast
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
+    from madbench.mixers.srg.budget import MlpAllocation
 
 HEADS = 2
 FLASH_HEAD_WIDTH = 64
@@ -53,29 +57,30 @@ class Case:
 
     label: str
     path: str
-    mixer: nn.Module | None = None
+    mixer: Mixer | None = None
     problem: str = ""  # the reason why it is not timed
 
 
-def paths_of(mixer: nn.Module) -> list[str]:
+def paths_of(mixer: Mixer) -> list[str]:
     """The paths of this class of mixers, without the automatic choice and the slow reference."""
     return [path for path in getattr(mixer, "paths", ()) if path not in ("auto", "reference")]
 
 
-def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> nn.Module:
+def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> Mixer:
     """Make the mixer of a label on the device, or the mixers of one pattern of a hybrid, with fixed weights.
 
     The ranks are the paper's, because these do not depend on the length.
     """
     torch.manual_seed(0)
     path = "auto" if "," in path else path  # a list of the paths that the mixers of a hybrid choose themselves
-    make_module = (
+    make_module: Callable[..., nn.Module] = (
         functools.partial(Layers, label) if block_period(label) > 1 else functools.partial(build, parse(label))
     )
-    return make_module(shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
+    made = make_module(shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
+    return cast("Mixer", made)
 
 
-def resolved(mixer: nn.Module, shape: Shape, setup: Setup, path: str) -> str:
+def resolved(mixer: Mixer, shape: Shape, setup: Setup, path: str) -> str:
     """The path that the mixer takes in this precision."""
     if path != "auto" or not hasattr(mixer, "resolve_path"):
         return path
@@ -179,7 +184,7 @@ def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
     try:
         mixer.compile(dynamic=False)
         (y, gradients), (truth, exact) = (
-            _outcome(each.mixer, x, setup.device, setup.precision) for each in (compiled, case)
+            _outcome(cast("Mixer", each.mixer), x, setup.device, setup.precision) for each in (compiled, case)
         )
         check_error(max(difference(y, truth), difference(gradients, exact)), setup)
     except Exception as error:  # many kinds of errors of a compiler
@@ -188,14 +193,14 @@ def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
 
 
 def core_passes(
-    mixer: nn.Module, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
+    mixer: Mixer, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
     """Functions that run only the operator, without linear maps, and torch's softmax attention with heads of 64.
 
     Each is a forward pass, or a forward and a backward pass.
     """
     dtype = getattr(torch, setup.precision)
-    sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)
+    sizes, heads = cast("MlpAllocation", mixer.allocation), (mixer.query_heads, mixer.n_head)
 
     def leaf(n_head: int, width: int, dtype: torch.dtype = dtype) -> Tensor:
         size = (shape.batch, n_head, shape.length, width)
@@ -235,10 +240,12 @@ def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: 
         cases += [_compiled(case, x, setup) for case in compiled]
     right = [case for case in cases if not case.problem]
     passes = {
-        (case.label, case.path, way): pass_of(case.mixer, x, setup, way) for case in right for way in (False, True)
+        (case.label, case.path, way): pass_of(cast("Mixer", case.mixer), x, setup, way)
+        for case in right
+        for way in (False, True)
     }
     if "fused" in by_path and shape.d_model % FLASH_HEAD_WIDTH == 0:
-        core = core_passes(by_path["fused"].mixer, shape, setup)
+        core = core_passes(cast("Mixer", by_path["fused"].mixer), shape, setup)
         passes |= {(wanted[0][0], path, way): run for (path, way), run in core.items()}
         cases += [Case(wanted[0][0], path) for path in ("core", "flash")]
     times = in_turns(passes, setup.limits, setup.device)

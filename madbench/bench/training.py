@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from madbench.bench.mixer import Shape, check_path, resolved
 from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
@@ -24,6 +24,9 @@ from madbench.suites.tokens import TokenProfile
 from madbench.tasks import settings_class
 from madbench.training.loop import step_of
 from madbench.training.member import GroupMember
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 
 def measure_training(setup: Setup) -> Iterator[Row]:
@@ -97,7 +100,7 @@ def _tasks(setup: Setup) -> list[str]:
     ] or list(main_suite().usual_tasks())
 
 
-def _paths_by_label(label: str, mixers: Sequence[nn.Module], shape: Shape, setup: Setup) -> dict[str, str]:
+def _paths_by_label(label: str, mixers: Sequence[Mixer], shape: Shape, setup: Setup) -> dict[str, str]:
     """The path of each kind of mixer in a model of ``label``, by the label of the mixer."""
     labels = (getattr(getattr(mixer, "allocation", None), "label", label) for mixer in mixers)
     return {

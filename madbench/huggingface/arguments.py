@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ def check_no_effect(arguments: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}: has no effect on this model; {ADVICE.get(name, 'leave it out')}")
 
 
-def check_mask(attention_mask: Any, shape: tuple[int, int], first: int = 0, may_hide_ends: bool = True) -> None:
+def check_mask(attention_mask: Any, shape: Sequence[int], first: int = 0, may_hide_ends: bool = True) -> None:
     """Raise ``ValueError`` for a mask that would change which tokens are visible in a row of ids of ``shape`` (B, T).
 
     Args:
@@ -74,7 +74,7 @@ def check_mask(attention_mask: Any, shape: tuple[int, int], first: int = 0, may_
         raise ValueError(PADDING)
 
 
-def check_positions(name: str, positions: Any, shape: tuple[int, int], mask: Tensor | None, first: int = 0) -> None:
+def check_positions(name: str, positions: Any, shape: Sequence[int], mask: Tensor | None, first: int = 0) -> None:
     """Raise ``ValueError`` for positions of ids of ``shape`` (B, T) that do not count up from ``first``.
 
     Positions of tokens that ``mask`` hides are not read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from madbench.huggingface.arguments import LENGTH, check_mask, check_no_effect, 
 from madbench.huggingface.configuration import MadbenchConfig, language_job
 from madbench.huggingface.digests import check_job, check_weights, digests
 from madbench.labels import trust
-from madbench.models.gpt import DecodingState, past_context
+from madbench.models.gpt import GPT, DecodingState, past_context
 from madbench.models.token_loss import logits_of
 from madbench.suites import suite_of
 
@@ -60,7 +60,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         if _TRUSTS_CODE.get():
             trust.allow([job.label])
         try:
-            self.model = suite_of(job).Trial.build(job)
+            self.model = cast(GPT, suite_of(job).Trial.build(job))
         except UntrustedCodeError as error:
             raise TrainingError(
                 f"the configuration is of a model of {error.label}, whose code a file names and is therefore not "

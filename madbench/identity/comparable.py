@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Collection, Iterator
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from madbench.identity.text import is_for_types
 
@@ -57,7 +57,7 @@ def untyped(tree: ast.Module) -> ast.Module:
     copied = _Untyping(casts, frozenset(_read_names(tree))).visit(copy.deepcopy(tree))
     named, used = ({node.id for node in ast.walk(each) if isinstance(node, ast.Name)} for each in (tree, copied))
     used |= {node.value for node in ast.walk(copied) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return _ImportRemoval(used, named - used).visit(copied)
+    return cast(ast.Module, _ImportRemoval(used, named - used).visit(copied))
 
 
 def without_places(tree: ast.Module, package: str, parts: Collection[str]) -> ast.Module:

@@ -22,6 +22,8 @@ from madbench.mixers.traits import attach
 if TYPE_CHECKING:
     from torch import nn
 
+    from madbench.mixers.mixer import Mixer
+
 __all__ = [
     "Allocation", "Check", "Explanation", "Family", "Layer", "ListedFamily", "LoadedFamily", "Size", "Traits", "build",
     "families_that_see_all", "label_traits", "one_factor_apart", "own_settings", "solve", "state_size",
@@ -39,7 +41,7 @@ def build(
     causal: bool = True,
     layer: Layer = Layer(),
     **settings: Any,
-) -> nn.Module:
+) -> Mixer:
     """Build the mixer of ``label``: a module that maps (B, T, d_model) to (B, T, d_model), for T <= ``max_len``.
 
     Args:

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import median
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -25,6 +25,9 @@ from madbench.mixers.path_checks import (
     worst_residual,
 )
 from madbench.mixers.residuals import Residual, decode_tokens, difference
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
 """Largest errors of outputs and of gradients in bfloat16, as relative norms. A gradient's error is relative to the
@@ -71,7 +74,7 @@ def bfloat16_checks(
     most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
     steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
 
-    def rounded(path: str, length: int, number: int = 0) -> tuple[nn.Module, Tensor]:
+    def rounded(path: str, length: int, number: int = 0) -> tuple[Mixer, Tensor]:
         """Return the mixer and the input of ``make``, rounded to values of bfloat16.
 
         The weights of ``make`` are large and therefore halved. If ``number`` is not 0, it seeds another input.

@@ -16,7 +16,9 @@ from madbench.mixers import Check, Family, Size, state_size
 from madbench.mixers.residuals import ROUNDING, filled_mixer
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.mixer import Mixer
 
 SMALL = Size(d_model=16, n_head=2, max_len=8, budget="paper")  # this budget is not enforced, so every label fits
 
@@ -137,7 +139,7 @@ def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMALL) -> tuple[nn.Module, Tensor]:
+def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMALL) -> tuple[Mixer, Tensor]:
     """Return a mixer of the label in float64 with fixed random weights, and an input (2, max_len, d_model)."""
     settings = family.Settings()
     return filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
@@ -189,7 +191,7 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
     yield from ordinary_checks(family, label)
 
 
-def _state_checks(mixer: nn.Module, x: Tensor) -> Iterable[Check]:
+def _state_checks(mixer: Mixer, x: Tensor) -> Iterable[Check]:
     """Yield a check that the cache of one sequence x (1, T, D) has as many numbers as the allocation states.
 
     Yield nothing if the allocation states no number.

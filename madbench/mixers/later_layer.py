@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -14,6 +14,9 @@ from madbench.mixers.path_checks import Loops, LoopsCheck, Make, path_checks
 from madbench.mixers.residuals import filled_mixer
 from madbench.mixers.sharing import Shared, handed_to, mix
 from madbench.mixers.traits import attach
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 FIRST, LATER = Layer(0, 2), Layer(1, 2, earlier=1)
 
@@ -25,7 +28,7 @@ class LaterLayer(nn.Module):
     shared values, so gradients reach the parameters of the first layer only through these.
     """
 
-    def __init__(self, first: nn.Module, later: nn.Module):
+    def __init__(self, first: Mixer, later: Mixer):
         super().__init__()
         self.first, self.later = first, later
         self.allocation: Any = later.allocation
@@ -87,7 +90,7 @@ def _maker(family: Family[Any, Any], label: Any, size: Size) -> Make:
     def build(path: str) -> LaterLayer:
         return LaterLayer(*(attach(family.build(each, settings, path), traits, str(label)) for each in solved))
 
-    def make(path: str, length: int) -> tuple[nn.Module, Tensor]:
+    def make(path: str, length: int) -> tuple[Mixer, Tensor]:
         mixer, x = filled_mixer(lambda: build(path))
         return mixer, x[:1, :length]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -52,7 +52,7 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
     """
     if not all(map(is_plain, layers)):
         return [layer(x) for layer in layers]
-    weights = [layer.weight for layer in layers]
+    weights = [cast(Tensor, layer.weight) for layer in layers]
     if any(weight.dtype != weights[0].dtype or weight.device != weights[0].device for weight in weights):
         return [layer(x) for layer in layers]
     return list(products.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1))
@@ -64,7 +64,7 @@ def call(layer: nn.Module, x: Tensor) -> Tensor:
     If x is large and the layer is plain, :func:`madbench.mixers.products.linear` computes the product.
     """
     if products.is_large(x) and is_plain(layer, bias=True):
-        return products.linear(x, layer.weight, layer.bias)
+        return products.linear(x, cast(Tensor, layer.weight), cast("Tensor | None", layer.bias))
     return layer(x)
 
 
@@ -75,7 +75,11 @@ def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
     dtype of the layer's weight.
     """
     if is_plain(layer, bias=True):
-        return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
+        return F.linear(
+            x,
+            cast(Tensor, layer.weight).to(x.dtype),
+            None if layer.bias is None else cast(Tensor, layer.bias).to(x.dtype),
+        )
     return layer(x.to(weight_of(layer).dtype)).to(x.dtype)
 
 

@@ -12,7 +12,7 @@ import random
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ from madbench.mixers.kept_precision import explain_rounding
 from madbench.mixers.lengths import depends_on_length
 from madbench.mixers.path_checks import BORDERS, SLOPES, evaluate, residuals, slope_residual, worst_residual
 from madbench.mixers.residuals import ROUNDING, Residual, decode_tokens, difference, filled_mixer
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 SIZE = Size(d_model=96, n_head=3, max_len=256)
 TOKENS = 200
@@ -53,10 +56,10 @@ class Sample:
     tokens: int
     fill: Build
 
-    def make(self, path: str = "auto") -> tuple[nn.Module, Tensor]:
+    def make(self, path: str = "auto") -> tuple[Mixer, Tensor]:
         """Return the mixer in float64 with fixed random weights, and an input (B, ``tokens``, D)."""
         mixer, x = self.fill(lambda: self.family.build(self.allocation, self.settings, path))
-        return mixer, x[:, : self.tokens]
+        return cast("Mixer", mixer), x[:, : self.tokens]
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -234,7 +237,7 @@ def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
     if usual.resolve_path(*x.shape[:2]) not in mixers:
         mixers["auto"] = usual
     first, mixer = next(iter(mixers.items()))
-    expected = evaluate(mixer, lambda x: mixer.reference(x[-1:], rows), x, None)
+    expected = evaluate(mixer, lambda x: cast("Mixer", mixer).reference(x[-1:], rows), x, None)
     actual = evaluate(mixer, lambda x: mixer(x)[-1:, list(rows)], x, None)
     found = [(residuals(actual, expected), f"on the path {first}, against loops")]
     whole = evaluate(mixer, mixer, x, None)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError
 from madbench.labels.family import A, L
 from madbench.mixers import Check, Family, Size
+from madbench.mixers.mixer import Mixer
 from madbench.mixers.residuals import ROUNDING, Residual, decode_tokens, difference, filled_mixer
 
 LONGEST = 130
@@ -34,7 +35,7 @@ STEPS = (1e-6, 1e-5, 1e-7)
 """Step sizes of finite differences, tried in turn. Small steps lose digits of large outputs, and large steps can cross
 the edge of a ReLU. A wrong gradient is wrong for all step sizes."""
 
-Make = Callable[[str, int], tuple[nn.Module, Tensor]]
+Make = Callable[[str, int], tuple[Mixer, Tensor]]
 """Maps a path and a number of tokens to a mixer in float64 with fixed weights, and an input (B, T, D)."""
 Tensors = Mapping[str, Tensor]
 
@@ -44,7 +45,7 @@ def sample_maker(family: Family[L, A], label: L, size: Size) -> Make:
     settings = family.Settings()
     allocation = family.solve(label, size, settings)
 
-    def make(path: str, length: int) -> tuple[nn.Module, Tensor]:
+    def make(path: str, length: int) -> tuple[Mixer, Tensor]:
         mixer, x = filled_mixer(lambda: family.build(allocation, settings, path))
         return mixer, x[:1, :length]
 
@@ -74,6 +75,7 @@ def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, r
     y = y if rows is None else y[:, list(rows)]
     variables = {"x": x, **dict(mixer.named_parameters())}
     cotangent = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(y)
+    gradients: Iterable[Tensor]
     if y.requires_grad:
         gradients = torch.autograd.grad(y, list(variables.values()), cotangent, materialize_grads=True)
     else:  # the rows do not depend on x, for example because all are zero
@@ -137,7 +139,7 @@ class MeasuredOn:
     dtype: torch.dtype
     tolerance: float = 0.0
 
-    def sample(self, make: Make, path: str, length: int) -> tuple[nn.Module, Tensor]:
+    def sample(self, make: Make, path: str, length: int) -> tuple[Mixer, Tensor]:
         mixer, x = make(path, length)
         return mixer.to(self.device, self.dtype), x.to(self.device, self.dtype)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -71,7 +71,7 @@ def is_large(x: Tensor) -> bool:
 
 def onednn_is_faster() -> bool:
     """True if oneDNN uses AVX-512 here and MKL does not. False if ``torch.backends.mkldnn.enabled`` is False."""
-    return torch.backends.mkldnn.enabled and _has_avx512_by_onednn_alone()
+    return cast(bool, torch.backends.mkldnn.enabled) and _has_avx512_by_onednn_alone()
 
 
 @functools.cache

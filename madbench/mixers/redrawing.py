@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from torch import nn
 
 
@@ -13,4 +15,4 @@ def redraw_parts(module: nn.Module) -> None:
     """
     for part in module.modules():
         if part is not module and hasattr(part, "reset_parameters"):
-            part.reset_parameters()
+            cast(Any, part).reset_parameters()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from madbench.mixers.mixer import Mixer
 
 ROUNDING = 1e-9
 
@@ -22,7 +24,7 @@ class Residual(float):
         return residual
 
 
-def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[nn.Module, Tensor]:
+def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[Mixer, Tensor]:
     """Return the mixer of ``build`` in float64, and an input (batch, max_len, d_model).
 
     The weights are normally distributed with standard deviation ``std``. Weights and input are equal in every call. The
@@ -34,7 +36,7 @@ def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 
 
     with kept_random_state():
         torch.manual_seed(0)
-        mixer = build().double()
+        mixer = cast("Mixer", build().double())
         for parameter in mixer.parameters():
             torch.nn.init.normal_(parameter, std=std)
         size = mixer.allocation.size
@@ -59,6 +61,6 @@ def decode_tokens(mixer: nn.Module, x: Tensor, cache: Any = None, **options: Any
 
     rows = []
     for token in x.unbind(1):
-        row, cache = mixer.step(token, cache, **options)
+        row, cache = cast("Mixer", mixer).step(token, cache, **options)
         rows.append(row)
     return torch.stack(rows, dim=1)

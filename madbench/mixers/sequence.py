@@ -15,7 +15,7 @@ from madbench.labels import Label, as_label, family_of
 from madbench.mixers import Allocation, Layer, build, solve, state_size, used_settings
 
 if TYPE_CHECKING:
-    from torch import nn
+    from madbench.mixers.mixer import Mixer
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class MixerSequence:
     blocks: tuple[Allocation, ...]
 
     @classmethod
-    def from_mixers(cls, mixers: Iterable[nn.Module]) -> MixerSequence:
+    def from_mixers(cls, mixers: Iterable[Mixer]) -> MixerSequence:
         """The sequence of built mixers. Modules that no family built have no allocation and are left out."""
         return cls(tuple(mixer.allocation for mixer in mixers if getattr(mixer, "allocation", None)))
 
@@ -118,7 +118,7 @@ def solve_blocks(
 
 def build_blocks(
     label: str | Label, count: int, d_model: int, max_len: int, options: Mapping[str, Any], settings: Mapping[str, Any]
-) -> Iterator[nn.Module]:
+) -> Iterator[Mixer]:
     """Yield the mixers of ``count`` blocks, and build each one when it is needed.
 
     ``options`` are further arguments of :func:`madbench.mixers.build`. ``settings`` are settings of the label's family.

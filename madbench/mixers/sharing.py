@@ -7,18 +7,21 @@ the order of the blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from madbench.mixers.traits import traits_of
 
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
+
 Shared = dict[str, Tensor]
 """The shared values by name, (B, T, ...) each, for the tokens of the pass. A decoding step has T = 1."""
 
 
-def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Shared | None]:
+def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Any]:
     """The keyword argument ``shared`` for a call of the mixer. Empty if the mixer does not share values."""
     return {"shared": shared} if traits_of(mixer).shares_values else {}
 
@@ -31,7 +34,7 @@ def mix(mixer: nn.Module, x: Tensor, shared: Shared | None) -> Tensor:
     return mixer(x, **handed_to(mixer, shared))
 
 
-def decode(mixer: nn.Module, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor, Any]:
+def decode(mixer: Mixer, x: Tensor, cache: Any, shared: Shared) -> tuple[Tensor, Any]:
     """Decode x (B, T, D) after the tokens of ``cache``. Return the output (B, T, D) and the next cache.
 
     ``shared`` has the values that earlier mixers share for these tokens. The mixer may add values to it.

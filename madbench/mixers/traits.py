@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.labels.traits import Traits
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from madbench.labels.family import Label
+    from madbench.mixers.mixer import Mixer
 
 
 REQUIRED_MEMBERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stackable": "resolve_path"}
@@ -24,7 +25,7 @@ def has_name(parameter: str, names: tuple[str, ...]) -> bool:
     return any(parameter == name or parameter.startswith(f"{name}.") for name in names)
 
 
-def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> nn.Module:
+def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> Mixer:
     """Set the traits of a mixer and return the mixer.
 
     Raises ``ConfigError`` if the mixer lacks a parameter that the traits name, or a member that they require.
@@ -40,8 +41,8 @@ def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> nn.Module:
     for trait, name in REQUIRED_MEMBERS.items():
         if getattr(traits, trait) and not hasattr(mixer, name):
             raise ConfigError(f"traits of {str(label)!r}: {trait}: its mixer has no {name!r}, which the trait requires")
-    mixer.traits = traits
-    return mixer
+    cast("Mixer", mixer).traits = traits
+    return cast("Mixer", mixer)
 
 
 def traits_of(mixer: nn.Module) -> Traits:
@@ -50,7 +51,7 @@ def traits_of(mixer: nn.Module) -> Traits:
     return traits if isinstance(traits, Traits) else Traits()
 
 
-def mixers_in(model: nn.Module) -> Iterator[tuple[str, nn.Module, Traits]]:
+def mixers_in(model: nn.Module) -> Iterator[tuple[str, Mixer, Traits]]:
     """The mixers of a model, each with its name in the model and its traits."""
     for name, module in model.named_modules():
         if isinstance(traits := getattr(module, "traits", None), Traits):

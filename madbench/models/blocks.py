@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,9 @@ from madbench.mixers.sharing import Shared, mix
 from madbench.mixers.tracing import is_traced
 from madbench.models.rms_norm import NormaliseInBlocks
 from madbench.models.shapes import swiglu_width
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 NORM_EPS = 1e-6
 INIT_STD = 0.02
@@ -98,9 +102,9 @@ class Backbone(nn.Module):
         self.norms = nn.ModuleList(RMSNorm(d_model) for _ in layers)
 
     @property
-    def mixers(self) -> list[nn.Module]:
+    def mixers(self) -> list[Mixer]:
         """The mixers of all blocks, in order."""
-        return list(self.layers[::2])
+        return cast("list[Mixer]", list(self.layers[::2]))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (B, T) integers, or other input of the embedding, to (B, T, D)."""

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,9 @@ from madbench.mixers.linear_maps import call
 from madbench.mixers.traits import kind_of, output_names
 from madbench.models.blocks import RMSNorm, SwiGLU, embedding, linear
 from madbench.models.token_loss import logits_of
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 NORM_EPS = 1e-5
 Norm = Literal["layernorm", "rmsnorm"]
@@ -58,7 +61,7 @@ class Block(nn.Module):
     ):
         super().__init__()
         self.mixer_norm = NORMS[norm](d_model)
-        self.mixer = mixer
+        self.mixer = cast("Mixer", mixer)
         self.mlp_norm = NORMS[norm](d_model)
         self.mlp = (SwiGLU if mlp == "swiglu" else MLP)(d_model, mlp_width)
 
@@ -128,7 +131,9 @@ class GPT(nn.Module):
         self.seq_len = seq_len
         self.embedding = embedding(vocab_size, d_model)
         self.positions = embedding(seq_len, d_model) if positions == "learned" else None
-        self.blocks = nn.ModuleList(Block(d_model, make_mixer(), mlp_width, mlp, norm) for _ in range(n_layer))
+        self.blocks: Sequence[Block] = cast(
+            "Any", nn.ModuleList(Block(d_model, make_mixer(), mlp_width, mlp, norm) for _ in range(n_layer))
+        )
         self.norm = NORMS[norm](d_model)
         self.head = linear(d_model, vocab_size) if output == "untied" else None
         outputs = {kind: output_names(mixer, d_model) for kind, mixer in self._mixers_by_kind().items()}
@@ -214,7 +219,7 @@ class GPT(nn.Module):
         d_model = self.readout[0].shape[1]
         return any(depends_on_length(mixer, d_model, self.seq_len) for mixer in self._mixers_by_kind().values())
 
-    def _mixers_by_kind(self) -> dict[Hashable, nn.Module]:
+    def _mixers_by_kind(self) -> dict[Hashable, Mixer]:
         """The first mixer of each kind in the model, by kind (:func:`madbench.mixers.traits.kind_of`)."""
         return {kind_of(block.mixer): block.mixer for block in reversed(self.blocks)}
 

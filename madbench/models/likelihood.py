@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from madbench.mixers.lengths import depends_on_length
 from madbench.mixers.traits import mixers_in
 from madbench.models.token_loss import MOST_LOGITS, logits_of
+
+if TYPE_CHECKING:
+    from madbench.models.token_loss import TokenModel
 
 Ids = Sequence[int]
 
@@ -106,7 +109,10 @@ def log_likelihoods(
 
 
 def _depends_on_length(model: nn.Module, seq_len: int) -> bool:
-    return any(depends_on_length(mixer, model.embedding.weight.shape[1], seq_len) for _, mixer, _ in mixers_in(model))
+    return any(
+        depends_on_length(mixer, cast("Any", model).embedding.weight.shape[1], seq_len)
+        for _, mixer, _ in mixers_in(model)
+    )
 
 
 def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> Iterator[Sequence[_Row]]:
@@ -127,7 +133,7 @@ def _score(
     for i, row in enumerate(batch):
         ids[i, : len(row.inputs)] = torch.tensor(row.inputs)
     with autocast:
-        hidden = model.hidden(ids.to(device))
+        hidden = cast("TokenModel", model).hidden(ids.to(device))
         pairs = [pair for i, row in enumerate(batch) for pair in _row_scores(model, hidden[i], row, vocab_size)]
     log_p, is_greedy = (torch.stack(column).tolist() for column in zip(*pairs))
     return [*zip(log_p, is_greedy)]

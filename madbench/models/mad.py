@@ -5,6 +5,7 @@ The autoencoder reconstructs the whole input from the vector of the last token.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ class MadModel(nn.Module):
 
     def __init__(self, backbone: Backbone):
         super().__init__()
-        vocab_size, d_model = backbone.embedding.weight.shape
+        vocab_size, d_model = cast(nn.Embedding, backbone.embedding).weight.shape
         self.backbone = backbone
         self.norm = RMSNorm(d_model)
         self.head = linear(d_model, vocab_size, bias=True)
@@ -55,7 +56,7 @@ class Autoencoder(nn.Module):
 
     def __init__(self, backbone: Backbone, max_len: int):
         super().__init__()
-        vocab_size, d_model = backbone.embedding.weight.shape
+        vocab_size, d_model = cast(nn.Embedding, backbone.embedding).weight.shape
         self.backbone = backbone
         self.decoder = nn.Sequential(
             RMSNorm(d_model),
@@ -76,15 +77,15 @@ class Autoencoder(nn.Module):
     def hidden(self, tokens: Tensor) -> Tensor:
         """Map (B, T) integers to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
         summary = self.backbone(tokens)[:, -1:]
-        x = summary + self.positions[: tokens.shape[1]]
-        for layer in self.decoder[:-1]:
+        x = summary + cast(Tensor, self.positions)[: tokens.shape[1]]
+        for layer in cast("Iterable[nn.Module]", self.decoder[:-1]):
             x = call(layer, x)
         return x
 
     @property
     def readout(self) -> tuple[Tensor, Tensor]:
         """The output's matrix (V, D) and bias (V,)."""
-        return self.decoder[-1].weight, self.decoder[-1].bias
+        return cast("tuple[Tensor, Tensor]", (self.decoder[-1].weight, self.decoder[-1].bias))
 
     @property
     def output_layer(self) -> nn.Module:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,17 @@ MOST_LOGITS = 2**26
 would take 2.5 GB."""
 
 
+if TYPE_CHECKING:
+
+    class TokenModel(Protocol):
+        """The members of a model that its token loss reads."""
+
+        @property
+        def readout(self) -> tuple[Tensor, Tensor | None]: ...
+        def hidden(self, tokens: Tensor) -> Tensor: ...
+        def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]: ...
+
+
 class TokenLoss(nn.Module):
     """The mean cross-entropy of a model in nats, over all targets other than -100.
 
@@ -32,7 +43,7 @@ class TokenLoss(nn.Module):
 
     def __init__(self, model: nn.Module):
         super().__init__()
-        self.model = model
+        self.model = cast("TokenModel", model)
 
     def branch(self, inputs: Tensor, targets: Tensor) -> str | None:
         """A key that is equal for calls that run the same operators, if their inputs have the same shape.
@@ -63,7 +74,7 @@ class TokenLoss(nn.Module):
         return F.cross_entropy(logits_of(self.model, hidden).float(), targets, ignore_index=IGNORE)
 
 
-def has_plain_output(model: nn.Module) -> bool:
+def has_plain_output(model: nn.Module | TokenModel) -> bool:
     """True if logits are a product with the matrix in ``model.readout``.
 
     False if the model has an output layer that is more than a plain linear map, such as a layer with an adapter.
@@ -72,14 +83,14 @@ def has_plain_output(model: nn.Module) -> bool:
     return layer is None or is_plain(layer, bias=True)
 
 
-def logits_of(model: nn.Module, hidden: Tensor) -> Tensor:
+def logits_of(model: nn.Module | TokenModel, hidden: Tensor) -> Tensor:
     """The logits (..., V) of vectors ``hidden`` (..., D).
 
     The model's ``output_layer`` is called as a module, so that its hooks and adapters act. If it is None or missing,
     ``readout`` is used: a pair of the weight (V, D) and the bias (V,) or None.
     """
     layer = getattr(model, "output_layer", None)
-    return products.linear(hidden, *model.readout) if layer is None else call(layer, hidden)
+    return products.linear(hidden, *cast("TokenModel", model).readout) if layer is None else call(layer, hidden)
 
 
 def chunked_cross_entropy(
@@ -130,7 +141,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         cast_weight, cast_bias = weight.to(dtype), None if bias is None else bias.to(dtype)
         d_hidden = torch.empty_like(hidden, dtype=precise) if needs_hidden else None
         d_weight = torch.zeros_like(weight, dtype=precise) if needs_weight else None
-        d_bias = torch.zeros_like(bias, dtype=precise) if needs_bias else None
+        d_bias = torch.zeros_like(cast(Tensor, bias), dtype=precise) if needs_bias else None
         share = 1 / (targets != IGNORE).sum().to(precise)
         loss = torch.zeros((), dtype=precise, device=hidden.device)
         for start in range(0, len(hidden), rows):
@@ -143,11 +154,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             d_logits = log_p.exp_().mul_(weights)
             d_logits.scatter_add_(1, classes.clamp(min=0)[:, None], -weights)
             if needs_bias:
+                if TYPE_CHECKING:
+                    assert d_bias is not None
                 d_bias += d_logits.sum(0)
             d_logits = d_logits.to(dtype)
             if needs_hidden:
                 cast(Tensor, d_hidden)[start : start + rows] = d_logits @ cast_weight
             if needs_weight:
+                if TYPE_CHECKING:
+                    assert d_weight is not None
                 d_weight += d_logits.mT @ part
         ctx.save_for_backward(d_hidden, d_weight, d_bias, hidden, weight, bias, targets)
         ctx.dtype = dtype

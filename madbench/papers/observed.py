@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from madbench.suites.tokens import setting_of
 from madbench.suites.training import Schedule
 from madbench.tasks import IGNORE, generate
 from madbench.training import member
+
+if TYPE_CHECKING:
+    from madbench.models.token_loss import TokenModel
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "Sigmoid": lambda z: 1 / (1 + (-z).exp()),
@@ -204,7 +207,7 @@ class Observed:
     @torch.no_grad()
     def dropout(self, job: Job) -> str:
         """The word None if two passes in training mode give the same numbers, otherwise some."""
-        hidden = self._model(job).train().hidden
+        hidden = cast("TokenModel", self._model(job).train()).hidden
         return "None" if torch.equal(hidden(_repeated(job)), hidden(_repeated(job))) else "some"
 
     @torch.no_grad()
@@ -235,7 +238,7 @@ class Observed:
         model, mixer = self._model(job), self._mixers(job)[0]
         inputs: list[Tensor] = []
         hook = mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
-        model.hidden(_repeated(job))
+        cast("TokenModel", model).hidden(_repeated(job))
         hook.remove()
         rows = inputs[0], mixer.ingredients(inputs[0])[0].q
         differs = any(not torch.allclose(x[..., -1, :], x[..., -2, :], rtol=CLOSE, atol=0) for x in rows)

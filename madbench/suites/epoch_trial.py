@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.jobs import Job
 from madbench.suites.training import Schedule
 from madbench.suites.trial import LogWindow, Trial
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
+    from madbench.models.blocks import Backbone
 
 Examples = tuple[Tensor, Tensor]
 """The inputs and targets of a split, each of shape (N, ...), on the device."""
@@ -37,8 +42,8 @@ class EpochTrial(Trial):
         self._epoch, self._order = -1, torch.empty(0)
 
     @property
-    def mixers(self) -> list[nn.Module]:
-        return self.model.backbone.mixers
+    def mixers(self) -> list[Mixer]:
+        return cast("Backbone", self.model.backbone).mixers
 
     def micro_batches(self, step: int) -> Iterator[tuple[Examples, float | Tensor]]:
         epoch, within = divmod(step, self.steps_per_epoch)

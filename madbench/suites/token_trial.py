@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ from madbench.suites.tokens import LARGEST_COEFFICIENT, schedule, setting_of
 from madbench.suites.trial import LogWindow, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
+    from madbench.models.token_loss import TokenModel
 
 EVALUATION_BATCH = 128
 WATCHED_EXAMPLES = 16
@@ -47,7 +51,7 @@ def evaluate(
     for x, y in zip(inputs.split(size), targets.split(size)):
         counted = y != IGNORE
         with autocast:
-            logits = logits_of(model, model.hidden(x)[counted]).float()
+            logits = logits_of(model, cast("TokenModel", model).hidden(x)[counted]).float()
         y = y[counted]
         batch_loss = F.cross_entropy(logits, y, reduction="sum").double()
         loss = loss + batch_loss
@@ -61,11 +65,13 @@ def evaluate(
         right_by_class = right_by_class + right_count
         target_by_class = target_by_class + target_count
     model.train()
-    total = cast(Tensor, target_by_class).sum()
+    if TYPE_CHECKING:
+        assert isinstance(right_by_class, Tensor) and isinstance(target_by_class, Tensor)
+    total = target_by_class.sum()
     macro = _macro(right_by_class, target_by_class, target_by_class > 0)
     numbers = {
         "loss": loss / total,
-        "token_accuracy": cast(Tensor, right_by_class).sum() / total,
+        "token_accuracy": right_by_class.sum() / total,
         "macro_accuracy": macro,
     }
     if batch_size is None:
@@ -162,7 +168,7 @@ class TokenTrial(EpochTrial):
             return {}
         largest: list[Tensor] = []
 
-        def watch(mixer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        def watch(mixer: Mixer, inputs: tuple[Tensor, ...]) -> None:
             largest.append(mixer.coefficients(*inputs).a.abs().amax())
 
         hooks = [mixer.register_forward_pre_hook(watch) for mixer in mixers]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from madbench.models.blocks import autocast
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.training import Schedule
 from madbench.text.corpus import Corpus
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Trial(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def mixers(self) -> list[nn.Module]:
+    def mixers(self) -> list[Mixer]:
         """The mixers of the model's blocks in order, for the record."""
 
     @staticmethod

@@ -344,7 +344,7 @@ def tensors_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        digest.update(cast(Any, tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy()))
     return digest.hexdigest()
 
 

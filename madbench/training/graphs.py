@@ -77,7 +77,7 @@ class GraphStep:
                 self._compute_aside(fixed)
             else:
                 fixed.losses, fixed.norms = self.stack.compute(fixed.batches)
-        return self.stack.per_member(fixed.losses, fixed.norms)
+        return self.stack.per_member(cast(Tensor, fixed.losses), fixed.norms)
 
     def _load(self) -> Fixed:
         """Copy the micro-batches of the next step into the buffers of their shape, and return these."""

@@ -88,7 +88,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         self.parts = muon, adamw
         super().__init__([*muon.param_groups, *adamw.param_groups], {})
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # returns no loss, as torch without closure
         """Take one step of Muon and one of AdamW, with the parameter groups and the state of this optimizer."""
         for part, groups in zip(self.parts, (self.param_groups[:1], self.param_groups[1:])):
             part.state, part.param_groups = self.state, groups

@@ -11,7 +11,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from madbench.training import distributed as world
 from madbench.training.member import GroupMember
 from madbench.training.stack import Stack, shape_of
 from madbench.training.step import PlainStep, add_to_gradients
+
+if TYPE_CHECKING:
+    from madbench.models.token_loss import TokenLoss
 
 LEAST_STEPS = 300
 """The number of steps that must remain before a program is recorded. Recording takes one or two seconds, and a program
@@ -236,9 +239,9 @@ class ReplayStep(PlainStep):
     def add_gradients(self, batch: Sequence[Tensor], share: float | Tensor) -> Tensor:
         """Add the gradients of a micro-batch to the parameters' gradients. Return its loss times ``share``."""
         share = torch.as_tensor(share, dtype=torch.float32)
-        loss, *gradients = self.passes(self.network.branch(*batch), *self.parameters, *batch, share)
+        loss, *gradients = self.passes(cast("TokenLoss", self.network).branch(*batch), *self.parameters, *batch, share)
         add_to_gradients(self.parameters, gradients)
-        return loss
+        return cast(Tensor, loss)
 
     def _pass(self, *inputs: Tensor) -> list[Tensor | None]:
         """Compute loss and gradients from inputs: the parameters, the tensors of a micro-batch, and its share."""
@@ -260,16 +263,16 @@ class ReplayStack(Stack):
 
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
         """Return the losses (N,) of a micro-batch times their shares, and then the gradients of the leaves."""
-        branches = [self.trials[0].loss.branch(*own) for own in zip(*batch)]
+        branches = [cast("TokenLoss", self.trials[0].loss).branch(*own) for own in zip(*batch)]
         branch = None if None in branches else tuple(branches)
         outputs = self.passes(branch, *self.leaves, *batch, torch.as_tensor(shares, dtype=torch.float32))
         if self.passes.has_replayed:
             self.details["replayed"] = True
-        return outputs
+        return cast("list[Tensor]", outputs)
 
-    def _pass(self, *inputs: Tensor) -> list[Tensor]:
+    def _pass(self, *inputs: Tensor) -> list[Tensor | None]:
         leaves, (*batch, shares) = inputs[: len(self.leaves)], inputs[len(self.leaves) :]
-        return self.pass_of(leaves, batch, shares)
+        return cast("list[Tensor | None]", self.pass_of(leaves, batch, shares))
 
 
 @functools.cache
@@ -287,4 +290,6 @@ def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
 
 def _are_equal(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> bool:
     pairs = zip(first, second, strict=True)
-    return all(one is other is None or (one is not None and torch.equal(one, other)) for one, other in pairs)
+    return all(
+        one is other is None or (one is not None and torch.equal(one, cast(Tensor, other))) for one, other in pairs
+    )

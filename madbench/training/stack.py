@@ -9,7 +9,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from madbench.suites.trial import Trial
 from madbench.training.member import GroupMember
 from madbench.training.optimizer import decaying_parameters
 from madbench.training.step import Taken
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 MOST = 8  # default size of a group
 GROUPS_PER_SLOT = 8  # fewest groups per slot by default, so that no slot is idle for long at the end
@@ -162,7 +165,7 @@ class Stack:
             if math.isfinite(clip):
                 self.gradients *= (clip / (norms + CLIP_EPS)).clamp(max=1)[:, None]
         self.optimizer.step()
-        return total, norms
+        return cast(Tensor, total), norms
 
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
         """Return the losses (N,) of a micro-batch times their shares, and then the gradients of ``leaves``."""
@@ -227,7 +230,7 @@ class Stack:
         """
         module = _Call(network, call)
         of_module = {id(parameter): name for name, parameter in module.named_parameters()}
-        own = dict(network.model.named_parameters())
+        own = dict(cast(nn.Module, network.model).named_parameters())
         names = [of_module[id(own[name])] for name in self.names]
 
         def function(parameters: Sequence[Tensor | None], *arguments: Tensor) -> Tensor:
@@ -308,7 +311,7 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
         raise TrainingError("their models differ in more than the values of their parameters")
 
 
-def _take_stackable_path(mixer: nn.Module, traits: Traits, trial: Trial, heads: int) -> str:
+def _take_stackable_path(mixer: Mixer, traits: Traits, trial: Trial, heads: int) -> str:
     """Make a mixer accept a leading axis over models. Return the name of the path that this requires.
 
     Empty if the mixer keeps its usual path. Raises ``TrainingError`` if the mixer cannot be stacked, or only on a dense

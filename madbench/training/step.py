@@ -65,7 +65,7 @@ class PlainStep:
         )
         for (batch, share), following in itertools.pairwise(batches):
             waits = following is not None and isinstance(self.network, DistributedDataParallel)
-            with self.network.no_sync() if waits else nullcontext():
+            with cast(DistributedDataParallel, self.network).no_sync() if waits else nullcontext():
                 loss += self.add_gradients(batch, share)
         return world.total(loss) / world.size()
 

@@ -57,7 +57,8 @@ def shade(color: str, lightness: float, turn: float) -> str:
         if linear.min() > -1e-4 and linear.max() < 1 + 1e-4:
             break
     linear = linear.clip(0, 1)
-    return to_hex(np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055))
+    red, green, blue = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return to_hex((red, green, blue))
 
 
 def apart_from(taken: Iterable[str], color: str) -> str:

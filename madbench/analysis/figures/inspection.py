@@ -88,7 +88,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
                 positive = of_layer[quantity][of_layer[quantity] > 0]
                 axes.set_yscale("log")
                 if len(positive):
-                    low, high = (math.log10(value) for value in (max(1e-4, positive.min()), positive.max()))
+                    low, high = (math.log10(value) for value in (max(1e-4, float(positive.min())), positive.max()))
                     axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
                 axes.yaxis.set_minor_formatter(NullFormatter())
         axes_of_line[0].set_ylabel(_NAMES[quantity])

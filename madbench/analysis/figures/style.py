@@ -66,7 +66,7 @@ _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 REFERENCE = "S"
 """The label of softmax attention, the reference of all labels. If it is in a figure, it is in color."""
 
-SMALL = {
+SMALL: dict[Any, float] = {
     "axes.labelpad": 1.5,
     "axes.labelsize": 7,
     "axes.titlepad": 4,

@@ -167,6 +167,8 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
         for name in (text.rpartition(" ")[2] for text in row.get(kind, ()))
         if name != "state"  # a column of its own
     }
+    ranks: list[dict[str, Any]]
+    parameters: list[dict[str, Any]]
     ranks, parameters = [], []
     for label, row in rows.items():
         if "error" in row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from madbench.cli.shared.options import RESULTS
 from madbench.cli.shared.trained_models import TrainedModel
@@ -11,6 +11,9 @@ from madbench.errors import ConfigError
 from madbench.lm_eval.model import HarnessModel
 from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
+
+if TYPE_CHECKING:
+    from madbench.models.gpt import GPT
 
 
 class StoredModel(HarnessModel):
@@ -36,7 +39,7 @@ class StoredModel(HarnessModel):
         vocabulary = trained.corpus(CorpusOptions(Path(corpus) if corpus is not None else None)).tokenizer()
         rows = max_batch_size if batch_size in (None, "auto") else batch_size
         super().__init__(
-            trained.model, trained.job, vocabulary, resolve_device(device or "auto"), seq_len, _count(rows)
+            cast("GPT", trained.model), trained.job, vocabulary, resolve_device(device or "auto"), seq_len, _count(rows)
         )
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from madbench.cli.shared import options
 from madbench.cli.shared.trained_models import ModelArgument, TrainedModel, TrustOption
@@ -17,6 +17,9 @@ from madbench.errors import ConfigError
 from madbench.labels.names import display_name
 from madbench.text.options import CorpusOptions
 from madbench.training.devices import resolve_device
+
+if TYPE_CHECKING:
+    from madbench.models.gpt import GPT
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,9 @@ def sample(
         count = tokens_of_text.vocab_size
         raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {tokens_of_text.spec} has {count} tokens")
     ids = tokens_of_text.encode(prompt).tolist() or [tokens_of_text.end_of_text]
+    model = cast("GPT", trained.model)
     written = generate(
-        trained.model.to(device),
+        model.to(device),
         ids,
         tokens,
         generator=torch.Generator(device).manual_seed(seed % 2**63),
@@ -78,8 +82,8 @@ def sample(
         top_k=top_k,
         vocab_size=tokens_of_text.vocab_size,
     )
-    if len(ids) + tokens - 1 > trained.model.seq_len:
-        options.warn(past_context(trained.model.seq_len))
+    if len(ids) + tokens - 1 > model.seq_len:
+        options.warn(past_context(model.seq_len))
     print(prompt, end="", flush=True)
     decoder, made, started = codecs.getincrementaldecoder("utf-8")("replace"), 0, time.perf_counter()
     for token in itertools.takewhile(lambda token: token != tokens_of_text.end_of_text, written):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -28,6 +28,8 @@ from madbench.training.devices import available_cores, cpu_has_bfloat16_units, c
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+
+    from madbench.mixers.srg.budget import MlpAllocation
 
 TOLERANCE = 1e-4  # largest error of a float32 path, relative to the largest output of the reference
 LEAST_FREE_BYTES = 100 * 2**20
@@ -179,7 +181,7 @@ def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
     from madbench.mixers.srg.kernels import proof
 
     for label in labels:
-        allocation = madbench.build(label, 64, 131).allocation
+        allocation = cast("MlpAllocation", madbench.build(label, 64, 131).allocation)
         program = proof.Program.from_allocation(allocation, torch.bfloat16, 131)
         if problem := proof.problem(program, torch.device(device)):
             return f"{label}: {problem}"

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -35,6 +35,9 @@ from madbench.mixers.cd.sample_mixers import (
 from madbench.mixers.checks import general_checks
 from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.residuals import ROUNDING
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 UNEVEN_ROUNDING = 1e-6  # tolerance for labels that divide by sums of terms of both signs
 CPU = replace(path_checks.CPU, tolerance=1e-10)
@@ -69,8 +72,8 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
     V1 is causality. V2 compares every path, the decoding of prompts, and rows at late positions with eq. 3.
     """
 
-    def make(path: str, length: int) -> tuple[CoefficientMixer, Tensor]:
-        return samples.sample(0, length=length, chunk=0, path=path)
+    def make(path: str, length: int) -> tuple[Mixer, Tensor]:
+        return cast("tuple[Mixer, Tensor]", samples.sample(0, length=length, chunk=0, path=path))
 
     def change(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         changed, at, changes = x.clone(), 7, []

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -49,9 +49,9 @@ class Dynamics:
     least_log_gate: float | None = None  # lower bound of a log_gate per channel, with mirrors only
 
     @property
-    def reading(self) -> Tensor | None:
-        """The directions r (B, H, T, n) by which mirrors read what they remove from the state. None without mirrors."""
-        return self.w if self.read is None else self.read
+    def reading(self) -> Tensor:
+        """The directions r (B, H, T, n) by which mirrors read what they remove from the state."""
+        return cast(Tensor, self.w if self.read is None else self.read)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def scores(d: Dynamics) -> Tensor:
     if d.w is None:
         return _with_own(decay.products(d.q, d.k), d.own)
     past = PastReads(decay, d.reading, d.reads_before_decay)
-    mirrored = past.apply_mirrors(decay.products(d.q, d.w), d.w, d.beta)
+    mirrored = past.apply_mirrors(decay.products(d.q, d.w), d.w, cast(Tensor, d.beta))
     if d.length is not None:
         return mirrored * d.length[..., None, :]
     written = past.products(d.k)
@@ -180,8 +180,10 @@ def _split_bounded(d: Dynamics, size: int) -> Blocks:
     the column. One matrix product therefore gives all four tensors of a block, as parts of the matrix [scores, queries;
     keys^T, transition].
     """
-    q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * cast(Tensor, d.beta)[..., None]))
-    c = split_rows(d.log_gate, size).double().cumsum(-2)
+    if TYPE_CHECKING:
+        assert d.w is not None and d.beta is not None
+    q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * d.beta[..., None]))
+    c = split_rows(cast(Tensor, d.log_gate), size).double().cumsum(-2)
     end, middle = c[..., -1:, :], c[..., size // 2, None, :]
     late = (c - middle).exp()
     early = late.reciprocal().to(q.dtype)
@@ -218,7 +220,9 @@ def split_prompt(d: Dynamics, size: int) -> Blocks:
     late = [d.q] if d.w is None else [d.q, d.reading * cast(Tensor, d.beta)[..., None]]
     early = [d.k] if d.w is None else [d.k, d.w]
     sides = [torch.stack([split_rows(side, size) for side in each], dim=-2) for each in (late, early)]
-    products, log_decay = products_in_place(*cast("tuple[Tensor, Tensor]", sides), split_rows(d.log_gate, size))
+    products, log_decay = products_in_place(
+        *cast("tuple[Tensor, Tensor]", sides), split_rows(cast(Tensor, d.log_gate), size)
+    )
     (q, *read), (k, *w) = (each.unbind(-2) for each in sides)
     if d.w is None:
         return Blocks(products[..., 0, 0, :, :], q, k, log_decay.double(), None)
@@ -326,7 +330,7 @@ def each_row(d: Dynamics) -> Iterator[Dynamics]:
     for row in range(d.q.shape[2]):
         parts = {field.name: getattr(d, field.name) for field in fields(d)}
         tensors = {name: part[:, :, row : row + 1] for name, part in parts.items() if isinstance(part, Tensor)}
-        yield replace(d, **tensors)
+        yield replace(d, **cast("dict[str, Any]", tensors))
 
 
 def evolve(state: Tensor, d: Dynamics) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -108,7 +108,9 @@ class CoefficientMixer(Projections):
             if path == "chunked":
                 y = self._divide_by_eta(forms.chunked(d, self.chunk, self._with_ones(d))[0], d)
             elif path == "fla":
-                y = self._divide_by_eta(library.combine(d, self._with_ones(d), dtype, self.is_delta_rule), d)
+                y = self._divide_by_eta(
+                    library.combine(d, self._with_ones(d), cast(torch.dtype, dtype), self.is_delta_rule), d
+                )
             else:
                 y = self._combine_rows(d, path)
         return self._read_out(self._with_skip(y, d), x)
@@ -168,7 +170,7 @@ class CoefficientMixer(Projections):
                 y = self._divide_by_eta(d.q @ state, d)
             else:
                 state = d.k.mT if state is None else torch.cat((state, d.k.mT), dim=-1)
-                values = torch.cat((cache.values, d.v), dim=2) if cache else d.v
+                values = torch.cat((cast(Tensor, cache.values), d.v), dim=2) if cache else d.v
                 if slide:
                     state, values = state[..., -self.max_len :], values[:, :, -self.max_len :]
                 y = self._combine(d.q @ state, replace(d, v=values), None)
@@ -197,7 +199,7 @@ class CoefficientMixer(Projections):
             a = a if scale is None else a * scale[..., None]
             log_pow = self.log_pow(x.shape[1], 0, s) if label.norm == "pow" else None
             row_log = [log for log in (d.row_log, log_pow if self.is_homogeneous else None) if log is not None]
-            s = s * sum(row_log)[..., None].exp() if row_log else s
+            s = s * cast(Tensor, sum(row_log))[..., None].exp() if row_log else s
             alpha = parts.read_out(label.readout, s).tril()
             if label.norm in ("sum", "max"):
                 total = alpha.sum(-1)
@@ -222,7 +224,9 @@ class CoefficientMixer(Projections):
         rows, (d, *_) = self.coefficients(x), self.ingredients(x)
         gates = {"lambda": cast(Tensor, d.log_gate).exp()} if self.decay or self.decay_down else {}
         if self.strength:
-            gates |= {"beta/2": cast(Tensor, d.beta) / 2} if self.variant.mirror.endswith("2") else {"beta": d.beta}
+            if TYPE_CHECKING:
+                assert d.beta is not None
+            gates |= {"beta/2": d.beta / 2} if self.variant.mirror.endswith("2") else {"beta": d.beta}
         gates = {name: values.transpose(1, 2) for name, values in gates.items()}
         gates |= {"output": torch.sigmoid(self.out_sigmoid(x))} if self.out_sigmoid else {}
         active = by_lag(rows.alpha > 0) if self.variant.readout in ("relu", "krelu") else None

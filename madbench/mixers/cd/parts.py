@@ -6,6 +6,7 @@ All functions compute in the precision of their inputs. The operator ensures tha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -28,9 +29,20 @@ def shifted_elu(x: Tensor) -> Tensor:
     return x.clamp(max=0).exp() + F.relu(x)
 
 
-FEATURES = {"krelu": F.relu, "kelu": shifted_elu, "ksoftplus": softplus, "kexp": torch.exp}
+FEATURES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "krelu": F.relu,
+    "kelu": shifted_elu,
+    "ksoftplus": softplus,
+    "kexp": torch.exp,
+}
 """The function psi of each kernel readout. It is applied to queries and keys."""
-READOUTS = {"exp": torch.exp, "relu": F.relu, "softplus": softplus, "elu": shifted_elu, "sigmoid": torch.sigmoid}
+READOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "exp": torch.exp,
+    "relu": F.relu,
+    "softplus": softplus,
+    "elu": shifted_elu,
+    "sigmoid": torch.sigmoid,
+}
 """The function phi of each readout that is not linear in the score."""
 
 
@@ -128,7 +140,7 @@ def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_nor
     ``sums`` are the sums of a row's coefficients without the factor e^row_log, for eta ``sum`` and ``max``.
     """
     if label.norm == "sum":
-        return 1 / away_from_zero(sums, EPS if row_log is None else EPS * (-row_log).exp())
+        return 1 / away_from_zero(cast(Tensor, sums), EPS if row_log is None else EPS * (-row_log).exp())
     if label.norm == "max":
         if TYPE_CHECKING:
             assert sums is not None

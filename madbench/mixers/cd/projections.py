@@ -199,7 +199,9 @@ class Projections(nn.Module):
         logits = (
             call_in_dtype_of_input(self.decay, x)
             if self.decay
-            else call_in_dtype_of_input(self.decay_up, call_in_dtype_of_input(self.decay_down, x))
+            else call_in_dtype_of_input(
+                cast(nn.Linear, self.decay_up), call_in_dtype_of_input(cast(nn.Linear, self.decay_down), x)
+            )
         )
         a_log = None if self.a_log is None else self.a_log.to(x.dtype).view(self.n_head, 1, -1)
         return parts.log_lambda(label.gate, parts.split_heads(logits, self.n_head), a_log)
@@ -228,9 +230,9 @@ class Projections(nn.Module):
         elif kind == "w":
             b = cast(Tensor, beta)[..., None]
         elif kind == "u":
-            b = -torch.expm1(log_gate)
+            b = -torch.expm1(cast(Tensor, log_gate))
         else:
-            b = call_in_dtype_of_input(self.scale, x).transpose(1, 2)[..., None]
+            b = call_in_dtype_of_input(cast(nn.Linear, self.scale), x).transpose(1, 2)[..., None]
             if self.variant.has_log_scale:
                 return norm, b.squeeze(-1)
             b = b.exp() if kind == "i" else b.sigmoid()

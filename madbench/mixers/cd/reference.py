@@ -6,7 +6,7 @@ Tests and checks use it as the independent reference. Nothing is stabilized, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -67,6 +67,7 @@ def _head(
     betas = [_strength(p, label, head, x_t) for x_t in x]
     b = [_scaling(p, label, head, x[j], n, *gates[j], betas[j]) for j in range(length)]
     if label.readout.startswith("k"):
+        psi: Any
         psi = {"krelu": F.relu, "kelu": _elu, "ksoftplus": _softplus, "kexp": torch.exp}[label.readout]
         q, k = psi(q), torch.stack([psi(b[j] * k[j]) for j in range(length)])
         w, b, phi = _unit(k), [1.0] * length, None
@@ -152,7 +153,7 @@ def _elu(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, torch.exp(torch.clamp(x, max=0.0)))
 
 
-PHI = {
+PHI: Mapping[str, Callable[[Tensor], Tensor]] = {
     "exp": torch.exp,
     "relu": F.relu,
     "softplus": _softplus,
@@ -172,7 +173,9 @@ def _unit(x: Tensor) -> Tensor:
 
 def _convolve(x: Tensor, taps: Tensor) -> Tensor:
     """The causal convolution of x (T, C): row t is the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3."""
-    return torch.stack([sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t) for t in range(x.shape[0])])
+    return torch.stack(
+        [cast(Tensor, sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t)) for t in range(x.shape[0])]
+    )
 
 
 def _rotate(x: Tensor) -> Tensor:

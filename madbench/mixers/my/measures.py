@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -132,7 +132,7 @@ def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
         module.train(is_training)
         if leak := _leak_of_mode(label, module, x):
             return leak
-    for parameter in module.parameters():
+    for parameter in cast("Iterable[Tensor]", module.parameters()):
         parameter += 0.02 * torch.randn_like(parameter)
     for is_training in (True, False):
         module.train(is_training)
@@ -235,7 +235,7 @@ def kept_per_token(path: str, size: Size) -> float:
         state, kept = None, []
         try:
             for _ in range(2 * STEPS):
-                _, state = module.step(torch.zeros(1, size.d_model), state)
+                _, state = cast(Any, module).step(torch.zeros(1, size.d_model), state)
                 kept.append(held_numbers(state))
         except Exception:  # the step fails; ``madbench verify`` reports why
             return float(size.d_model)

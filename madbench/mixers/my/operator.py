@@ -61,7 +61,7 @@ class ModuleMixer(nn.Module):
         recomputed, and the result is the last row of :meth:`forward` on the inputs so far.
         """
         if self.has_own_step:
-            answer = self.module.step(x, cache)
+            answer = cast(Any, self.module).step(x, cache)
             if not isinstance(answer, tuple) or len(answer) != 2:
                 raise TrainingError(
                     f"{self.allocation.label}: its step must return (y, state), got {type(answer).__name__}"

@@ -11,7 +11,9 @@ from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 SOFTMAX_PATHS = ("dense", "blocks", "tiled", "sdpa")
@@ -55,21 +57,21 @@ class Attention(Operator):
         return {"k": dims.key_dim, "v": dims.value_dim}
 
     @abstractmethod
-    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         """The projections of the tokens x (B, T, D), the first of which is at ``position``.
 
         ``carried`` is the field :attr:`Tokens.carried` of the tokens before x. It is None at the start of a sequence.
         If it is not None, x is a single token.
         """
 
-    def seen(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
+    def seen(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
         """The tensors of a sequence that its queries read, by name: (B, H, T, C) each. ``v`` are the values.
 
         By default the cached tensors of ``tokens``.
         """
         return tokens.cached
 
-    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """The weights (B, H, M, N) that queries q (B, H, M, K) give to N tokens, in float32 or wider.
 
         By default the softmax over tokens of q . k / sqrt(K). ``seen`` has the tensors of the tokens, as in
@@ -80,7 +82,7 @@ class Attention(Operator):
         z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
         return attention_ops.softmax(z, first)
 
-    def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
+    def read_out(self, layer: BuiltLayer, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
         """The output (B, T, D) of the weighted sums of values o (B, H, T, V): W_o (o * gate).
 
         The gate is that of ``tokens``. Without a gate, the output is W_o o.
@@ -89,7 +91,7 @@ class Attention(Operator):
 
         return ops.write(layer.get_submodule(self.output), ops.merge_heads(o), tokens.gate)
 
-    def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def softmax_inputs(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (B, H, T, .) whose plain causal softmax attention is this operator.
 
         That attention divides scores by the square root of the width of these queries. The paths ``tiled`` and ``sdpa``
@@ -98,7 +100,7 @@ class Attention(Operator):
         dtype = seen["v"].dtype
         return q.to(dtype), seen["k"].to(dtype), seen["v"]
 
-    def attend(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def attend(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         """The weighted sums of values (B, H, M, V) for queries q (B, H, M, K).
 
         For ``seen`` and ``first`` see :meth:`weights`.
@@ -106,7 +108,7 @@ class Attention(Operator):
         weights = self.weights(layer, q, seen, first)
         return weights @ seen["v"].to(weights.dtype)
 
-    def attend_in_blocks(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
+    def attend_in_blocks(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
         """The weighted sums of values (B, H, T, V) of a sequence, in blocks of ``size`` queries.
 
         The backward pass computes each block again, to save memory.
@@ -129,7 +131,7 @@ class Attention(Operator):
         """The gates of ``tokens`` for the layer's ``probe``, by name: (B, T, ...) each, between 0 and 1."""
         return {} if tokens.gate is None else {"output": tokens.gate}
 
-    def cache_of(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
+    def cache_of(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
         """The tensors that the cache has after a prompt, by name. ``tokens`` has the prompt's projections."""
         return tokens.cached
 
@@ -139,7 +141,7 @@ class Attention(Operator):
 
         return {name: torch.cat((part, tokens.cached[name]), dim=-2) for name, part in cached.items()}
 
-    def decode(self, layer: nn.Module, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
+    def decode(self, layer: BuiltLayer, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
         """The weighted sum of values (B, H, 1, V) of one token. ``cached`` already contains this token."""
         return self.attend(layer, tokens.q, cached, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,9 @@ from madbench.mixers.named.ops import NORM_EPS
 from madbench.mixers.named.rotations import rotate_first
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.tracing import is_symbolic
+
+if TYPE_CHECKING:
+    from madbench.mixers.named.built import BuiltLayer
 
 PART = 32  # entries per part in sums_from_each
 
@@ -41,7 +45,7 @@ def softmax(z: Tensor, first: int | None) -> Tensor:
 
 
 def heads_of(
-    layer: nn.Module,
+    layer: BuiltLayer,
     x: Tensor,
     norms: Sequence[nn.Module] = (),
     eps: float = NORM_EPS,
@@ -72,7 +76,7 @@ def place(
     their number is odd. If it is None, nothing is rotated.
     """
     if norms:
-        placed = [head_norm(side, heads, norm.weight, eps) for side, norm in zip(sides, norms)]
+        placed = [head_norm(side, heads, cast(Tensor, norm.weight), eps) for side, norm in zip(sides, norms)]
     else:
         placed = [split_heads(side, heads) for side in sides]
     width = placed[0].shape[-1]

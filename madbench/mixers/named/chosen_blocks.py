@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +14,14 @@ from madbench.mixers.named.attention_ops import place
 from madbench.mixers.named.ops import NORM_EPS, linear_in_float32
 from madbench.mixers.precision import wide, without_autocast
 
+if TYPE_CHECKING:
+    from madbench.mixers.named.built import BuiltLayer
+
 BLOCK = 16
 """Tokens per block."""
 
 
-def precise_heads(layer: nn.Module, x: Tensor, position: int, norms: Sequence[nn.Module] = ()) -> list[Tensor]:
+def precise_heads(layer: BuiltLayer, x: Tensor, position: int, norms: Sequence[nn.Module] = ()) -> list[Tensor]:
     """Queries and keys of x (B, T, D), each (B, H, T, K), in float32 or wider even under autocast.
 
     In 16 bits, rounding would make some queries choose other blocks. Queries and keys are rotated by position, and the

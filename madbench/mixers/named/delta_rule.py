@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, ClassVar
 from madbench.mixers.named.recurrent import Recurrent, Rows
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,17 @@ class GatedDeltaRule(DeltaRule):
     """A delta rule whose state decays by alpha_t, and whose read-out is multiplied by a gate."""
 
     @abstractmethod
-    def decay_logits(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def decay_logits(self, layer: BuiltLayer, x: Tensor) -> Tensor:
         """The logits of the decay of x (B, T, D), in float32 or wider.
 
         (B, T, H) for a decay per head, or (B, T, H K) for a decay per key channel.
         """
 
     @abstractmethod
-    def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
         """The gate (B, T, H V) of x (B, T, D), by which the normed read-out is multiplied."""
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.named import ops, recurrent_ops
 
         q, k, v, carried = recurrent_ops.convolved_qkv(layer, x, carried)
@@ -54,7 +55,7 @@ class GatedDeltaRule(DeltaRule):
             log_alpha, _ = recurrent_ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
             return Rows(self.recurrence(layer, x, q, k, v, log_alpha), carried)
 
-    def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+    def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         """The recurrence, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
 
         The strength beta is computed from the layer's input x (B, T, D).
@@ -63,7 +64,7 @@ class GatedDeltaRule(DeltaRule):
 
         return recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, self.neg)
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from madbench.mixers.named import recurrent_ops
 
         return recurrent_ops.gated_norm(layer, y, self.output_gate(layer, x))

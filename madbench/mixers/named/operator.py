@@ -11,9 +11,10 @@ from madbench.mixers.named.parts import CONV_TAPS, Part, Taps
 from madbench.mixers.named.widths import Dims, equal_or_wider
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from madbench.labels.family import Layer
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Operator(ABC):
         """
         return dims
 
-    def initialize(self, layer: nn.Module) -> None:
+    def initialize(self, layer: BuiltLayer) -> None:
         """Set the initial values of all parameters. By default they are those that the parts declare.
 
         ``layer`` is a :class:`madbench.mixers.named.layer.NamedLayer`. The caller turns off the recording of gradients.

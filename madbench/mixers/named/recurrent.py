@@ -11,9 +11,10 @@ from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
+    from madbench.mixers.named.built import BuiltLayer
 
 
 class Rows(NamedTuple):
@@ -42,7 +43,7 @@ class Recurrent(Operator):
     """The name of the part with the gain of the norm per head. The default :meth:`read_out` uses it."""
 
     @abstractmethod
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         """The inputs of the recurrence for the tokens x (B, T, D).
 
         ``carried`` is the field :attr:`Rows.carried` of the tokens before x. It is None at the start of a sequence. If
@@ -50,7 +51,7 @@ class Recurrent(Operator):
         operator shares values, this method takes them as a fourth argument ``shared``.
         """
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """The output (B, T, D) of x (B, T, D) from y (B, H, T, V), which the queries read from the state.
 
         By default y is normed per head, multiplied by the gate of ``rows``, and mapped by the output projection.

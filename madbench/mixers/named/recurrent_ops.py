@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.mixers.cd.decays import masked_exp
 from madbench.mixers.cd.forms import Dynamics
@@ -23,8 +25,11 @@ from madbench.mixers.named.ops import (
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.tracing import is_symbolic
 
+if TYPE_CHECKING:
+    from madbench.mixers.named.built import BuiltLayer
 
-def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
+
+def convolved_qkv(layer: BuiltLayer, x: Tensor, carried: Carried | None) -> tuple[Tensor, Tensor, Tensor, Carried]:
     """q, k and v (B, T, .) of x (B, T, D) after projection, causal convolution and SiLU, and ``windows``.
 
     ``windows`` (B, 3, .) are the last inputs of the convolutions, which the next token needs. ``carried`` has the
@@ -37,7 +42,7 @@ def convolved_qkv(layer: nn.Module, x: Tensor, carried: Carried | None) -> tuple
     return q, k, v, carried
 
 
-def log_decay(layer: nn.Module, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+def log_decay(layer: BuiltLayer, logits: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """log alpha = -e^A_log softplus(logits + dt_bias), and the softplus: (B, T, H n) -> (B, H, T, n) each.
 
     ``A_log`` and ``dt_bias`` are parameters of the layer, with one number per head and one per logit.
@@ -46,7 +51,7 @@ def log_decay(layer: nn.Module, logits: Tensor, heads: int) -> tuple[Tensor, Ten
     return -layer.A_log.to(logits.dtype).exp().view(heads, 1, 1) * step, step
 
 
-def step_sizes(layer: nn.Module, x: Tensor, neg: bool) -> Tensor:
+def step_sizes(layer: BuiltLayer, x: Tensor, neg: bool) -> Tensor:
     """The strengths beta (B, H, rows) of a delta rule: sigmoid(W_b x) for x (B, T, D), doubled if ``neg``.
 
     W_b is the layer's ``b_proj``. A token has as many rows as W_b has outputs per head.
@@ -56,7 +61,7 @@ def step_sizes(layer: nn.Module, x: Tensor, neg: bool) -> Tensor:
 
 
 def delta_rule(
-    layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor | None, neg: bool
+    layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor | None, neg: bool
 ) -> Dynamics:
     """The recurrence of a delta rule, from convolved q, k and v (B, T, .) and log alpha (B, H, T, 1 or K).
 
@@ -106,7 +111,7 @@ def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
     def before(first: Tensor, rest: Tensor) -> Tensor:
         return torch.cat((first[:, :, None], rest), dim=2)
 
-    gate = F.pad(d.log_gate, (0, 0, 1, 0))
+    gate = F.pad(cast(Tensor, d.log_gate), (0, 0, 1, 0))
     return Dynamics(F.pad(d.q, (0, 0, 1, 0)), before(key, d.k), before(value, d.v), gate, None, None)
 
 
@@ -115,7 +120,7 @@ def same_heads(x: Tensor, heads: int) -> Tensor:
     return wide_heads(x, 1).expand(-1, heads, -1, -1)
 
 
-def skip_and_gate(layer: nn.Module, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
+def skip_and_gate(layer: BuiltLayer, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
     """(y + D v) * SiLU(z), (B, T, H V), from read-outs y and values v (B, H, T, V) and z (B, T, H V).
 
     D is a parameter of the layer with one number per head.
@@ -123,11 +128,11 @@ def skip_and_gate(layer: nn.Module, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
     return merge_heads(y + layer.D.to(y.dtype)[:, None, None] * v) * F.silu(z.to(y.dtype))
 
 
-def gated_norm(layer: nn.Module, y: Tensor, gate: Tensor | None, gain: str = "o_norm") -> Tensor:
+def gated_norm(layer: BuiltLayer, y: Tensor, gate: Tensor | None, gain: str = "o_norm") -> Tensor:
     """The output W_o (norm(y) * gate), with an RMSNorm per head of y (B, H, T, V) and a gate (B, T, H V).
 
     None as gate stands for 1. ``gain`` is the name of the layer's part with the gain of the norm.
     """
     with without_autocast(y):
-        normed = merge_heads(norm(y, layer.get_submodule(gain).weight))
+        normed = merge_heads(norm(y, cast(Tensor, layer.get_submodule(gain).weight)))
     return write(layer.o_proj, normed, gate)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 from madbench.mixers.named.operator import Operator
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class SelfContained(Operator):
 
     @abstractmethod
     def outputs(
-        self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The output (B, T, D) of x (B, T, D), and the tensors that the next token needs as ``carried``, by name.
 

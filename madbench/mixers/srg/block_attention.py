@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,8 @@ from madbench.mixers.srg.parts import (
 )
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from madbench.mixers.srg.mixer import SrgMixer
 
 
@@ -115,9 +117,9 @@ def weights(mixer: SrgMixer, z: Tensor, p: Projected, seen: Seen) -> tuple[Tenso
     h are the scores after R(1), a the activations, and w the activations after R(2). a and w must still be divided by
     the norm (B, H, M, 1), unless it is None. See also :class:`madbench.mixers.srg.maps.Maps`.
     """
-    h = mixer.mix1.right(mask_slots(z, seen), p.s1) if mixer.mix1 else z
+    h = mixer.mix1.right(mask_slots(z, seen), cast(Tensor, p.s1)) if mixer.mix1 else z
     a, norm = activate(mixer.variant.base, h, seen, contrast(mixer, p), mixer.sink)
-    return h, a, mask_slots(mixer.mix2.right_transposed(a, p.s2), seen) if mixer.mix2 else a, norm
+    return h, a, mask_slots(mixer.mix2.right_transposed(a, cast(Tensor, p.s2)), seen) if mixer.mix2 else a, norm
 
 
 def attend(mixer: SrgMixer, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
@@ -162,7 +164,9 @@ def attend_in_chunks(mixer: SrgMixer, p: Projected) -> Tensor:
         if mixer.by_lag and mixer.causal:
             seen = slice(length - end, length + 1 - seen.start)  # one more row, as in newest_first
         block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, *others)
-        blocks.append(recompute(functools.partial(attend_block, mixer), first_row, *block, module=mixer))
+        blocks.append(
+            recompute(functools.partial(attend_block, mixer), first_row, *block, module=cast("nn.Module", mixer))
+        )
     return torch.cat(blocks, dim=2)
 
 
@@ -187,7 +191,7 @@ def skips_hidden_keys(mixer: SrgMixer) -> bool:
 
 def attend_block(mixer: SrgMixer, first_row: int, *block: Tensor | None) -> Tensor:
     """The readout (B, H, M, V) of one block of rows. ``block`` are the field values of its :class:`Projected`."""
-    return mixer.attend(Projected(*block), first_row)
+    return mixer.attend(Projected(*cast("tuple[Tensor, ...]", block)), first_row)
 
 
 def exceeds_float16(mixer: SrgMixer, p: Projected) -> bool:

@@ -101,7 +101,7 @@ def step(mixer: SrgMixer, x: Tensor, cache: Cache | None = None, slide: bool = F
         raise TrainingError(f"{mixer.variant}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
     cache = _with_weights(_with_angles(cache or _empty_cache(mixer, x[:, None]), mixer), mixer)
     at = cache.position % ANGLES
-    angles = cache.angles and tuple(each[at : at + 1] for each in cache.angles)
+    angles = cast("tuple[Tensor, Tensor] | None", cache.angles and tuple(each[at : at + 1] for each in cache.angles))
     if cache.weights:
         token = cache.weights.project(mixer, x, cache.inputs, cache.position, angles)
         cache = _extend(cache, mixer, token.inputs, token, slide)

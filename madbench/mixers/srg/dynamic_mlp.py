@@ -145,8 +145,8 @@ class DynamicMLP(nn.Module):
         """True if the mixer is called under ``vmap``. Operators that work head by head then treat models as heads."""
 
         self.q = nn.Linear(d_model, r_qk, bias=False)
-        self.k = nn.Linear(d_model, allocation.r_k, bias=False)
-        self.v = nn.Linear(d_model, allocation.r_v, bias=False)
+        self.k = nn.Linear(d_model, cast(int, allocation.r_k), bias=False)
+        self.v = nn.Linear(d_model, cast(int, allocation.r_v), bias=False)
         self.o = nn.Linear(r_vo, d_model, bias=False)
         self.k_conv = ShortConv(d_model) if variant.conv else None
         self.v_conv = ShortConv(d_model) if variant.conv else None
@@ -219,7 +219,7 @@ class DynamicMLP(nn.Module):
             o = softmax_paths.attend(path, *of_rows, self.window, self.causal, self._by_head)
             if is_difference:
                 first, second = o.chunk(2, dim=1)
-                o = first - block_attention.contrast(self, projected) * second
+                o = first - cast(Tensor, block_attention.contrast(self, projected)) * second
         elif path in ("tiled", "fused"):
             q = projected.q * self.scale if self.variant.has_softmax else projected.q
             operator = tiled.attend if path == "tiled" else fused.attend
@@ -333,7 +333,7 @@ class DynamicMLP(nn.Module):
             angles = angles or rotary_angles(k[..., : self.rotated], position)
             where = (position, self.rope, angles)
             is_before_gate = gate is not None and self.rope_order == "before_gate"
-            q = rotate(q, *where) * gate if is_before_gate else rotate(unturned, *where)
+            q = rotate(q, *where) * cast(Tensor, gate) if is_before_gate else rotate(unturned, *where)
             k = rotate(k, *where)
         s1 = self.mix1.strengths(x) if self.mix1 else None
         s2 = self.mix2.strengths(x) if self.mix2 else None
@@ -366,7 +366,7 @@ class DynamicMLP(nn.Module):
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
         """Call a path's operator with projected rows and the mixing tables. Also works under ``vmap`` over models."""
         tables = (mixing and mixing.tables(cast(Tensor, rows[0]).shape[-2]) for mixing in (self.mix1, self.mix2))
-        inputs = cast("tuple[Any, ...]", (self.variant.base, self.by_lag, *rows, *tables))
+        inputs: Any = (self.variant.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
@@ -395,7 +395,7 @@ def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor
     """Apply the norm to x in the dtype of its gain, and multiply by ``scale``. Return x if the norm is None."""
     if norm is None:
         return x
-    y = norm(x.to(norm.weight.dtype))
+    y = norm(x.to(cast(Tensor, norm.weight).dtype))
     return (y if scale == 1 else scale * y).to(x.dtype)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -19,6 +19,9 @@ from madbench.mixers.checks import SMALL
 from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer
 from madbench.mixers.srg.block_attention import ordered
 from madbench.mixers.srg.grammar import Variant
+
+if TYPE_CHECKING:
+    from madbench.mixers.srg.mixer import SrgMixer
 
 TOKENS = 17
 BLOCK = 5  # rows per block of the path ``chunked``
@@ -70,7 +73,7 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
         mixer.path = path
         each[path] = difference(mixer(x), expected)
     for each_mixer in mixers.values():
-        each_mixer.mix1 = each_mixer.mix2 = None
+        cast("SrgMixer", each_mixer).mix1 = cast("SrgMixer", each_mixer).mix2 = None
     each["without mixing"] = difference(mixer(x), mixers["first"](x))
     return _largest(each, "with register_place=last")
 
@@ -152,7 +155,7 @@ def exclusion(family: Any, label: Variant) -> Residual:
     settings = family.Settings()
     mixer, x = filled_mixer(partial(family.build, family.solve(label, SMALL, settings), settings))
     p = mixer.for_each_head(mixer.project(x, 0))
-    o, v = mixer.attend(ordered(mixer, p), 0), p.v
+    o, v = mixer.attend(ordered(cast("SrgMixer", mixer), p), 0), p.v
     kept = mixer.exclude(o, p)
     sizes = o.norm(dim=-1) * v.norm(dim=-1)
     each = {

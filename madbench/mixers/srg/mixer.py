@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import Tensor, nn
 
     from madbench.mixers.srg.budget import MlpAllocation
     from madbench.mixers.srg.grammar import Variant
-    from madbench.mixers.srg.parts import Contrast, Projected, SequenceMixing
+    from madbench.mixers.srg.parts import Contrast, Projected, SequenceMixing, ShortConv
 
 
 class SrgMixer(Protocol):
@@ -39,18 +41,26 @@ class SrgMixer(Protocol):
     has_slots_of_window: bool
     register_slots: int
     register_place: str
-    q: nn.Module
-    k_conv: nn.Module | None
-    qk_gate: nn.Module | None
-    vo_gate: nn.Module | None
+    rope: str
+    rope_order: str
+    q: nn.Linear
+    k: nn.Linear
+    v: nn.Linear
+    o: nn.Linear
+    k_conv: ShortConv | None
+    v_conv: ShortConv | None
+    qk_gate: nn.Linear | None
+    vo_gate: nn.Linear | None
     mix1: SequenceMixing | None
     mix2: SequenceMixing | None
     sink: nn.Parameter | None
     contrast: Contrast | None
 
+    def named_modules(self) -> Iterable[tuple[str, nn.Module]]: ...
+    def parameters(self) -> Iterable[nn.Parameter]: ...
     def check_length(self, length: int) -> None: ...
     def project(
-        self, x: Tensor, position: int, before: Tensor | None = None, angles: tuple[Tensor, ...] | None = None
+        self, x: Tensor, position: int, before: Tensor | None = None, angles: tuple[Tensor, Tensor] | None = None
     ) -> Projected: ...
     def for_each_head(self, p: Projected) -> Projected: ...
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor: ...

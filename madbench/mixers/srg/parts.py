@@ -18,7 +18,7 @@ number of rows of a block, W the number of slots, and R or r the rank of R(1) an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,9 @@ from madbench.mixers.precision import wide
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.short_conv import causal_convolution
 from madbench.mixers.tracing import is_symbolic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EPS = 1e-12
 ROPE_BASE = 10000.0
@@ -48,7 +51,9 @@ class Projected:
 
     def in_float32(self) -> Projected:
         """Return a copy with all tensors in float32."""
-        return Projected(*(None if tensor is None else tensor.float() for tensor in vars(self).values()))
+        return Projected(
+            *cast("Iterator[Any]", (None if tensor is None else tensor.float() for tensor in vars(self).values()))
+        )
 
 
 Seen: TypeAlias = int | Tensor | None
@@ -89,7 +94,7 @@ def activate(
             a = torch.cat((h, sink[:, None, None].expand(*h.shape[:-1], 1)), dim=-1).softmax(-1)[..., :-1]
         if base == "D":
             first, second = a.chunk(2, dim=-3)
-            a = first - contrast * second
+            a = first - cast(Tensor, contrast) * second
         return a, None
     if base in ("R", "L"):
         h = mask_slots(h, seen)
@@ -179,6 +184,12 @@ class Contrast(nn.Module):
 
     All heads share the four vectors, (K,) each, where K is the width of one QK head. From Ye et al. 2024, eq. 2.
     """
+
+    if TYPE_CHECKING:
+        q1: nn.Parameter
+        k1: nn.Parameter
+        q2: nn.Parameter
+        k2: nn.Parameter
 
     def __init__(self, width: int, lambda_init: float):
         super().__init__()
@@ -309,7 +320,9 @@ class SequenceMixing(nn.Module):
     def tables(self, slots: int) -> Tables:
         """Return A, B and p, starting at the row of slot 0 of an input of ``slots`` slots. More rows may follow."""
         tables = (self.A, self.B, self.p)
-        return tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
+        return cast(
+            "Tables", tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
+        )
 
     def strengths(self, x: Tensor) -> Tensor:
         """The strengths s (B, heads, T, R) of the tokens x (B, T, D)."""

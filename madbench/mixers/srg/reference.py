@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -168,7 +168,7 @@ def for_each_head(x: Tensor, width: int, heads: int) -> Tensor:
     return torch.cat([x[:, head // group * width :][:, :width] for head in range(heads)], dim=1)
 
 
-def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int, first: int = 0) -> Tensor:
+def mixing_matrix(w: Mapping[str, Tensor], name: str, head: int, x_t: Tensor, length: int, first: int = 0) -> Tensor:
     """The matrix I + Diag(p) + A Diag(s) B^T (length, length) of one head, with s computed from the token x_t (D,).
 
     ``name`` is ``mix1`` for R(1) or ``mix2`` for R(2). The tables are read from row ``first`` on.
@@ -183,7 +183,7 @@ def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, lengt
 def convolve(x: Tensor, taps: Tensor) -> Tensor:
     """Convolve x (T, D) with taps (D, 4). The last tap applies to the row itself."""
     rows = range(x.shape[0])
-    return torch.stack([sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0) for t in rows])
+    return torch.stack([cast(Tensor, sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0)) for t in rows])
 
 
 def _normalized(x: Tensor, gain: Tensor) -> Tensor:

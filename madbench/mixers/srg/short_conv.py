@@ -6,7 +6,7 @@ On a CPU it is computed in blocks of sequences whose four products and sum fit i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -55,7 +55,7 @@ class ConvolveInBlocks(torch.autograd.Function):
                     of_taps[steps] += work.sum((0, 1))
             return of_x, of_taps.flip(0).T
 
-        return gradients(by_hand, convolve, grad, (x, weight))
+        return cast("Sequence[Tensor]", gradients(by_hand, convolve, grad, (x, weight)))
 
 
 def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.mixers.linear_maps import is_plain, weight_of
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import SequenceMixing, activate, rotate
 from madbench.mixers.tracing import is_traced
+
+if TYPE_CHECKING:
+    from madbench.mixers.srg.mixer import SrgMixer
+    from madbench.mixers.srg.parts import ShortConv
 
 BASES = ("S", "R", "G", "L")
 FIELDS = ("base", "rope", "conv", "gates", "rank", "mix1", "mix2", "layout", "over")
@@ -87,7 +91,7 @@ class StepWeights:
     sources: tuple[Tensor, ...]  # the parameters of the mixer; empty if torch does not count their changes
     versions: tuple[int, ...]  # of the sources when the copies were made
 
-    def fit(self, mixer: nn.Module) -> bool:
+    def fit(self, mixer: SrgMixer) -> bool:
         """True if the mixer still has the dtype and the device of the copies, and no parameter has changed in place."""
         weight = weight_of(mixer.q)
         if (weight.dtype, weight.device) != (self.dtype, self.device):
@@ -95,7 +99,7 @@ class StepWeights:
         return is_traced() or self.versions == tuple(source._version for source in self.sources)
 
     def project(
-        self, mixer: nn.Module, x: Tensor, before: Tensor | None, position: int, angles: tuple[Tensor, Tensor] | None
+        self, mixer: SrgMixer, x: Tensor, before: Tensor | None, position: int, angles: tuple[Tensor, Tensor] | None
     ) -> Token:
         """Project the tokens x (B, D) at a position. ``angles`` are those of RoPE.
 
@@ -103,7 +107,7 @@ class StepWeights:
         """
         inputs, k_in, v_in = x.unsqueeze(1), x, x
         if self.taps is not None:
-            inputs = torch.cat((before, inputs), dim=1)
+            inputs = torch.cat((cast(Tensor, before), inputs), dim=1)
             k_in, v_in = (inputs.unsqueeze(1) * self.taps).sum(2).unbind(1)
         product = F.linear(x, self.weight, self.bias)
         gates = dict(zip(self.sizes, product.sigmoid().split_with_sizes([*self.sizes.values()], 1)))
@@ -121,7 +125,7 @@ class StepWeights:
             q = q * gate
         return Token(q, k, v, gates, inputs)
 
-    def attend(self, mixer: nn.Module, token: Token, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, mixer: SrgMixer, token: Token, k: Tensor, v: Tensor) -> Tensor:
         """The outputs (B, D) of a token, with the keys k (B, H_q, S, K) and the values v (B, H, S, V) that it sees.
 
         Scores and activations are (heads, B, S): the rows of a head's mixing are the sequences.
@@ -152,7 +156,7 @@ def has_short_steps(variant: Variant) -> bool:
     return variant.base in BASES and not others and (variant.conv or variant.gates or variant.has_mixing)
 
 
-def step_weights(mixer: nn.Module) -> StepWeights | None:
+def step_weights(mixer: SrgMixer) -> StepWeights | None:
     """Prepare the present weights of the mixer for decoding steps.
 
     None if a linear map is not plain (:func:`madbench.mixers.linear_maps.is_plain`), or if dtypes or devices differ.
@@ -166,7 +170,7 @@ def step_weights(mixer: nn.Module) -> StepWeights | None:
     weights, biases = ([getattr(layer, kind) for layer in layers.values()] for kind in ("weight", "bias"))
     sizes = dict(zip(layers, map(len, weights)))
     bias = torch.cat([w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases)])
-    taps = torch.stack((mixer.k_conv.weight.T, mixer.v_conv.weight.T)) if mixer.k_conv else None
+    taps = torch.stack((mixer.k_conv.weight.T, cast("ShortConv", mixer.v_conv).weight.T)) if mixer.k_conv else None
     mix1 = StepMixing.of(mixer.mix1, "A", "B", mixer.by_lag)
     mix2 = StepMixing.of(mixer.mix2, "B", "A", mixer.by_lag)
     projections = mixer.k.weight, mixer.v.weight, mixer.o.weight

@@ -63,7 +63,7 @@ def attend(
 class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, base: str, by_lag: bool, *inputs: Tensor | None) -> Tensor:
-        with without_autocast(inputs[0]):
+        with without_autocast(cast(Tensor, inputs[0])):
             work = _Pass(base, by_lag, inputs)
             o, norm = work.forward(keeps=work.keeps_values and any(ctx.needs_input_grad))
         ctx.base, ctx.by_lag, ctx.filled = base, by_lag, work.filled
@@ -104,14 +104,16 @@ def _plain(
 class _Pass:
     """One forward or backward pass. It loops over groups of sequences, and in each group over blocks of rows."""
 
-    def __init__(self, base: str, by_lag: bool, inputs: Sequence[Tensor | None]):
+    def __init__(self, base: str, by_lag: bool, inputs: Sequence[Any]):
         self.base, self.by_lag, self.inputs = base, by_lag, inputs
-        q, _, v, *_ = cast("Sequence[Tensor]", inputs)
+        q, _, v, *_ = inputs
         self.batch, self.query_heads, self.length, _ = q.shape
         self.n_head = v.shape[1]
         self.dtype = torch.promote_types(q.dtype, torch.float32)
         tables = [None if table is None else self._by_row(table) for table in inputs[5:]]
-        self.tables = [None if part[0] is None else Tables(*part) for part in (tables[:3], tables[3:])]
+        self.tables = [
+            None if part[0] is None else Tables(*cast("list[Tensor]", part)) for part in (tables[:3], tables[3:])
+        ]
         fitting = TILE_NUMBERS // (self.query_heads * self.length)
         by_onednn = products.are_by_onednn(TILE_ROWS * self.length * v.shape[-1], v)
         self.rows = min(self.length, 2 * TILE_ROWS if by_onednn else TILE_ROWS, max(LEAST_ROWS, fitting))
@@ -129,7 +131,7 @@ class _Pass:
 
         If ``keeps`` is true, the tiles are kept for the backward pass.
         """
-        q, _, v, *_ = cast("Sequence[Tensor]", self.inputs)
+        q, _, v, *_ = self.inputs
         o = self._of_rows(v, q.dtype)
         norm = None if self.base == "S" else v.new_empty(self.n_head, self.batch, self.length, dtype=self.dtype)
         tiles = self._kept_tiles() if keeps else self._tiles(backward=False)
@@ -141,7 +143,7 @@ class _Pass:
                 tile = tiles(entries, rows)
                 of_tile, norm_of_tile = tile.forward(self._block(group, rows))
                 if norm is not None:
-                    norm[:, entries, rows] = norm_of_tile
+                    norm[:, entries, rows] = cast(Tensor, norm_of_tile)
                 o[entries, :, rows] = self._divided(of_tile, norm_of_tile)
                 if self.filled:
                     self.filled[1].append(tile)
@@ -169,7 +171,7 @@ class _Pass:
                 along = (of_o * self._heads_first(o[entries])).sum(-1, keepdim=True).div_(norms.square()).neg_()
                 along = along.view(self.n_head, -1, self.length)
                 of_o.div_(norms)
-            into = Operands(*(None if x is None else torch.zeros_like(x) for x in group[:5]), *of_tables)
+            into = Operands(*cast("Any", (None if x is None else torch.zeros_like(x) for x in group[:5])), *of_tables)
             for i, rows in enumerate(self._blocks()):
                 of_rows = None if along is None else along[..., rows]
                 tile = filled[1][i] if filled else cast("Callable[[slice, slice], Tile]", tiles)(entries, rows)
@@ -256,7 +258,7 @@ class _Pass:
 
     def _group(self, entries: slice) -> Operands:
         """The operands of the sequences in a slice of the batch, with all their rows."""
-        q, k, v, s1, s2 = (None if x is None else x[entries] for x in self.inputs[:5])
+        q, k, v, s1, s2 = cast("Iterator[Any]", (None if x is None else x[entries] for x in self.inputs[:5]))
         s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
         ordered = self._newest_first if self.by_lag else self._heads_first
         return Operands(self._heads_first(q), ordered(k), ordered(v), s1, s2, *self.tables)

@@ -11,7 +11,7 @@ Blank rows and masked slots are zero.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor
@@ -160,6 +160,8 @@ class Tile:
             "list[Sheet]", sheets if sheets[1:] else [scores] * 4 + [None]
         )
         self.keeps, self.a = self.a is not None, self.a or self._halves(scores)[0]
+        self.inner1: Any  # the results of :meth:`Sheet.mix`, or twice None
+        self.inner2: Any
         self.inner1 = self.inner2 = (None, None)
         """The results of :meth:`Sheet.mix` for R(1) and for R(2), which the backward pass reads."""
 
@@ -198,15 +200,22 @@ class Tile:
         if x.mix2:
             work, _ = self._halves(self.work)
             tables = x.mix2.transposed, cast(Tables, grads.mix2).transposed
-            cast(Tensor, grads.s2).copy_(of_a.unmix(a, self.inner2, x.s2, *tables, work))
+            cast(Tensor, grads.s2).copy_(of_a.unmix(a, self.inner2, cast(Tensor, x.s2), *tables, work))
         if self.base == "S":
             of_a.flat.mul_(a.flat)
             of_a.flat.addcmul_(a.flat, of_a.flat.sum(-1, keepdim=True), value=-1)
         else:
-            self._through_norm(gate, scale, of_gate, of_a, along)
+            self._through_norm(gate, scale, of_gate, of_a, cast(Tensor, along))
         if x.mix1:
             cast(Tensor, grads.s1).copy_(
-                self.grad.unmix(z, self.inner1, x.s1, x.mix1, cast(Tables, grads.mix1), self.work)
+                self.grad.unmix(
+                    z,
+                    self.inner1,
+                    cast(Tensor, x.s1),
+                    x.mix1,
+                    cast(Tables, grads.mix1),
+                    self.work,
+                )
             )
         self.inner1 = self.inner2 = (None, None)  # kept for every tile, they would need much memory
         columns = self.grad.mask().keys
@@ -221,7 +230,7 @@ class Tile:
         """Write all sheets. Return the sheet of weights, which multiply v, and for R and G the norm (H, N, M)."""
         z, h, a, norm = self.scores.fill(x.q, x.k), self.scores, self.a, None
         if x.mix1:
-            h, self.inner1 = self.hidden, self.hidden.mix(z, x.s1, x.mix1)
+            h, self.inner1 = self.hidden, self.hidden.mix(z, cast(Tensor, x.s1), x.mix1)
         gate, scale = self._halves(h)
         softplus, weights = self._halves(self.grad) if self.keeps else (scale, a)
         if self.base == "S":
@@ -232,9 +241,9 @@ class Tile:
                 norm = gate.of_rows(torch.linalg.vector_norm(gate.flat, dim=-1)).square().add_(EPS).sqrt_()
             torch.clamp_min(gate.flat, 0, out=a.flat)
         if self.base == "G":
-            a.flat.mul_(torch._C._nn.softplus(scale.flat, out=softplus.flat))
+            a.flat.mul_(cast(Any, torch._C._nn).softplus(scale.flat, out=softplus.flat))
         if x.mix2:
-            self.inner2 = weights.mix(a, x.s2, x.mix2.transposed)
+            self.inner2 = weights.mix(a, cast(Tensor, x.s2), x.mix2.transposed)
         if not self.keeps:
             self.inner1 = self.inner2 = (None, None)  # kept for every tile, they would need much memory
         return (weights if x.mix2 else a).mask(), norm

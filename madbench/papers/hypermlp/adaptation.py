@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -92,7 +92,9 @@ def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[n
             linear = getattr(mixer, name)
             parametrize.register_parametrization(linear, "weight", LowRank(linear.weight, rank))
     adapters = [part for part in model.modules() if isinstance(part, LowRank)]
-    return [parameter.requires_grad_() for adapter in adapters for parameter in adapter.parameters()]
+    return [
+        cast(nn.Parameter, parameter.requires_grad_()) for adapter in adapters for parameter in adapter.parameters()
+    ]
 
 
 def changed(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor, Tensor]:

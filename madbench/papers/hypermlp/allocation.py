@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from torch import nn
-
 from madbench.labels import parse
 from madbench.mixers import build
 from madbench.mixers.srg.grammar import Variant
@@ -14,6 +12,7 @@ from madbench.papers.making import CONTRADICTED, FAILS, REPRODUCED, Made, PlainM
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
+    from madbench.mixers.mixer import Mixer
 
 LABELS = {"R-cg-q-12o": "HyperMLP", "G-cg-q-12o": "HyperGLU"}
 HEADS, RANK = 2, 16
@@ -39,7 +38,7 @@ def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]
     return {"first layer": 3 * d * width, "maps to s": mixing * HEADS * RANK * d, "tables": tables, "VO": 3 * d * d}
 
 
-def built_count(mixer: nn.Module) -> dict[str, int]:
+def built_count(mixer: Mixer) -> dict[str, int]:
     """The number of weights of a built mixer by part, as in :func:`printed_count`, without biases and convolution."""
     weights = {name: p for name, p in mixer.named_parameters() if not name.endswith("bias")}
     sizes = {name: weight.numel() for name, weight in weights.items() if "conv" not in name}

@@ -8,13 +8,12 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.colors import CenteredNorm
-from torch import nn
 
 from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout, Page, Panels
@@ -30,6 +29,12 @@ from madbench.analysis.figures.style import (
 )
 from madbench.papers.interactions.rows import PAPER_ERROR, Row
 from madbench.papers.interactions.worlds import WORLDS, Colliding
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from madbench.papers.interactions.mixers.coupling import Coupling
+    from madbench.papers.interactions.model import InteractionModel
 
 LEAST = 1e-16
 """The smallest error that is drawn. Smaller errors are rounding and are drawn at this value."""
@@ -88,7 +93,7 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
     symbol on the row's symbol. Linear attention on colliding agents also has the matrix E C E^T for the embedding E,
     and if the embedding is sinusoidal, C itself. Other mixers have only T.
     """
-    effects, world, title = model.effects(), row.world, f"{row.world.title}, {row.name}"
+    effects, world, title = cast("InteractionModel", model).effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:
         return {}
     shape, learned = (len(world.effects), -1), effects.double().numpy(force=True)
@@ -100,7 +105,11 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
     note += f" Mean squared difference {row.metric('effects_error')[0]:.1e}."
     if not isinstance(world, Colliding) or row.label != "hfa:C1" or row.jobs[0].model.n_head > 1:
         return {"": Matrices(title, note, panels, columns)}
-    c, devised, vectors = model.mixer.c.double().numpy(force=True)[0, 0], world.solution[0], world.vectors
+    c, devised, vectors = (
+        cast("Coupling", model.mixer).c.double().numpy(force=True)[0, 0],
+        world.solution[0],
+        world.vectors,
+    )
     own = {"learned E C Eᵀ": vectors @ c @ vectors.T, "devised E C Eᵀ": vectors @ devised @ vectors.T}
     figures = {"": Matrices(title, note, own | panels)}
     if world.embedding == "sinusoidal":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 import torch
@@ -78,7 +78,7 @@ def errors() -> pd.DataFrame:
     for tokens in TOKENS:
         generator = torch.Generator().manual_seed(SEED)
         drawn = 2 * torch.rand(5, 1, 1, tokens, WIDTH, dtype=torch.float64, generator=generator) - 1
-        v = drawn[3:]
+        v = cast("Sequence[torch.Tensor]", drawn[3:])
         for size in SIZES:
             q, *k = drawn[:3] * size
             truth = exact(q * WIDTH**-0.5, k, v)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,9 @@ class InteractionModel(nn.Module):
             Any other mixer is followed by a linear map to one number.
         has_relu: True if a dense layer with a ReLU follows, a - b relu(c - d y), which starts as min(1, y) (B.2).
     """
+
+    if TYPE_CHECKING:
+        vectors: Tensor
 
     def __init__(self, vectors: Tensor, mixer: nn.Module, has_relu: bool = False):
         super().__init__()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.jobs import Job
 from madbench.papers.interactions.model import InteractionModel, ValueLoss, interaction_mixer
 from madbench.papers.interactions.suite import schedule, world_of
 from madbench.suites.trial import LogWindow, Trial
 from madbench.text.corpus import Corpus
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 ROWS = 20
 TEST_BATCH = 500
@@ -35,8 +38,8 @@ class InteractionTrial(Trial):
         self.symbols, self.values = self._data("train", self.agents.length)
 
     @property
-    def mixers(self) -> list[nn.Module]:
-        return [self.model.mixer]
+    def mixers(self) -> list[Mixer]:
+        return [cast("Mixer", self.model.mixer)]
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> InteractionModel:
@@ -58,7 +61,7 @@ class InteractionTrial(Trial):
         symbols = torch.randint(len(world_of(job).vectors), (size, length), device=device)
         return symbols, torch.zeros(size, length, dtype=getattr(torch, job.training.precision), device=device)
 
-    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
+    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float | Tensor]]:
         generator = np.random.default_rng([self.job.derived_seed("order"), step])
         batch = generator.integers(len(self.symbols), size=self.job.training.batch_size)
         for part, share in self.shares(batch, self.batch_shape[0]):
@@ -93,7 +96,7 @@ class InteractionTrial(Trial):
             metrics |= {f"mse_{length}": total / values.numel(), f"variance_{length}": float(values.double().var())}
         if self.agents.length in self.agents.lengths:
             metrics["mse"] = metrics[f"mse_{self.agents.length}"]
-        learned = self.model.effects()
+        learned = cast(InteractionModel, self.model).effects()
         if learned is not None and learned.ndim == self.agents.effects.ndim:
             off = learned.double().cpu().numpy() - self.agents.effects
             metrics["effects_error"] = float(np.square(off).mean())

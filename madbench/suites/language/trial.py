@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from madbench.suites.language.suite import LanguageTraining, check_processes, sc
 from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.text.corpus import Corpus, window_count
 from madbench.text.manifest import SPLITS, Split
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
 
 ROWS_PER_EVALUATION = 20
 _EVALUATION_STREAM = 0x6576616C  # separates evaluation windows from those of any training seed
@@ -62,8 +65,8 @@ class LanguageTrial(Trial):
         return Evaluation(Batches(corpus, seq_len, device), config, autocast(device, config.precision))
 
     @property
-    def mixers(self) -> list[nn.Module]:
-        return [block.mixer for block in self.model.blocks]
+    def mixers(self) -> list[Mixer]:
+        return [block.mixer for block in cast(GPT, self.model).blocks]
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> GPT:
@@ -80,7 +83,7 @@ class LanguageTrial(Trial):
         starts = evaluation_starts("val", 0, job.training.eval_sequences, len(batches.tokens["val"]), job.model.seq_len)
         return next(batches.micro_batches("val", starts[:count]))[0]
 
-    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
+    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float | Tensor]]:
         seed, n_tokens = self.job.derived_seed("order"), len(self.batches.tokens["train"])
         count = sequences_per_step(self.job)
         starts = training_starts(seed, step, count, n_tokens, self.job.model.seq_len)

@@ -24,9 +24,10 @@ from madbench.mixers.named.parts import Part, Vector
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class Comba(GDN):
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         return {"decay": Vector(dims.heads, "ones"), "D": Vector(dims.heads, "ones"), **super().parts(dims)}
 
-    def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
         return layer.g_proj(x).sigmoid()
 
-    def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+    def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops, recurrent_ops
 

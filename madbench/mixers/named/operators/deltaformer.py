@@ -20,7 +20,9 @@ from madbench.mixers.named.parts import Linear, Part, qk_gains, qkv_maps
 from madbench.mixers.named.widths import Dims, even_keys
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class DeltaFormer(Attention):
             **(qk_gains(dims.key) if self.norm else {}),
         }
 
-    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops, ops
 
         norms = (layer.q_norm, layer.k_norm) if self.norm else ()

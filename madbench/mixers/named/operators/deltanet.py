@@ -18,7 +18,9 @@ from madbench.mixers.named.recurrent import Rows
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class DeltaNet(DeltaRule):
             "o_proj": Linear(dims.value_dim, dims.d),
         }
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.named import ops, recurrent_ops
 
         q, k, v, carried = recurrent_ops.convolved_qkv(layer, x, carried)

@@ -20,7 +20,9 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, widths_near_double
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class DeltaProduct(Recurrent):
             "o_proj": Linear(values, d),
         }
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from torch.nn.functional import pad
 
         from madbench.mixers.named import ops, recurrent_ops
@@ -83,7 +85,7 @@ class DeltaProduct(Recurrent):
                 log_alpha = pad(log_alpha, (0, self.n - 1)).flatten(2)[..., None]  # the first step decays
             return Rows(recurrent_ops.delta_rule(layer, x, q, k, v, log_alpha, neg=True), carried)
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu
 
         from madbench.mixers.named import recurrent_ops

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.attention import SOFTMAX_PATHS, Attention, Tokens
 from madbench.mixers.named.parts import Linear, Part, qk_gains, qkv_maps
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class FoX(Attention):
     def cached(self, dims: Dims) -> Mapping[str, int]:
         return {**super().cached(dims), "decay": dims.heads}
 
-    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops
 
         q, k, v = attention_ops.heads_of(layer, x, (layer.q_norm, layer.k_norm) if self.norm else ())
@@ -68,14 +70,14 @@ class FoX(Attention):
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:
         return super().extend(cached, tokens.add_decay(cached))
 
-    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.named import attention_ops
 
         z = attention_ops.scores(q, seen["k"], layer.dims.key**-0.5)
         decay = attention_ops.decay_since(seen["decay"], -1 if first is None else first)
         return attention_ops.softmax(z + decay.to(z.dtype), first)
 
-    def softmax_inputs(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def softmax_inputs(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (B, H, T, .) whose plain causal softmax attention is this operator.
 
         Queries and keys have one more channel, whose product adds the decay to the scores. In keys this channel is the
@@ -115,7 +117,7 @@ class FoX(Attention):
                     scores.append(q[h] @ k[j][h] / key**0.5 + forgotten)
                     forgotten = forgotten + log_f[j][h]
                 weights = torch.softmax(torch.stack(scores), dim=0)
-                outputs.append(sum(weights[t - j] * v[j][h] for j in range(t + 1)))
+                outputs.append(cast("Tensor", sum(weights[t - j] * v[j][h] for j in range(t + 1))))
             o = torch.cat(outputs)
             rows.append(p["o_proj.weight"] @ (o * torch.sigmoid(p["g_proj.weight"] @ x_t) if self.gate else o))
         return torch.stack(rows)

@@ -18,7 +18,9 @@ from madbench.mixers.named.parts import Gain, Linear, Part
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 EPS = 1e-6  # epsilon of the norms of queries and keys
 
@@ -58,7 +60,7 @@ class GatedAttention(Attention):
             "k_norm": Gain(dims.key, is_offset=True),
         }
 
-    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops, ops
         from madbench.mixers.named.rotations import rotate_first
 

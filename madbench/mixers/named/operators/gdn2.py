@@ -19,9 +19,10 @@ from madbench.mixers.named.parts import Linear, Part, insert_after
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from madbench.mixers.cd.forms import Dynamics
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class GDN2(KDA):
         parts = {**super().parts(dims), "b_proj": Linear(dims.d, dims.key_dim)}
         return insert_after(parts, "b_proj", {"w_proj": Linear(dims.d, dims.value_dim)})
 
-    def recurrence(self, layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
+    def recurrence(self, layer: BuiltLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
 

@@ -17,7 +17,9 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, wider_values
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 RANK = 16  # rank of the map to the logits of the decay
 ROOT = 16  # the decay is this root of a sigmoid
@@ -58,7 +60,7 @@ class GLA(Recurrent):
             "g_norm_swish_gate": Gain(dims.value),
         }
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from torch.nn.functional import logsigmoid, silu
 
         from madbench.mixers.cd.forms import Dynamics

@@ -19,7 +19,9 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 ROOT = 8  # the decay is this root of a sigmoid
 
@@ -65,7 +67,7 @@ class GSA(Recurrent):
         """FLOPs per token: 5 for each number of P and S (1 for its decay, 2 for writing it, 2 for the read-out)."""
         return 5 * (self.recurrent(dims) + dims.key_dim * dims.key)
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from torch.nn.functional import logsigmoid, silu
 
         from madbench.mixers.cd.forms import Dynamics
@@ -81,7 +83,7 @@ class GSA(Recurrent):
             logits, keys = read_slots(q, k, written, log_f, carried["keys"] if carried else None)
             return Rows(Dynamics(logits.softmax(-1), written, v, log_f, None, None), {"keys": keys})
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import silu
 
         from madbench.mixers.named import ops

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,7 +33,7 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
         states.append(torch.zeros_like(new) if state is None else state)
         state = new if state is None else state * survives[:, :, block] + new
     far = (q @ torch.stack(states, dim=2)) * c.to(s.dtype).exp()
-    return (_within_blocks(q, k, s, c) + far).flatten(2, 3)[:, :, :length], state
+    return (_within_blocks(q, k, s, c) + far).flatten(2, 3)[:, :, :length], cast(Tensor, state)
 
 
 def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,9 @@ from madbench.mixers.named.self_contained import SelfContained
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class HGRN(bounded_decay.BoundedDecay, SelfContained):
         return 3 * dims.value
 
     def outputs(
-        self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         from torch.nn.functional import silu
 

@@ -18,7 +18,9 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
             "o_proj": Linear(values, d),
         }
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from torch.nn.functional import silu
 
         from madbench.mixers.cd.forms import Dynamics
@@ -67,7 +69,7 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
             log_f, k = bounded_decay.decay(logits, dims)
             return Rows(Dynamics(q, k, v, log_f, None, None), {})
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from madbench.mixers.named import ops
 
         with ops.without_autocast(x):

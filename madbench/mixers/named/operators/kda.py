@@ -18,7 +18,9 @@ from madbench.mixers.named.parts import Gain, Linear, Part, Vector, qkv_maps, qk
 from madbench.mixers.named.widths import Dims, equal_or_wider
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,12 @@ class KDA(GatedDeltaRule):
             "o_proj": Linear(values, d),
         }
 
-    def decay_logits(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def decay_logits(self, layer: BuiltLayer, x: Tensor) -> Tensor:
         from madbench.mixers.named import ops
 
         return ops.low_rank(layer.f_proj, x)
 
-    def output_gate(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def output_gate(self, layer: BuiltLayer, x: Tensor) -> Tensor:
         return layer.g_proj(x).sigmoid()
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -24,7 +24,9 @@ from madbench.mixers.named.self_contained import SelfContained
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 LEVELS = 15  # 0 to 14
 
@@ -81,7 +83,7 @@ class LogLinearMamba2(SelfContained):
             "out_proj": Linear(inner, d, bias=True),
         }
 
-    def initialize(self, layer: nn.Module) -> None:
+    def initialize(self, layer: BuiltLayer) -> None:
         """Set the initial values of the library's layer. A of the heads is -1, -2, and so on."""
         import torch
 
@@ -103,7 +105,7 @@ class LogLinearMamba2(SelfContained):
         return (5 + 1.5 * log2(max(length, 1))) * dims.value_dim * dims.key
 
     def outputs(
-        self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         import torch
 
@@ -142,7 +144,7 @@ class LogLinearMamba2(SelfContained):
         inner = heads * width
         projected = x @ p["in_proj.weight"].T + p["in_proj.bias"]
         mixed = loops.convolved(projected[:, inner : 2 * inner + 2 * states], p["conv1d.weight"])
-        written: list[list[Tensor]]
+        written: list[list[tuple[Tensor, Tensor]]]
         written, total, rows = [[] for _ in range(heads)], [[x.new_zeros(())] for _ in range(heads)], []
         for t in range(len(x)):
             z, of_b, of_c = projected[t, :inner], mixed[t, inner : inner + states], mixed[t, inner + states :]

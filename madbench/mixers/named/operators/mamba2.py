@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.parts import Gain, Linear, Part, Taps, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Mamba2(Recurrent):
         """The number of convolved channels: those of x, B and C."""
         return dims.value_dim + 2 * dims.key
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops, recurrent_ops
 
@@ -78,11 +80,11 @@ class Mamba2(Recurrent):
             v = ops.wide_heads(values, dims.heads)
             return Rows(Dynamics(q, k * step, v, log_decay, None, None), carried, z)
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from madbench.mixers.named import ops, recurrent_ops
 
         with ops.without_autocast(x):
-            gated = recurrent_ops.skip_and_gate(layer, y, rows.dynamics.v, rows.gate)
+            gated = recurrent_ops.skip_and_gate(layer, y, rows.dynamics.v, cast("Tensor", rows.gate))
             normed = ops.norm(gated, layer.norm.weight)
         return ops.write(layer.out_proj, normed)
 

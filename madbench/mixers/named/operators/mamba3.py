@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.parts import Gain, Linear, Part, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 LEAST_RATE = 1e-4  # smallest -A
 
@@ -88,7 +90,7 @@ class Mamba3(Recurrent):
         """The sizes of the angles, and of the last B and x, which the next token writes once more."""
         return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         import torch.nn.functional as F
 
         from madbench.mixers.cd.forms import Dynamics
@@ -118,11 +120,13 @@ class Mamba3(Recurrent):
                 d = recurrent_ops.with_row_before(d, carried["key"] * later[..., 0, None], carried["value"])
             return Rows(d, {"angle": angle[:, :, -1], "key": k[:, :, -1], "value": v[:, :, -1]}, z)
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from madbench.mixers.named import ops, recurrent_ops
 
         with ops.without_autocast(x):
-            gated = recurrent_ops.skip_and_gate(layer, y, rows.dynamics.v[:, :, -x.shape[1] :], rows.gate)
+            gated = recurrent_ops.skip_and_gate(
+                layer, y, rows.dynamics.v[:, :, -x.shape[1] :], cast("Tensor", rows.gate)
+            )
         return ops.write(layer.out_proj, gated)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -22,7 +22,9 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 LEAST_RIDGE = 0.25
 INITIAL = math.log(math.expm1(1 - LEAST_RIDGE))  # of l, for an initial ridge of 1
@@ -78,7 +80,7 @@ class MesaNet(Recurrent):
         """
         return 5 * self.recurrent(dims) + (5 + 2 * dims.key / 3) * dims.key_dim * dims.key
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         import torch
         from torch.nn.functional import logsigmoid
 

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.attention import SOFTMAX_PATHS, Attention, Tokens
 from madbench.mixers.named.parts import Gain, Linear, Part
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 EPS = 1e-6  # epsilon of the norm of c
 
@@ -87,13 +89,13 @@ class MLA(Attention):
         assert isinstance(dims, LatentDims)
         return {"latent": dims.latent, "shared_key": dims.rope}
 
-    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         import torch
 
         from madbench.mixers.named import ops
         from madbench.mixers.named.rotations import rotate_pairs
 
-        dims = layer.dims
+        dims = cast(LatentDims, layer.dims)
         queries, compressed = ops.project(x, layer.q_proj, layer.kv_a_proj_with_mqa)
         q = ops.split_heads(queries, dims.heads)
         c, r = compressed.split((dims.latent, dims.rope), dim=-1)
@@ -104,30 +106,30 @@ class MLA(Attention):
                 q = torch.cat((q[..., : -dims.rope], turned), dim=-1)
         return Tokens(q, {"latent": c, "shared_key": r}, {})
 
-    def seen(self, layer: nn.Module, tokens: Tokens) -> Mapping[str, Tensor]:
+    def seen(self, layer: BuiltLayer, tokens: Tokens) -> Mapping[str, Tensor]:
         return self.expand(layer, tokens.cached)
 
-    def expand(self, layer: nn.Module, cached: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def expand(self, layer: BuiltLayer, cached: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The keys and values of all heads, (B, H, T, .) each, from the cached c and r."""
         import torch
 
         from madbench.mixers.linear_maps import weight_of
         from madbench.mixers.named import ops
 
-        dims = layer.dims
+        dims = cast(LatentDims, layer.dims)
         latent = cached["latent"].to(weight_of(layer.kv_b_proj).dtype)
         both = ops.split_heads(layer.kv_b_proj(latent), dims.heads)
         k, v = both.split((dims.key - dims.rope, dims.value), dim=-1)
         shared = cached["shared_key"][:, None].to(k.dtype).expand(-1, dims.heads, -1, -1)
         return {"k": torch.cat((k, shared), dim=-1), "v": v}
 
-    def decode(self, layer: nn.Module, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
+    def decode(self, layer: BuiltLayer, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
         import torch
 
         from madbench.mixers.linear_maps import is_plain
         from madbench.mixers.named import ops
 
-        dims, plain = layer.dims, layer.dims.key - layer.dims.rope
+        dims, plain = layer.dims, layer.dims.key - cast(LatentDims, layer.dims).rope
         if not is_plain(layer.kv_b_proj):
             return self.attend(layer, tokens.q, self.expand(layer, cached), None)
         q, c = ops.wide(tokens.q), ops.wide(cached["latent"])[:, None]

@@ -21,7 +21,9 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, widths_near_double
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 CAP = 15  # largest absolute logit of i and f
 EPS = 1e-6  # epsilon of the denominator and of the norm
@@ -77,7 +79,7 @@ class MLSTM(Recurrent):
         """The size of the running maximum m, one number per head."""
         return {"maximum": dims.heads}
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from torch.nn.functional import logsigmoid, pad
 
         from madbench.mixers.cd.forms import Dynamics
@@ -99,7 +101,7 @@ class MLSTM(Recurrent):
             q, v, log_gate = q * layer.dims.key**-0.5, pad(v, (0, 1), value=1.0), (log_f + shift)[..., None]
             return Rows(Dynamics(q, written, v, log_gate, None, None, row_log=m), {"maximum": m[..., -1]})
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import layer_norm
 
         from madbench.mixers.named import ops

@@ -21,7 +21,9 @@ from madbench.mixers.named.parts import Gain, Linear, Part, qk_gains, qkv_maps
 from madbench.mixers.named.widths import Dims, even_keys
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 OUTPUT_EPS = 1e-6  # epsilon of the norm of the output
 
@@ -67,14 +69,14 @@ class MoBA(Attention):
             "o_norm": Gain(dims.value),
         }
 
-    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import ops
         from madbench.mixers.named.chosen_blocks import precise_heads
 
         q, k = precise_heads(layer, x, position, (layer.q_norm, layer.k_norm) if self.norm else ())
         return Tokens(q, {"k": k, "v": ops.split_heads(layer.v_proj(x), layer.dims.heads)}, {})
 
-    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         import torch
 
         from madbench.mixers.named import attention_ops
@@ -90,7 +92,7 @@ class MoBA(Attention):
             is_read = blocks.spread(chosen, z.shape[-1]) | is_own
         return z.masked_fill(~is_read, -torch.inf).softmax(-1)
 
-    def read_out(self, layer: nn.Module, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
+    def read_out(self, layer: BuiltLayer, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
         from madbench.mixers.named import ops
 
         with ops.without_autocast(x):

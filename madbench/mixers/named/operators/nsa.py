@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.arguments import integer
 from madbench.mixers.named.attention import Attention, Tokens
@@ -24,7 +24,9 @@ from madbench.mixers.named.parts import Linear, Part, qkv_maps
 from madbench.mixers.named.widths import Dims, even_keys
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 WINDOW = 32  # newest tokens that the third sum reads
 ALWAYS = 3  # blocks that are always in S_t, if the sequence has them
@@ -68,7 +70,7 @@ class NSA(Attention):
             "o_proj": Linear(dims.value_dim, dims.d),
         }
 
-    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         import torch
 
         from madbench.mixers.named import ops
@@ -81,7 +83,7 @@ class NSA(Attention):
         v = ops.split_heads(layer.v_proj(x), heads)
         return Tokens(torch.cat((q, gates), dim=-1), {"k": k, "v": v}, {})
 
-    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         import torch
 
         from madbench.mixers.named import attention_ops
@@ -127,7 +129,9 @@ class NSA(Attention):
             for h in range(heads):
                 k[h].append(new[h])
                 v[h].append(values[h])
-                mean_k, mean_v = ([sum(side[16 * c : 16 * c + 16]) / 16 for c in complete] for side in (k[h], v[h]))
+                mean_k, mean_v = (
+                    [cast("Tensor", sum(side[16 * c : 16 * c + 16])) / 16 for c in complete] for side in (k[h], v[h])
+                )
                 o = gates[h, 0] * loops.attention(q[h], mean_k, mean_v) if mean_k else x.new_zeros(dims.value)
                 always = {0, own, max(0, own - 1)}
                 others = sorted({*complete} - always, key=lambda c: -float((q[h] @ mean_k[c]).detach()))

@@ -22,7 +22,9 @@ from madbench.mixers.named.recurrent import Rows
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 BASE = 1.5  # the preconditioner is in (1 / BASE, BASE)
 EPS = 1e-6  # added to the sum of squared keys
@@ -60,7 +62,7 @@ class PGDN(GDN):
         """FLOPs per token: those of GDN, and for each key channel 1 for the decay of A and 2 for the squared key."""
         return super().flops(dims, length) + 3 * dims.key_dim
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         from dataclasses import replace
 
         from madbench.mixers.named import ops, recurrent_ops
@@ -69,12 +71,12 @@ class PGDN(GDN):
         with ops.without_autocast(x):
             log_alpha, _ = recurrent_ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
             d = self.recurrence(layer, x, q, k, v, log_alpha)
-            m, squares = self.preconditioner(layer, x, d.w, carried["squares"] if carried else None)
-            written = m * d.w
+            m, squares = self.preconditioner(layer, x, cast("Tensor", d.w), carried["squares"] if carried else None)
+            written = m * cast("Tensor", d.w)
             d = replace(d, k=written * cast("Tensor", d.beta)[..., None], w=written, read=d.w)
             return Rows(d, {**windows, "squares": squares})
 
-    def preconditioner(self, layer: nn.Module, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    def preconditioner(self, layer: BuiltLayer, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """M (B, H, T, K) for keys k of length 1, and the last A (B, H K).
 
         ``before`` is A before the first token of x (B, T, D), or None for zero.

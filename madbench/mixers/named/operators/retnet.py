@@ -17,7 +17,9 @@ from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, wider_values
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class RetNet(Recurrent):
             "g_norm_swish_gate": Gain(dims.value),
         }
 
-    def rows(self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
+    def rows(self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> Rows:
         import torch
         from torch.nn.functional import silu
 

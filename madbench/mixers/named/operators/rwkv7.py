@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from madbench.mixers.named.parts import Gain, Linear, LowRank, Part, Vector
 from madbench.mixers.named.recurrent import Recurrent, Rows
 from madbench.mixers.named.widths import Dims, widths
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from madbench.labels.family import Layer
+    from madbench.mixers.named.built import BuiltLayer
     from madbench.mixers.sharing import Shared
 
 DECAY_SCALE = 0.6065306597126334  # e^(-1/2)
@@ -130,13 +131,13 @@ class RWKV7(Recurrent):
         """The name of the first layer's values in the mapping of shared values."""
         return f"{self.name}, {dims.value_dim} values"
 
-    def initialize(self, layer: nn.Module) -> None:
+    def initialize(self, layer: BuiltLayer) -> None:
         from madbench.mixers.named.operators.rwkv7_init import initialize
 
         initialize(layer)
 
     def rows(
-        self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None, shared: Shared | None = None
+        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None, shared: Shared | None = None
     ) -> Rows:
         import torch
         from torch.nn.functional import normalize
@@ -144,7 +145,7 @@ class RWKV7(Recurrent):
         from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
 
-        dims = layer.dims
+        dims = cast(RwkvDims, layer.dims)
         before = carried["input"][:, None] if carried else torch.zeros_like(x[:, :1])
         change = torch.cat((before, x[:, :-1]), dim=1) - x
         mixed = {name: x + change * getattr(layer, f"x_{name}") for name in MIXED}
@@ -161,11 +162,12 @@ class RWKV7(Recurrent):
             k = k * (1 + (a - 1) * layer.k_a.to(k.dtype))
             r, k, v, a, along, log_decay = (ops.wide_heads(each, dims.heads) for each in (r, k, v, a, along, log_decay))
             along = normalize(along, dim=-1)
+            bound: dict[str, Any]
             ones, bound = k.new_ones(k.shape[:-1]), {"least_log_gate": -DECAY_SCALE}
             d = Dynamics(r, k, v, log_decay, a * along, ones, read=along, reads_before_decay=True, **bound)
         return Rows(d, {"input": x[:, -1]}, gate)
 
-    def read_out(self, layer: nn.Module, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def read_out(self, layer: BuiltLayer, y: Tensor, x: Tensor, rows: Rows) -> Tensor:
         from torch.nn.functional import layer_norm
 
         from madbench.mixers.named import ops

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from madbench.mixers.named.layer import LowRankMap, NamedLayer
+from madbench.mixers.named.layer import LowRankMap
+
+if TYPE_CHECKING:
+    from madbench.mixers.named.built import BuiltLayer
 
 POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 """Exponents p by name of the mixed input. In channel i of d, the initial weight of the previous input is 1 - (i / d)^(p
@@ -15,7 +18,7 @@ POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 
 
 @torch.no_grad()
-def initialize(layer: NamedLayer) -> None:
+def initialize(layer: BuiltLayer) -> None:
     """Set the initial values of all parameters.
 
     The linear maps to r, k and v are multiples of orthogonal matrices. The output map is zero, and so are the products
@@ -34,7 +37,7 @@ def initialize(layer: NamedLayer) -> None:
     layer.k_a.fill_(1.02)
     layer.r_k.fill_(-0.04)
     for name, gain in (("r", 1.0), ("k", 0.1), ("v", 1.0)):
-        _draw_orthogonal(layer.get_submodule(f"{name}_proj").weight, gain)
+        _draw_orthogonal(cast(Tensor, layer.get_submodule(f"{name}_proj").weight), gain)
     layer.o_proj.weight.zero_()
     _draw_low_rank(layer.w_lora, -5.5 + 6 * at ** (1 + depth**0.3) + 2.5 * zigzag)
     _draw_low_rank(layer.a_lora, -0.19 + 0.3 * zigzag + 0.4 * centered)
@@ -63,7 +66,7 @@ def _draw_orthogonal(weight: Tensor, gain: float) -> None:
 
 def _draw_low_rank(maps: LowRankMap, bias: Tensor | None = None) -> None:
     """Set the first map to zero, the second to a small multiple of an orthogonal matrix, and the bias."""
-    down, _, up = maps.lora
+    down, _, up = cast("tuple[nn.Linear, nn.Identity, nn.Linear]", maps.lora)
     down.weight.zero_()
     outputs, rank = up.weight.shape
     _draw_orthogonal(up.weight, 0.1 * max(1, rank / outputs) ** 0.5)

@@ -17,7 +17,9 @@ from madbench.mixers.named.self_contained import SelfContained
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 TAPS = 3
 
@@ -52,7 +54,7 @@ class ShortConv(SelfContained):
         return 0.0
 
     def outputs(
-        self, layer: nn.Module, x: Tensor, carried: Mapping[str, Tensor] | None
+        self, layer: BuiltLayer, x: Tensor, carried: Mapping[str, Tensor] | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         from madbench.mixers.named import ops
 

@@ -18,7 +18,9 @@ from madbench.mixers.named.parts import Linear, Part, qk_gains, qkv_maps
 from madbench.mixers.named.widths import Dims
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from madbench.mixers.named.built import BuiltLayer
 
 EPS = 1e-6  # epsilon of the norms of queries and keys
 SMALLEST_WEIGHT = 0.7
@@ -56,13 +58,13 @@ class StickBreaking(Attention):
             **(qk_gains(dims.key) if self.norm else {}),
         }
 
-    def tokens(self, layer: nn.Module, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
+    def tokens(self, layer: BuiltLayer, x: Tensor, position: int, carried: Mapping[str, Tensor] | None) -> Tokens:
         from madbench.mixers.named import attention_ops
 
         q, k, v = attention_ops.heads_of(layer, x, (layer.q_norm, layer.k_norm) if self.norm else (), EPS)
         return Tokens(q, {"k": k, "v": v}, {})
 
-    def weights(self, layer: nn.Module, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
+    def weights(self, layer: BuiltLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         import math
 
         import torch

@@ -76,7 +76,7 @@ def attend(
     def tensors(s: Tensor | None, tables: Tables | None) -> list[Tensor | None]:
         if tables is None:
             return [None] * 4
-        return [tensor.float().contiguous() for tensor in (s, *(table[:, :length] for table in tables))]
+        return [tensor.float().contiguous() for tensor in (cast(Tensor, s), *(table[:, :length] for table in tables))]
 
     q, k, v = (tensor.to(dtype).contiguous() for tensor in (q, k, v))
     return attention(base, by_lag, q, k, v, *tensors(s1, mix1), *tensors(s2, mix2))[0]
@@ -123,7 +123,7 @@ def attention_backward(
 def _(
     base: str, by_lag: bool, do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | list[Tensor] | None
 ) -> list[Tensor]:
-    return [torch.empty_like(tensor) for tensor in (q, k, v, *others[:8]) if tensor is not None]
+    return [torch.empty_like(cast(Tensor, tensor)) for tensor in (q, k, v, *others[:8]) if tensor is not None]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -139,7 +139,7 @@ def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None,
         return [None if tensor is None else next(remaining) for tensor in inputs]
 
     by_torch = functools.partial(plain_attention, ctx.base, ctx.by_lag)
-    return None, None, *gradients(by_hand, by_torch, of_output[0], inputs)
+    return None, None, *gradients(by_hand, by_torch, cast(Tensor, of_output[0]), inputs)
 
 
 def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
@@ -156,7 +156,7 @@ attention.register_autograd(_gradients, setup_context=_keep)
 
 def _mixings(*tensors: Tensor | None) -> tuple[tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
     first, second = tensors[:4], tensors[4:]
-    return None if first[0] is None else first, None if second[0] is None else second
+    return cast(Any, (None if first[0] is None else first, None if second[0] is None else second))
 
 
 def _layout(by_lag: bool) -> ModuleType:

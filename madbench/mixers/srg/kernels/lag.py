@@ -71,7 +71,7 @@ class Launch:
         is_large = q.dtype == torch.float32 and k_width + v_width > LARGE
         self.most_rows = 16 if is_large else tile_width(self.length)
         self.programs = batch * self.heads
-        self.sizes = {"BASE": base, "MIX1": mix1 is not None, "MIX2": mix2 is not None, "KW": k_width}
+        self.sizes: dict[str, Any] = {"BASE": base, "MIX1": mix1 is not None, "MIX2": mix2 is not None, "KW": k_width}
         self.sizes |= {"KP": tile_width(k_width), "R": rank, "RP": tile_width(rank)}
         block = column_block(v_width)
         self.sizes |= {"VW": v_width, "VB": block, "BLOCKS": triton.cdiv(v_width, block)}
@@ -134,8 +134,8 @@ def forward(
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
-    s1, a1, b1, p1 = mix1 or (None,) * 4
-    s2, a2, b2, p2 = mix2 or (None,) * 4
+    s1, a1, b1, p1 = mix1 or cast("tuple[Any, ...]", (None,) * 4)
+    s2, a2, b2, p2 = mix2 or cast("tuple[Any, ...]", (None,) * 4)
     c = torch.empty_like(s1) if mix1 else None
     u = torch.empty_like(s2) if mix2 else None
     launch(sums_kernel, q, k, s1, a1, b1, p1, b2, c, u, norm)
@@ -153,14 +153,16 @@ def backward(
     its four tensors.
     """
     launch = Launch(base, q, v, mix1, mix2)
+    c: Any  # None without R(1), and u without R(2)
+    u: Any
     norm, c, u = saved[0], saved[1] if mix1 else None, saved[-1] if mix2 else None
     s1, a1, b1, p1 = mix1 or (None,) * 4
     s2, a2, b2, p2 = mix2 or (None,) * 4
     dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(norm)
     dc, ds1, da1, db1 = (cast(Tensor, torch.empty_like(c) if mix1 else None) for _ in range(4))
     du, ds2, da2, db2 = (cast(Tensor, torch.empty_like(u) if mix2 else None) for _ in range(4))
-    dp1 = cast(Tensor, torch.empty_like(cast(Tensor, c)[..., 0]) if mix1 else None)
-    dp2 = cast(Tensor, torch.empty_like(cast(Tensor, u)[..., 0]) if mix2 else None)
+    dp1 = cast(Tensor, torch.empty_like(c[..., 0]) if mix1 else None)
+    dp2 = cast(Tensor, torch.empty_like(u[..., 0]) if mix2 else None)
     tables = (da1, db1, dp1, da2, db2, dp2)
     with two_streams(q) as aside:
         with aside():

@@ -16,7 +16,7 @@ numbers, the rounded value and the remainder.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import triton
@@ -195,15 +195,19 @@ def backward(
         dp2 = norm.new_empty(launch.parts, *norm.shape[:2], 2 if launch.columns[1] else 1, norm.shape[2])
         da2 = launch.read_sums(v, do, mu, after_v, True)
     if mix1:
+        if TYPE_CHECKING:
+            assert c is not None
         s1, a1, b1, p1 = mix1
         gamma, b1, before_q = launch.split(c, s1), launch.split(b1), launch.sums(a1, k)
-        dgamma, db1, dp1 = torch.empty_like(c), torch.empty_like(c), torch.empty_like(cast(Tensor, c)[..., 0])
+        dgamma, db1, dp1 = torch.empty_like(c), torch.empty_like(c), torch.empty_like(c[..., 0])
     values = (q, k, v, gamma, b1, p1, mu, du, a2, p2, after_v, do, norm, dv, db2, dp2)
     launch(values_kernel, *values, columns=True)
     queries = (q, k, v, gamma, s1, a1, b1, p1, du, b2, p2, before_q, do, delta, norm, dq, dgamma)
     launch(queries_kernel, *queries, columns=False)
     if mix1:
-        dc, ds1 = cast(Tensor, dgamma) * s1, cast(Tensor, dgamma) * c
+        if TYPE_CHECKING:
+            assert c is not None and s1 is not None and dgamma is not None
+        dc, ds1 = dgamma * s1, dgamma * c
         after_k = launch.sums(dc, q, True)
         da1 = launch.read_sums(k, q, dc, after_k, True)
     keys = (q, k, v, gamma, a1, b1, p1, dc, du, b2, p2, after_k, do, delta, norm, dk, db1, dp1)

@@ -8,7 +8,7 @@ the loss of a run still falls.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -70,7 +70,7 @@ def largest_error(program: Program, device: torch.device) -> float:
         inputs = [x if x is None else x.requires_grad_() for x in _draw(program, device)]
         exact_inputs = [x if x is None else x.detach().double().requires_grad_() for x in inputs]
         o, *_ = fused.attention(program.base, program.by_lag, *inputs)
-        exact = fused.plain_attention(program.base, program.by_lag, *exact_inputs)
+        exact = fused.plain_attention(program.base, program.by_lag, *cast("list[Any]", exact_inputs))
         of_o = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
         pairs = [(o, exact)]
         leaves, exact_leaves = ([x for x in each if x is not None] for each in (inputs, exact_inputs))

@@ -6,6 +6,8 @@ W_k^T.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,6 +17,9 @@ from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS, activate, lag_readout, newest_first
 from madbench.mixers.srg.reference import mixing_matrix
 from madbench.mixers.srg.theorems.measures import dynamic_weights
+
+if TYPE_CHECKING:
+    from torch import nn
 
 STEP = 1e-4  # step of a central difference
 SHARPNESS = 1.5  # c of the warped halfspace
@@ -157,7 +162,7 @@ def deformation(mixer: DynamicMLP, x: Tensor) -> float:
     x, change = x[0], _change(mixer, x)
     slope = _slope(mixer, x, change)
     for gate in filter(None, (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate)):
-        gate.bias += gate.weight @ x[-1]
+        cast("Any", gate).bias += cast("nn.Linear", gate).weight @ x[-1]
     freeze_gates(mixer)
     return difference(slope, _slope(mixer, x, change))
 
@@ -280,10 +285,10 @@ def convolution(mixer: DynamicMLP, x: Tensor) -> float:
     if mix := mixer.mix1:
         bank = filter_by_fft(p.k, mix.A[:, :length]) * mixer.scale
         contracted = (p.q[:, :, :, None] @ bank.mT).squeeze(-2)
-        z = z * (1 + mix.p[:, None, :length]) + (contracted * p.s1) @ mix.B[:, :length].mT
-    a, norm = activate(mixer.variant.base, z, 0, mixer.contrast and mixer.contrast())
+        z = z * (1 + mix.p[:, None, :length]) + (contracted * cast(Tensor, p.s1)) @ mix.B[:, :length].mT
+    a, norm = activate(mixer.variant.base, z, 0, cast("Tensor | None", mixer.contrast and mixer.contrast()))
     if mix := mixer.mix2:
-        strengths = (a @ mix.B[:, :length]) * p.s2
+        strengths = (a @ mix.B[:, :length]) * cast(Tensor, p.s2)
         o = lag_readout(a * (1 + mix.p[:, None, :length]), newest_first(p.v))
         o = o + (strengths[:, :, :, None] @ filter_by_fft(p.v, mix.A[:, :length])).squeeze(-2)
     else:

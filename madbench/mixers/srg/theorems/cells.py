@@ -6,6 +6,7 @@ A cell is a set of tokens for which, with a constant context, no hidden score ch
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS
 from madbench.mixers.srg.theorems.boundaries import free_channels, freeze_gates
 from madbench.mixers.srg.theorems.measures import dynamic_weights
+
+if TYPE_CHECKING:
+    from torch import nn
 
 POINTS = 17
 NEAR = 1e-6  # step of a finite difference
@@ -29,7 +33,7 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     freeze_gates(mixer)
     for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):
-        gate.weight.zero_()
+        cast("nn.Linear", gate).weight.zero_()
     free = free_channels(mixer)
     for side in filter(None, (mixer.v, mixer.v_down)):
         side.weight[:, :free] = 0

@@ -7,6 +7,7 @@ product of their Jacobians with respect to all parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -80,7 +81,7 @@ def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
 
     The kernel is constant, because the mixer is linear in W_o.
     """
-    return difference(*_descend(mixer, x, [mixer.o.weight], 1.0))
+    return difference(*_descend(mixer, x, [cast(nn.Parameter, mixer.o.weight)], 1.0))
 
 
 def laziness(mixer: DynamicMLP, x: Tensor) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,7 @@ def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, T
         allocation = family.solve(label, SMALL, settings)
         return family.build(replace(allocation, ranks=allocation.ranks | ranks), settings)
 
-    return filled_mixer(build)
+    return cast("tuple[DynamicMLP, Tensor]", filled_mixer(build))
 
 
 def lengths(mixer: DynamicMLP, x: Tensor) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -151,7 +152,7 @@ def integral(mixer: DynamicMLP, x: Tensor) -> float:
         # from the equation, not from the mixer's own mixing
         written = (replace(each, u=each.r1.T @ each.context[0], v=each.r2.T @ each.context[1]) for each in of_head)
         rows = rows + torch.stack([each.features(each.u, each.v).sum(0) / each.norm for each in written])
-    return difference(rows, mixer(x)[:, SHORTEST - 1 :].flatten(0, 1))
+    return difference(cast(Tensor, rows), mixer(x)[:, SHORTEST - 1 :].flatten(0, 1))
 
 
 def atoms(mixer: DynamicMLP, x: Tensor) -> float:
@@ -319,7 +320,7 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
         expected = expected + (1 / after.norm - 1 / before.norm) * kept + new / after.norm
         is_selected = torch.cat((active[0][head], after.coefficients(second.flip(0)) > 0))
         moved += float((active[1][head] != is_selected).sum())
-    return difference(change, expected) + moved
+    return difference(change, cast(Tensor, expected)) + moved
 
 
 def spurious(mixer: DynamicMLP, x: Tensor) -> float:
@@ -333,4 +334,4 @@ def spurious(mixer: DynamicMLP, x: Tensor) -> float:
     for noise in (x, negative):
         active = mixer.maps(noise).activations[:, :, -1, mixer.register_slots :] > 0
         counts.append((active[..., 1:] if mixer.by_lag else active[..., :-1]).sum(-1).double())
-    return float((sum(counts) / 2 - (x.shape[1] - 1) / 2).abs().max())
+    return float((cast(Tensor, sum(counts)) / 2 - (x.shape[1] - 1) / 2).abs().max())

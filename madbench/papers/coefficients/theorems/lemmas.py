@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -46,8 +47,11 @@ def _linearity(samples: SampleMixers) -> Iterator[Check]:
             for side in ("q", "k"):
                 whole = getattr(d, side)
                 part = torch.rand(whole.shape, generator=torch.Generator().manual_seed(0), dtype=whole.dtype)
-                pair = (forms.scores(replace(d, length=None, **{side: value})) for value in (part, whole - part))
-                residuals.append(relative(sum(pair), forms.scores(d)))
+                pair = (
+                    forms.scores(replace(d, length=None, **cast("dict[str, Any]", {side: value})))
+                    for value in (part, whole - part)
+                )
+                residuals.append(relative(cast(Tensor, sum(pair)), forms.scores(d)))
             return torch.stack(residuals).max()
 
         yield Check("V5 linear", "Scores are bilinear in the features.", source, samples.largest(bilinear), 1e-12)

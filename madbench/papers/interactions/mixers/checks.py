@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,10 @@ from madbench.mixers.bfloat16_checks import bfloat16_checks
 from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 from madbench.papers.interactions.mixers.coupling import Coupling
 from madbench.papers.interactions.mixers.tuples import ALL, STRICT, count_tuples
+
+if TYPE_CHECKING:
+    from madbench.mixers.mixer import Mixer
+    from madbench.papers.interactions.mixers.mixer import InteractionMixer
 
 ROUNDING = 1e-10
 EXACT = 1e-12
@@ -162,7 +166,7 @@ def small_size(label: Any, n_head: int = 0) -> Size:
     return Size(width, heads, next(filter(fits, range(max(7, n), 1, -1))), "paper")
 
 
-def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, Tensor]:
+def _make(family: Any, label: Any, path: str, length: int) -> tuple[Mixer, Tensor]:
     """Return a small mixer for a path, and an input (1, ``length``, d).
 
     Mixers that are made for different lengths have the same weights.
@@ -172,7 +176,7 @@ def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, T
     return mixer, x[:1, :length]
 
 
-def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[nn.Module, Tensor]:
+def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[Mixer, Tensor]:
     """Return a small mixer and one sequence (1, T, d)."""
     settings = family.Settings()
     allocation = family.solve(label, size or small_size(label), settings)
@@ -180,19 +184,24 @@ def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = No
     return mixer, x[:1]
 
 
-def _causality(mixer: nn.Module, x: Tensor) -> float:
+def _label_of(mixer: Mixer) -> Any:
+    """The label of a mixer, with the fields of its family, ``hfa:`` or ``ha:``."""
+    return mixer.allocation.label
+
+
+def _causality(mixer: Mixer, x: Tensor) -> float:
     last = x.shape[1] - 1
     changed = x.clone()
     changed[:, last] += 1
     return float((mixer(changed) - mixer(x))[:, :last].abs().max())
 
 
-def _steps(mixer: nn.Module, x: Tensor) -> float:
+def _steps(mixer: Mixer, x: Tensor) -> float:
     return difference(decode_tokens(mixer, x), mixer(x))
 
 
 def _prompt(family: Any, label: Any, path: str, prompts: Sequence[int]) -> float:
-    def make(_: str, length: int) -> tuple[nn.Module, Tensor]:
+    def make(_: str, length: int) -> tuple[Mixer, Tensor]:
         mixer, x = _make(family, label, path, length)
         mixer.chunk = 2
         return mixer, x
@@ -200,16 +209,16 @@ def _prompt(family: Any, label: Any, path: str, prompts: Sequence[int]) -> float
     return path_checks.prefill_residual(make, prompts)
 
 
-def _sliding_steps(mixer: nn.Module, x: Tensor) -> float:
-    mixer.max_len = x.shape[1] - 1
+def _sliding_steps(mixer: Mixer, x: Tensor) -> float:
+    cast("InteractionMixer", mixer).max_len = x.shape[1] - 1
     return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer.reference(x[:, 1:])[:, -1])
 
 
-def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
+def _softmax_attention(mixer: Mixer, x: Tensor) -> float:
     from madbench.papers.interactions.mixers.ha.operator import HyperAttention
     from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 
-    d, heads, label = 16, 2, mixer.allocation.label
+    d, heads, label = 16, 2, _label_of(mixer)
     attention = build_mixer("S-p" if label.rope else "S", d, 8, n_head=heads)
     mixer, x = filled_mixer(lambda: attention)
     if label.degree == 2:
@@ -220,13 +229,13 @@ def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
     return difference(ours(x), mixer(x))
 
 
-def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
+def _full_coupling(mixer: Mixer, x: Tensor) -> float:
     """The difference between a factored mixer and full couplings, one :class:`Coupling` per head.
 
     The coupling matrix or tensor of a head is the product of its projections to queries and keys. Its values are the
     projections to values. The outputs of the heads are concatenated and multiplied by W_o.
     """
-    label, n = mixer.allocation.label, mixer.allocation.label.degree
+    label, n = _label_of(mixer), _label_of(mixer).degree
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
     of_heads = []
     if n == 2:
@@ -263,13 +272,13 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
     return tensor[..., None] * matrix.view(len(matrix), *(1,) * (tensor.dim() - 1), -1)
 
 
-def _equal_weights(mixer: nn.Module, x: Tensor) -> float:
+def _equal_weights(mixer: Mixer, x: Tensor) -> float:
     """The largest relative difference between 1 / weight and the number of tuples of a row, if queries are zero.
 
     All tuples of a row then have the same weight. To read a single weight, the values of a head are 1 for the first
     token (for the first n - 1 tokens if tuples are strict) and 0 for the others.
     """
-    tuples, residuals = mixer.allocation.label.tuples, []
+    tuples, residuals = _label_of(mixer).tuples, []
     mixer.q.weight.zero_()
     torch.nn.init.eye_(mixer.o.weight)
     for h, others in enumerate(n - 1 for n in getattr(mixer, "degrees", [2] * mixer.n_head)):
@@ -283,7 +292,7 @@ def _equal_weights(mixer: nn.Module, x: Tensor) -> float:
     return float(max(residuals))
 
 
-def _empty_rows(mixer: nn.Module, x: Tensor) -> float:
+def _empty_rows(mixer: Mixer, x: Tensor) -> float:
     torch.nn.init.eye_(mixer.o.weight)
     with torch.enable_grad():
         variables = [x.requires_grad_(), *(parameter.requires_grad_() for parameter in mixer.parameters())]
@@ -294,7 +303,7 @@ def _empty_rows(mixer: nn.Module, x: Tensor) -> float:
     return float(sum(rows[:, : degree - 2].abs().sum() for degree, rows in of_heads)) + unbounded
 
 
-def _shifted(mixer: nn.Module, x: Tensor, is_mixed: bool = False) -> float:
+def _shifted(mixer: Mixer, x: Tensor, is_mixed: bool = False) -> float:
     if is_mixed:
         mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
@@ -303,7 +312,7 @@ def _shifted(mixer: nn.Module, x: Tensor, is_mixed: bool = False) -> float:
     return max(difference(shifted, here) for shifted in there)
 
 
-def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
+def _naive_rotation(mixer: Mixer, x: Tensor) -> float:
     from madbench.mixers.srg.parts import rotate
 
     q, k, _ = mixer.project(x)
@@ -312,19 +321,19 @@ def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
 
     def scores(at: int) -> Tensor:
         """The scores of the last row for tuples that repeat one token. Query and keys are moved by ``at`` positions."""
-        product = math.prod(rotate(key, at) for key in keys)
+        product = cast(Tensor, math.prod(rotate(key, at) for key in keys))
         return rotate(q, at)[:, :, -1:] @ product.transpose(-1, -2)
 
     return max(difference(scores(at), scores(0)) for at in range(1, SHIFT + 1))
 
 
-def _permuted(mixer: nn.Module, x: Tensor) -> float:
+def _permuted(mixer: Mixer, x: Tensor) -> float:
     order = torch.arange(x.shape[1] - 1, -1, -1).roll(1)
     return difference(mixer(x[:, order]), mixer(x)[:, order])
 
 
-def _counts(mixer: nn.Module, x: Tensor) -> float:
-    label, size = mixer.allocation.label, mixer.allocation.size
+def _counts(mixer: Mixer, x: Tensor) -> float:
+    label, size = _label_of(mixer), mixer.allocation.size
     d, heads, n = size.d_model, size.n_head, label.degree
     numbers = label.by_head(heads)  # orders or degrees
     if label.base == "C":
@@ -338,13 +347,13 @@ def _counts(mixer: nn.Module, x: Tensor) -> float:
     return abs(parameters - expected) + abs(mixer.allocation.total - expected)
 
 
-def _linear_time(mixer: nn.Module, x: Tensor) -> float:
+def _linear_time(mixer: Mixer, x: Tensor) -> float:
     whole = mixer(x)
     mixer.path, mixer.chunk = "linear_time", 3
     return difference(mixer(x), whole)
 
 
-def _representation(mixer: nn.Module, x: Tensor) -> float:
+def _representation(mixer: Mixer, x: Tensor) -> float:
     n, symbols = mixer.degree, 3 if mixer.degree < 6 else 2
     generator = torch.Generator().manual_seed(0)
     f = torch.randn(*(symbols,) * n, generator=generator, dtype=torch.float64)
@@ -361,7 +370,7 @@ def _representation(mixer: nn.Module, x: Tensor) -> float:
     return max(residuals)
 
 
-def _gradient_at_zero(mixer: nn.Module, x: Tensor) -> float:
+def _gradient_at_zero(mixer: Mixer, x: Tensor) -> float:
     couplings = [mixer.c] if isinstance(mixer.c, nn.Parameter) else [*mixer.c]
     with torch.enable_grad():
         for c in couplings:

@@ -76,6 +76,8 @@ class Coupling(InteractionMixer):
             lambda: f"degree {degree} at width {width}: a coupling of {parameters:,} entries",
             lambda: "use a smaller width, a lower degree or factored effects, base L",
         )
+        self.c: Any  # a parameter with an axis over heads, or a list with one parameter per head
+        self.w: Any
         if len(set(orders)) == 1:
             self.c, self.w = (nn.Parameter(torch.empty(heads, *shape)) for shape in shapes[0])
         else:
@@ -140,7 +142,7 @@ class Coupling(InteractionMixer):
             return
         for order in dict.fromkeys(len(c) for c in self.c):
             heads = [h for h, c in enumerate(self.c) if len(c) == order]
-            yield tuple(torch.stack([of[h] for h in heads]) for of in (self.c, self.w))
+            yield cast("tuple[Tensor, Tensor]", tuple(torch.stack([of[h] for h in heads]) for of in (self.c, self.w)))
 
     def attend(self, rows: Tensor, seen: Tensor, first_row: int) -> Tensor:
         """Outputs (B, 1, M, d2) of rows (B, 1, M, d) from position ``first_row`` on that see tokens (B, 1, S, d)."""

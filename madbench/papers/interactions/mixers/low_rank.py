@@ -65,7 +65,7 @@ def approximate(
         weights = alone if weights is None else weights * alone
     of_query = monomials(q, degree, order)
     numerator = torch.einsum("bhtm,bhtmv->bhtv", of_query, cast(Tensor, sums).expand(*of_query.shape, -1))
-    return numerator / (of_query * weights).sum(-1, keepdim=True)
+    return numerator / (of_query * cast(Tensor, weights)).sum(-1, keepdim=True)
 
 
 def _sum_tokens(x: Tensor, causal: bool) -> Tensor:

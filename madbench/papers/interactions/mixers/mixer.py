@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,11 @@ class InteractionMixer(nn.Module):
     """
 
     paths = ("auto", "reference", "dense", "chunked")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A member that only some operators have."""
 
     def __init__(
         self,

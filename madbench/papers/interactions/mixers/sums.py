@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -60,4 +61,4 @@ def tuple_sums(
         total = term.cumsum(dim)
         totals.append(total if before is None else total + before[slot])
     after = [total.narrow(dim, total.shape[dim] - 1, 1) for total in reversed(totals)]
-    return (math.prod(totals) if tuples == ALL else totals[-1]), after
+    return (cast(Tensor, math.prod(totals)) if tuples == ALL else totals[-1]), after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from madbench.labels import Explanation
 from madbench.papers.interactions.mixers.base import (
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     OwnLabel: TypeAlias = Label  # in the family, its attribute hides this name
+
+    from madbench.mixers.mixer import Mixer
 
 
 ORDERED = Explanation("", "ordered tuples",
@@ -92,7 +94,7 @@ class TupleFamily(InteractionFamily):
         from madbench.papers.interactions.mixers.ha.operator import HyperAttention
 
         label, size = allocation.label, allocation.size
-        mixer: nn.Module
+        mixer: Coupling | HyperAttention
         options: dict[str, Any] = {"tuples": label.tuples, "causal": causal, "path": path, "max_len": size.max_len}
         if label.base == "C":
             mixer = Coupling(size.n_head, size.d_model, degree=label.degree, **options)
@@ -100,7 +102,7 @@ class TupleFamily(InteractionFamily):
             options |= {"linear": label.base == "L", "rope": label.rope}
             ranks: dict[str, Any] = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
             mixer = HyperAttention(size.d_model, allocation.degrees, label.unshared, **ranks, **options)
-        mixer.allocation = allocation
+        cast("Mixer", mixer).allocation = allocation
         return mixer
 
 

@@ -167,7 +167,7 @@ class HyperAttention(FactoredMixer):
             of_token = recompute(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
             of_rows = [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(of_token, nothing)]
             sums = _join_sums(sums, of_rows)
-        return tuple(sums)
+        return cast("tuple[Tensor, Tensor, Tensor]", tuple(sums))
 
     def _sums_with(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], token: int, older: int | None, first_row: int
@@ -210,7 +210,7 @@ class HyperAttention(FactoredMixer):
         for m in range(len(keys)):
             values = [each if slot == m else torch.ones_like(each) for slot in range(len(keys))]
             shares = shares + self._weighted_sums(q, keys, values, 0)
-        return shares / len(keys)
+        return cast(Tensor, shares) / len(keys)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         check_weights(self, "q", "k", "v", "o")

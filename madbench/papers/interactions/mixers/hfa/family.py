@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from madbench.labels import Explanation
 from madbench.papers.interactions.mixers.base import (
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     OwnLabel: TypeAlias = Label  # in the family, its attribute hides this name
+
+    from madbench.mixers.mixer import Mixer
 
 
 class FeatureFamily(InteractionFamily):
@@ -65,7 +67,7 @@ class FeatureFamily(InteractionFamily):
         from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 
         label, size = allocation.label, allocation.size
-        mixer: nn.Module
+        mixer: Coupling | HyperFeatureAttention
         options: dict[str, Any] = {"causal": causal, "path": path, "max_len": size.max_len}
         if label.base == "C":
             mixer = Coupling(size.n_head, size.d_model, orders=label.orders, product=label.product, **options)
@@ -73,7 +75,7 @@ class FeatureFamily(InteractionFamily):
             options |= {"linear": label.base == "L", "rope": label.rope}
             ranks: dict[str, Any] = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
             mixer = HyperFeatureAttention(size.d_model, allocation.orders, label.product, **ranks, **options)
-        mixer.allocation = allocation
+        cast("Mixer", mixer).allocation = allocation
         return mixer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -90,7 +90,7 @@ class HyperFeatureAttention(FactoredMixer):
                 factor = wide(q_a @ k_a.mT) * q_a.shape[-1] ** -0.5
                 z = factor if z is None else z * factor
             products.append(z)
-        return torch.cat(products, dim=1)
+        return torch.cat(cast("list[Tensor]", products), dim=1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
         z = self.scores(q, k)

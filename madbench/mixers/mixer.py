@@ -1,0 +1,44 @@
+"""The type of a built mixer, for annotations in the modules that call mixers of every family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from madbench.labels.family import Allocation
+from madbench.labels.traits import Traits
+
+
+class Mixer(nn.Module):
+    """A module (B, T, D) -> (B, T, D) that a family built, with the members that other modules read.
+
+    No mixer derives from this class. A mixer may lack every member but ``traits``; readers ask with ``hasattr``.
+    """
+
+    traits: Traits
+    allocation: Allocation
+    path: str
+    paths: tuple[str, ...]
+    chunk: int | None
+    is_stacked: bool
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """The path that a call takes for an input (``batch``, ``length``, D)."""
+        raise NotImplementedError
+
+    def reference(self, x: Tensor, rows: Any = None, **shared: Any) -> Tensor:
+        """The output rows (B, len(rows), D) by loops in float64. All rows if ``rows`` is None."""
+        raise NotImplementedError
+
+    def prefill(self, x: Tensor, slide: bool = False, **shared: Any) -> tuple[Tensor, Any]:
+        """Decode a prompt x (B, T, D) at once. Return the outputs (B, T, D) and the next cache."""
+        raise NotImplementedError
+
+    def step(self, x: Tensor, cache: Any = None, slide: bool = False, **shared: Any) -> tuple[Tensor, Any]:
+        """Decode one token x (B, D). Return the output (B, D) and the next cache."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        """A member that only some families have."""
+        raise NotImplementedError
