@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.config import Override, check_seeds, from_mapping, override_text, parse_seeds, read_yaml, settings_of
+from madbench.config import (
+    Override,
+    check_seeds,
+    from_mapping,
+    override_text,
+    parse_seeds,
+    read_yaml,
+    settings_of,
+    short_repr,
+)
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand, parse, trust
@@ -49,15 +58,15 @@ class GridFile:
     budget: Budget = "strict"
     """Quantity matched to softmax attention: all parameters (strict), parameters without the mixing tables (paper),
     FLOPs per token (flops), numbers carried by decoding (state), or parameters and training FLOPs (compute)."""
-    set: dict[str, Any] = field(default_factory=dict)
+    set: dict[Any, Any] = field(default_factory=dict)
     """Settings that all rows share, by key."""
-    vary: dict[str, Any] = field(default_factory=dict)
+    vary: dict[Any, Any] = field(default_factory=dict)
     """Settings in which rows differ: a list of values by key."""
     mode: Mode = "product"
     """product: every label with every combination; one_at_a_time: one change to the baseline; list: rows as given."""
-    baseline: dict[str, Any] = field(default_factory=dict)
+    baseline: dict[Any, Any] = field(default_factory=dict)
     """The row that others are compared with: a label and values of varied keys. Default: the first of each."""
-    rows: tuple[dict[str, Any], ...] = ()
+    rows: tuple[dict[Any, Any], ...] = ()
     """The rows of mode list. Each has a label and its own settings."""
     claims: tuple[str, ...] = ()
     """Names of the claims that the runs decide, for madbench register."""
@@ -157,9 +166,6 @@ def prefix_errors(where: str) -> Iterator[None]:
 
 def _product(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[Row]:
     labels = expand(grid.labels)
-    for key, values in axes.items():
-        if len(values) < 2:
-            raise ConfigError(f"vary: {key!r} has one value; write it under set, or give more")
     count = len(labels) * math.prod(map(len, axes.values()))
     if count > MOST_ROWS:
         raise ConfigError(f"the grid has {count:,} rows; at most {MOST_ROWS:,} are allowed")
@@ -224,7 +230,7 @@ def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str
     keys = ["label", *axes]
     for key in grid.baseline:
         if key not in keys:
-            raise ConfigError(f"baseline: {key!r} is not varied{did_you_mean(key, keys)}")
+            raise ConfigError(f"baseline: {short_repr(key)} is not varied{did_you_mean(key, keys)}")
     label = grid.baseline.get("label")
     changes = {key: value for key, value in grid.baseline.items() if key != "label"}
     return label and str(parse(label)), _overrides_by_key(changes, "baseline")
@@ -235,9 +241,15 @@ def _axes(grid: GridFile) -> dict[str, list[Override]]:
     axes = {}
     for key, values in grid.vary.items():
         _check_key(key, "vary")
+        if isinstance(values, Mapping):
+            first = str(next(iter(values), "KEY"))[:60]
+            raise ConfigError(f"vary: {key}: expected a list of values, got a mapping; write {key}.{first}: [1, 2]")
         if not isinstance(values, (list, tuple)) or not values:
             raise ConfigError(f"vary: {key}: expected a list of values, such as {key}: [1, 2]")
         axes[key] = [*parse_overrides(override_text(key, value, "vary") for value in values)]
+        if grid.mode == "product" and len(set(axes[key])) == 1:
+            value = axes[key][0].text[:60]
+            raise ConfigError(f"vary: {key!r} has one value; write {key}: {value} under set, or give different values")
         _check_unique(axes[key], "vary")
     return axes
 
@@ -250,13 +262,13 @@ def _overrides_by_key(settings: Mapping[str, Any], where: str) -> dict[str, Over
     return dict(zip(settings, parse_overrides(texts)))
 
 
-def _check_key(key: str, where: str) -> None:
+def _check_key(key: Any, where: str) -> None:
     if key in (*_ONE_PER_TABLE, "label", "labels", "seeds", "tasks"):
         is_varied = key in _ONE_PER_TABLE and where != "set"
         hint = "a table has only one; make one grid for each" if is_varied else "it is a key of the grid itself"
         raise ConfigError(f"{where}: {key!r} is no setting of the profile; {hint}")
-    if not re.fullmatch(r"\w+(\.\w+)*", key):
-        raise ConfigError(f"{where}: {key!r} is no key of a setting, such as model.mix_rank")
+    if not isinstance(key, str) or not re.fullmatch(r"\w+(\.\w+)*", key):
+        raise ConfigError(f"{where}: {short_repr(key)} is no key of a setting, such as model.mix_rank")
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
@@ -270,4 +282,4 @@ def _seeds(value: Any) -> tuple[int, ...]:
 def _check_unique(values: Sequence[Any], where: str) -> None:
     for value in values:
         if values.count(value) > 1:
-            raise ConfigError(f"{where}: {value} appears twice")
+            raise ConfigError(f"{where}: {value} appears twice; leave one out")

@@ -8,7 +8,7 @@ from madbench.config.overrides import Override, apply_override, override_text, s
 from madbench.config.paths import EXAMPLES, PAPERS, TASKS, VARIANTS
 from madbench.config.seeds import MOST_SEED, check_seeds, parse_seeds, seed_list
 from madbench.config.settings import MOST, cached_by_class, check_at_least, check_numbers, convert, from_mapping
-from madbench.config.values import plain_values
+from madbench.config.values import plain_values, short_repr
 from madbench.config.yaml_files import read_yaml
 
 __all__ = [
@@ -33,4 +33,5 @@ __all__ = [
     "read_yaml",
     "seed_list",
     "settings_of",
+    "short_repr",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from madbench.config.values import shown
+from madbench.config.values import short_repr
 from madbench.config.yaml_files import UnclearNumber, dumper, loader, quotes_missing_in
 from madbench.errors import ConfigError
 
@@ -87,15 +87,15 @@ def override_text(key: str, value: Any, where: str) -> str:
     import yaml
 
     if isinstance(value, Mapping):
-        inner = f"{key}.{next(iter(value), 'KEY')}"
-        raise ConfigError(f"{where}: {key}: expected a value, got a mapping; write {inner}: ...")
+        first = str(next(iter(value), "KEY"))[:60]
+        raise ConfigError(f"{where}: {key}: expected a value, got a mapping; write {key}.{first}: ...")
     try:
         text = yaml.dump(value, Dumper=dumper(), default_flow_style=True, width=float("inf"), allow_unicode=True)
     except yaml.representer.RepresenterError:
         kind = type(value).__name__
         raise ConfigError(f"{where}: {key}: expected a number, text or a list of them, got a {kind}") from None
     except (RecursionError, ValueError):  # thousands of digits or levels
-        raise ConfigError(f"{where}: {key}: {shown(value)} is too large to be written") from None
+        raise ConfigError(f"{where}: {key}: {short_repr(value)} is too large to be written") from None
     return f"{key}={text.removesuffix('...' + chr(10)).strip()}"
 
 

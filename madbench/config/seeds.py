@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from madbench.config.values import shown
+from madbench.config.values import short_repr
 from madbench.errors import ConfigError
 
 MOST_SEEDS = 1000
@@ -59,7 +59,7 @@ def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
     for seed in seeds:
         if type(seed) is not int or seed < 0:
             wanted = "whole numbers of at least 0, such as 0-2 or [0, 1, 2]"
-            raise ConfigError(f"seeds: expected {wanted}, got {shown(seed)}")
+            raise ConfigError(f"seeds: expected {wanted}, got {short_repr(seed)}")
         if seed > MOST_SEED:
-            raise ConfigError(f"seeds: expected at most 2^63 - 1, got {shown(seed)}")
+            raise ConfigError(f"seeds: expected at most 2^63 - 1, got {short_repr(seed)}")
     return seeds

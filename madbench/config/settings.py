@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from madbench.config.values import shown
+from madbench.config.values import short_repr
 from madbench.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
@@ -44,12 +44,14 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str, read_befo
     ``read_before``, which the file may have, but ``mapping`` no longer has.
     """
     if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{where}: expected a mapping of keys to values, got {shown(mapping)}")
+        raise ConfigError(f"{where}: expected a mapping of keys to values, got {short_repr(mapping)}")
     types_by_name, required = _fields(cls)
     values = {}
     for key, value in mapping.items():
         if key not in types_by_name:
-            raise ConfigError(f"{where}: unknown key {shown(key)}{did_you_mean(key, [*read_before, *types_by_name])}")
+            raise ConfigError(
+                f"{where}: unknown key {short_repr(key)}{did_you_mean(key, [*read_before, *types_by_name])}"
+            )
         values[key] = convert(value, types_by_name[key], f"{where}: {key}")
     for name in required:
         if name not in values:
@@ -69,7 +71,7 @@ def check_at_least(config: Any, least: float, *names: str) -> None:
         value, most = getattr(config, name), MOST.get(name, MOST_OTHERWISE)
         if not least <= value <= most:
             bound = f"least {least:,}" if value < least else f"most {most:,}"
-            raise ConfigError(f"{name} must be at {bound}, got {shown(value)}")
+            raise ConfigError(f"{name} must be at {bound}, got {short_repr(value)}")
 
 
 def check_numbers(config: Any, *names: str) -> None:
@@ -98,7 +100,9 @@ def convert(value: Any, expected: Any, where: str) -> Any:
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
             near = did_you_mean(value, map(str, arguments))
-            raise ConfigError(f"{where}: {shown(value)} is not allowed{near}{_advice_on(value, type(arguments[0]))}")
+            raise ConfigError(
+                f"{where}: {short_repr(value)} is not allowed{near}{_advice_on(value, type(arguments[0]))}"
+            )
         return value
     if origin is tuple:
         items = value if isinstance(value, (list, tuple)) else [value]
@@ -114,15 +118,15 @@ def convert(value: Any, expected: Any, where: str) -> Any:
         return convert(value, others[0], where)
     if origin is dict or expected is dict:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: expected a mapping of keys to values, got {shown(value)}")
+            raise ConfigError(f"{where}: expected a mapping of keys to values, got {short_repr(value)}")
         of_key, of_value = arguments or (Any, Any)
-        return {convert(k, of_key, where): convert(v, of_value, f"{where}: {k}") for k, v in value.items()}
+        return {convert(k, of_key, f"{where}: key"): convert(v, of_value, f"{where}: {k}") for k, v in value.items()}
     if expected is float and type(value) in (int, str):  # YAML 1.1 reads 1e-3 (no point) as text
         with suppress(ValueError, OverflowError):
             value = float(value) + 0.0
     if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)) or value != value:
         names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-        got = f"{shown(value)}{_advice_on(value, expected)}"
+        got = f"{short_repr(value)}{_advice_on(value, expected)}"
         raise ConfigError(f"{where}: expected {names.get(expected, expected)}, got {got}")
     return value
 

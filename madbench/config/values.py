@@ -22,8 +22,8 @@ def plain_values(value: Any) -> Any:
     return value
 
 
-def shown(value: Any) -> str:
-    """The text of ``value`` for an error message, shortened to at most one line.
+def short_repr(value: Any) -> str:
+    """The ``repr`` of ``value`` for an error message, shortened in the middle to about 100 characters.
 
     ``None`` is shown as "nothing", because YAML reads a missing value as ``None``.
     """
@@ -42,4 +42,4 @@ class _Short(reprlib.Repr):
 
 
 _SHORT = _Short()
-_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 60, 60
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 100, 100

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-from madbench.config.values import shown
+from madbench.config.values import short_repr
 from madbench.errors import ConfigError
 from madbench.files import read_file
 
@@ -35,7 +35,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
                 if not isinstance(key, Hashable):
                     break  # the call below raises the error
                 if key in seen:
-                    raise ConfigError(f"{path}:{line}: key {shown(key)} appears twice")
+                    raise ConfigError(f"{path}:{line}: key {short_repr(key)} appears twice")
                 seen.add(key)
             return super().construct_mapping(node, deep)
 
@@ -61,7 +61,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: has more than {MOST_VALUES:,} values, counting an alias as what it stands for")
     if not isinstance(value, dict):
         hint = "; write lines KEY: VALUE" if value is None else ""
-        raise ConfigError(f"{path}: expected a mapping of keys to values, got {shown(value)}{hint}")
+        raise ConfigError(f"{path}: expected a mapping of keys to values, got {short_repr(value)}{hint}")
     return value
 
 

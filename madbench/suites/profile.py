@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml
+from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml, short_repr
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job, identifying_fields, mapping_text
 from madbench.labels import Label, expand, family_of, loadable_families, loaded_families, reading_problem
@@ -279,11 +279,14 @@ class Profile(abc.ABC):
         if LIKE not in mapping:
             return mapping
         base = mapping.pop(LIKE)
+        if not isinstance(base, str):
+            wanted = f"expected the name of one shipped {cls.noun}, such as {LIKE}: {cls.names()[0]}"
+            raise ConfigError(f"{path}: {LIKE}: {wanted}, got {short_repr(base)}")
         if base in above or base not in cls.names():
             what = "two profiles cannot be like each other" if base in above else f"no such {cls.noun}"
-            if str(base).endswith((".yaml", ".yml")):
+            if base.endswith((".yaml", ".yml")):
                 what += f"; {LIKE} takes the name of a shipped {cls.noun}, not a file"
-            raise ConfigError(f"{path}: {LIKE}: {base!r}: {what}{did_you_mean(str(base), cls.names())}")
+            raise ConfigError(f"{path}: {LIKE}: {short_repr(base)}: {what}{did_you_mean(base, cls.names())}")
         return _merged(cls.read(cls.files()[base], (*above, base)), mapping)
 
     @classmethod

@@ -189,6 +189,28 @@ def test_a_grid_is_checked_with_its_settings(invoke, problems, write):
     assert "unknown key 'seed'; did you mean 'seeds'?" in wrong[0] and "did you mean 'n_layer'?" in wrong[1]
 
 
+def test_each_mistake_of_a_grid_is_named_once_with_its_remedy(problems, write):
+    found = problems(write("grid.yaml", "labels: [S]\nset: {1: 2, training: {epochs: 3}}\n"))
+    assert len(found) == 2 and "set: 1 is no key" in found[0] and "write training.epochs: ..." in found[1]
+    (problem,) = problems(write("grid.yaml", "labels: [S]\nvary: {model.d_model: [32, 32]}\n"))
+    assert "write model.d_model: 32 under set" in problem
+    found = problems(write("grid.yaml", "labels: [S]\nmode: list\nrows: [{label: S}, {label: R, 1: 2}]\n"))
+    assert [problem.partition(":")[0] for problem in found] == ["labels", "rows[1]"]
+
+
+def test_the_caret_of_a_problem_is_below_the_wrong_letter(problems, write):
+    (problem,) = problems(write("grid.yaml", "labels: [S-zz]\nset: {}\n"))
+    label, caret, where = problem.splitlines()
+    assert label[caret.index("^")] == "z" and where == f"in {write('grid.yaml', '')}"
+
+
+@pytest.mark.parametrize("more", ["", "training: {epochs: 3}\n", "learning_rates: [1.0e-3]\n"])
+def test_a_profile_like_no_profile_is_answered_with_the_nearest(problems, write, more):
+    assert "did you mean 'quick'?" in problems(write("mine.yaml", f"like: qick\n{more}"))[0]
+    assert "such as like: quick, got ['quick']" in problems(write("mine.yaml", f"like: [quick]\n{more}"))[0]
+    assert "expected the name of one shipped profile" in problems(write("mine.yaml", f"like:\n{more}"))[0]
+
+
 def test_a_wrong_key_of_a_profile_like_another_is_named(problems, write):
     (problem,) = problems(write("mine.yaml", "like: evening\nmodel: {n_layers: 4}\n"))
     assert "did you mean 'n_layer'" in problem

@@ -19,9 +19,9 @@ from madbench.cli.shared.printing import counted, print_json
 from madbench.cli.validate.file_problems import find_problems
 from madbench.cli.validate.machine import check_machine
 from madbench.cli.validate.stored_files import check_store
-from madbench.config import from_mapping, read_yaml
+from madbench.config import from_mapping, read_yaml, short_repr
 from madbench.config.options import argument, option
-from madbench.errors import BudgetError, ConfigError, MadbenchError
+from madbench.errors import BudgetError, ConfigError, MadbenchError, did_you_mean
 from madbench.grid import GridFile, expand_grid
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
@@ -156,6 +156,8 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
         return "grid", _check_grid
     if "task" not in mapping and (like := _suite_like(mapping)):
         return like.Profile.noun, functools.partial(_check_profile, like)
+    if LIKE in mapping and "task" not in mapping and "labels" not in mapping:
+        raise ConfigError(f"{path}: {LIKE}: {_unknown_profile(mapping[LIKE])}")
     matching = [(kind, check) for kind, key, check in kinds if key and key in mapping]
     matching = matching or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
     if not matching:
@@ -173,6 +175,15 @@ def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
     tasks = mapping.get("tasks") or ()
     fitting = [suite for suite in named if isinstance(tasks, Mapping) and set(tasks) <= set(suite.tasks())]
     return next(iter([*fitting, *named]), None)
+
+
+def _unknown_profile(named: Any) -> str:
+    """The words that refuse a value of the key ``like``, with the nearest profile of any suite."""
+    every = list(dict.fromkeys(name for suite in suites().values() for name in suite.Profile.names()))
+    if isinstance(named, str):
+        return f"{short_repr(named)}: no such profile{did_you_mean(named, every, 'madbench ls profiles')}"
+    name = named[0] if isinstance(named, list) and len(named) == 1 and named[0] in every else "quick"
+    return f"expected the name of one shipped profile, such as {LIKE}: {name}, got {short_repr(named)}"
 
 
 def _profile_folders(suite: Suite) -> set[Path]:
@@ -215,7 +226,8 @@ def _check_grid(path: Path, mapping: Mapping[str, Any]) -> Finding:
         with contextlib.suppress(NoCorpusError):  # it is prepared when the grid is trained
             prepare(grid, PlanOptions(is_plan=True, makes_corpus=False))
 
-    problems = find_problems(load, mapping, {"labels": ["S"]}, path)
+    sound = {"rows": [{"label": "S"}]} if mapping.get("mode") == "list" else {"labels": ["S"]}
+    problems = find_problems(load, mapping, sound, path)
     count = 0 if problems else len(expand_grid(from_mapping(GridFile, mapping, str(path))).rows)
     return problems, counted(count, "row"), []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ def find_problems(
     """All errors that ``load`` raises for ``mapping``, which was read from ``path``.
 
     After an error the part that causes it is replaced by the value in ``sound``, or removed, and the rest is loaded
-    again. ``sound`` has a value for every required key. A part is the cause if the error disappears without it.
+    again. ``sound`` has a value for every required key. A part is the cause if the error disappears without it. Inside
+    of the file, no list and no mapping loses its last part, which would often be another error.
     """
 
     def error_of(content: Mapping[str, Any]) -> str:
         try:
             load(content)
         except MadbenchError as error:
-            return str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+            names_file = str(error).startswith(str(path)) or str(error).endswith(f"in {path}")
+            return str(error) if names_file else f"{path}: {error}"
         return ""
 
     problems: list[str] = []
@@ -50,10 +53,10 @@ def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[An
             changes += _repairs(parts[key], replacement, message, str(key))
         if is_list:
             is_named = f"[{key}]" in message or ("[" not in message and name in message)
-            is_named = is_named and (replacement is not None or len(parts) > 1)  # an empty list is an error too
         else:
-            is_named = str(key) in message
-        if is_named and replacement != parts.get(key):
+            is_named = re.search(rf"(?<!\w){re.escape(str(key))}(?!\w)", message) is not None
+        is_last = len(parts) == 1 and key in parts and (is_list or name)
+        if is_named and not (is_last and replacement is None) and replacement != parts.get(key):
             changes.append(replacement)
         for change in changes:
             changed = {**parts, key: change}
