@@ -10,6 +10,7 @@ from typing import Any
 from madbench.errors import suggestion
 from madbench.labels.family import Explanation, Family
 from madbench.labels.traits import Traits
+from madbench.plugins.registry import fault_of_class, member_of
 
 MEMBERS = {name: member for name, member in vars(Family).items() if not name.startswith("_")}
 """The members of :class:`Family` by name: an abstract member, or the default of an optional one."""
@@ -23,15 +24,15 @@ def label_of(family: str, answer: Any) -> Any:
     """
     hash(answer)
     if answer is None or not str(answer):
-        raise TypeError(f"expected a label, got {answer!r}")
+        raise TypeError(f"expected a label, got {answer!r:.100}")
     if not str(answer).startswith(f"{family}:"):
-        raise TypeError(f"expected a label of this family, {family}:..., got {str(answer)!r}")
+        raise TypeError(f"expected a label of this family, {family}:..., got {str(answer)!r:.100}")
     return answer
 
 
 def _text(answer: Any) -> str:
     if not isinstance(answer, str):
-        raise TypeError(f"expected a text, got {answer!r}")
+        raise TypeError(f"expected a text, got {answer!r:.100}")
     return answer
 
 
@@ -63,7 +64,7 @@ def _allocation(answer: Any) -> Any:
 
 def _traits(answer: Any) -> Traits:
     if not isinstance(answer, Traits):
-        raise TypeError(f"expected madbench.mixers.Traits, got {answer!r:.60}")
+        raise TypeError(f"expected madbench.mixers.Traits, got {answer!r:.100}")
     return answer
 
 
@@ -85,15 +86,17 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
 def fault_of(family: Any) -> str:
     """The reason why a value is no :class:`madbench.mixers.Family`, as a sentence. Empty if it is a family."""
     if not isinstance(family, Family):
+        if fault := fault_of_class(family, Family):
+            return fault
         return "its class must derive from madbench.mixers.Family, which has the defaults of optional members"
     for name in MEMBERS:
         if getattr(inspect.getattr_static(family, name), "__isabstractmethod__", False):
             hint = suggestion(name, {other for other in dir(family) if not other.startswith("_")} - MEMBERS.keys())
             return f"it has no {name!r}, which every family needs{hint}"
     for name in MEMBERS:
-        if name != "Settings" and (kind := _other_kind(MEMBERS[name], value := getattr(family, name))):
-            return f"its {name!r} must be {kind}, got {value!r}"
-    return _fault_of_settings(family.Settings)
+        if name != "Settings" and (kind := _other_kind(MEMBERS[name], value := member_of(family, name))):
+            return f"its {name!r} must be {kind}, got {value!r:.100}"
+    return _fault_of_settings(member_of(family, "Settings"))
 
 
 def _other_kind(default: Any, value: Any) -> str:
@@ -116,7 +119,7 @@ def _are_texts(values: Iterable[Any]) -> bool:
 def _fault_of_settings(settings: Any) -> str:
     is_frozen = getattr(getattr(settings, "__dataclass_params__", None), "frozen", False)
     if not (isinstance(settings, type) and dataclasses.is_dataclass(settings) and is_frozen):
-        return f"its 'Settings' must be a frozen dataclass, got {settings!r}"
+        return f"its 'Settings' must be a frozen dataclass, got {settings!r:.100}"
     missing = dataclasses.MISSING
     without = [
         field.name for field in dataclasses.fields(settings) if field.default is field.default_factory is missing

@@ -48,4 +48,4 @@ def _fault_of(checks: Any) -> str:
     return "" if callable(checks) else "it cannot be called"
 
 
-REGISTRY: Registry[Checks] = Registry(GROUP, "checks", fault_of_name=fault_of_name, load=_load)
+REGISTRY: Registry[Checks] = Registry(GROUP, "checks", fault_of_name=fault_of_name, load=_load, texts=())

@@ -42,6 +42,7 @@ REGISTRY: Registry[Any] = Registry(
     "paper",
     fault_of_name=fault_of_name,
     load=_load,
+    texts=(),  # the value is a module
     built_in=lambda: {name: str(path) for name, path in built_in().items()},
 )
 """The papers by name. The values of built-in papers are files, which :func:`madbench.papers.load_paper` reads."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from madbench.config import PAPERS
+from madbench.config import PAPERS, short_repr
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.identity.plugins import plugin_code, plugin_identity
 
@@ -38,6 +38,7 @@ class Registry(Generic[T]):
         load: Callable[[str, str], T],
         built_in: Callable[[], Mapping[str, str]] = dict,
         error: type[MadbenchError] = ConfigError,
+        texts: Sequence[str] = ("name", "version", "title", "heading"),
     ):
         """
         Args:
@@ -47,8 +48,9 @@ class Registry(Generic[T]):
             load: maps the name and the value of an entry point to the extension. Raises ``error`` if it is broken.
             built_in: returns the entry point values of the extensions in madbench itself, by name.
             error: the class of the errors that are raised.
+            texts: the members that must be texts of one line, if an extension has them. Tables and records have them.
         """
-        self.group, self.noun, self.error = group, noun, error
+        self.group, self.noun, self.error, self._texts = group, noun, error, texts
         self._fault_of_name, self._load, self._find_built_in = fault_of_name, load, built_in
         self.cache_clear()
 
@@ -89,7 +91,7 @@ class Registry(Generic[T]):
     def check(self, name: str, where: str = "") -> None:
         """Raise ``self.error`` unless an extension has this name. The message begins with ``where``."""
         if name not in self.names:
-            unknown = f"unknown {self.noun} {name!r}{did_you_mean(name, self.names)}"
+            unknown = f"unknown {self.noun} {short_repr(name)}{did_you_mean(name, self.names)}"
             raise self.error(f"{where}{self.refused.get(name, unknown)}")
 
     def load(self, name: str, where: str = "") -> T:
@@ -137,7 +139,10 @@ class Registry(Generic[T]):
         """The extension, or the error that loading it raised. The outcome is kept: a failed import is not repeated."""
         if name not in self._outcomes:
             try:
-                self._outcomes[name] = self._load(name, self._value(name))
+                with wrap_load_errors(self.where(name), self.error, (self.error,)):
+                    self._outcomes[name] = value = self._load(name, self._value(name))
+                    if name not in self.built_in and (fault := _fault_of_texts(value, self._texts)):
+                        raise self.error(f"{self.where(name)}: cannot be loaded: {fault}")
             except self.error as error:
                 self._outcomes[name] = error
         return self._outcomes[name]
@@ -162,7 +167,7 @@ class Registry(Generic[T]):
 
 def entry_point_name(noun: str, name: str, value: str) -> str:
     """The words that name an entry point in messages, such as ``family 'lin' (madbench_linear:FAMILY)``."""
-    return f"{noun} {name!r} ({value})"
+    return f"{noun} {short_repr(name)} ({value})"
 
 
 def resolve(value: str) -> Any:
@@ -185,12 +190,34 @@ def load_value(
     """
     with wrap_load_errors(entry_point_name(noun, name, value), kind):
         loaded_object = resolve(value)
-        name_in_code = getattr(loaded_object, "name", name)
-        if name_in_code != name and not fault_of(loaded_object):
-            raise kind(f"it calls itself {name_in_code!r}; both names must be the same")
         if fault := fault_of(loaded_object):
             raise kind(f"expected a {expected}, got {repr(loaded_object)[:100]}: {fault}")
+        if (name_in_code := getattr(loaded_object, "name", name)) != name:
+            raise kind(f"it calls itself {short_repr(name_in_code)}; both names must be the same")
     return loaded_object
+
+
+def fault_of_class(value: Any, base: type) -> str:
+    """Advice to name an instance in the entry point, if ``value`` is a class that derives from ``base``. Else empty."""
+    if not (isinstance(value, type) and issubclass(value, base)):
+        return ""
+    name = value.__name__[:60]
+    return f"it is a class; name an instance in the entry point, made by {name.upper()} = {name}()"
+
+
+def member_of(value: Any, name: str, *default: Any) -> Any:
+    """The member ``name`` of an extension, or ``default``. If its code fails, raise ``ConfigError`` that names it."""
+    with wrap_errors(f"its {name!r} cannot be read", ConfigError):
+        return getattr(value, name, *default)
+
+
+def _fault_of_texts(value: Any, names: Iterable[str]) -> str:
+    """The reason why a member of an extension is no text of one line, as a sentence. Empty if all are such texts."""
+    for name in names:
+        text = member_of(value, name, "absent")
+        if not isinstance(text, str) or not text.strip() or not text.isprintable():
+            return f"its {name!r} must be a text of one line that is not empty, got {text!r:.100}"
+    return ""
 
 
 @contextmanager

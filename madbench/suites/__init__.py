@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from madbench.config import from_mapping
+from madbench.config import from_mapping, short_repr
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels import Label
 from madbench.labels.budgets import BUDGETS
 from madbench.mixers import Check
 from madbench.mixers.package_checks import package_checks
-from madbench.plugins.registry import Registry, load_value
+from madbench.plugins.registry import Registry, fault_of_class, load_value, member_of
 from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column
 from madbench.suites.profile import Profile
@@ -124,7 +124,7 @@ def suite_of_task(task: str, where: str = "") -> Suite:
         raise ConfigError(f"{where}{broken_tasks()[task]}")
     if (suite := task.rpartition("/")[0]) in broken_suites():
         raise ConfigError(f"{where}{broken_suites()[suite]}")
-    raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_suites(), TASKS_LISTED)}")
+    raise ConfigError(f"{where}unknown task {short_repr(task)}{did_you_mean(task, task_suites(), TASKS_LISTED)}")
 
 
 def block_count(job: Job) -> int:
@@ -169,8 +169,9 @@ def _load(name: str, value: str) -> Suite:
 def _fault_of(suite: Any) -> str:
     """The reason why an object is not a valid suite. Empty if it is valid."""
     if not isinstance(suite, Suite):
-        return "it is not an instance of a subclass"
-    lacking = [name for name in ("name", "title", "Profile", "default", "trial") if not hasattr(suite, name)]
+        return fault_of_class(suite, Suite) or "it is not an instance of a subclass"
+    needed = ("name", "title", "Profile", "default", "trial")
+    lacking = [name for name in needed if member_of(suite, name, None) is None]
     if not lacking and not (isinstance(suite.Profile, type) and issubclass(suite.Profile, Profile)):
         return "its Profile is not a subclass of madbench.suites.Profile"
     if not lacking:
@@ -179,7 +180,7 @@ def _fault_of(suite: Any) -> str:
     if lacking:
         return f"it has no {', '.join(lacking)}"
     if suite.default not in suite.Profile.names():
-        return f"its default profile {suite.default!r} is not among {', '.join(suite.Profile.names())}"
+        return f"its default profile {short_repr(suite.default)} is not among {', '.join(suite.Profile.names())}"
     if suite.name not in REGISTRY.built_in:  # built-in tasks cannot be broken by a package
         suite.Profile.load(suite.default)
         suite.columns(suite.tasks())

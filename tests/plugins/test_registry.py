@@ -86,6 +86,30 @@ def test_an_extension_is_imported_once_and_only_when_it_is_loaded(monkeypatch):
     assert loads == ["bad", "good"]
 
 
+@pytest.mark.parametrize(
+    "texts", [{"title": ""}, {"title": None}, {"heading": "a\x1b[1m"}, {"name": " "}, {"version": 3}]
+)
+def test_a_member_that_is_no_text_of_one_line_is_a_reason_to_refuse(monkeypatch, texts):
+    value = type("Extension", (), {"title": "Mine"} | texts)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [EntryPoint("mine", "other:X", group)])
+    registry = Registry("madbench.things", "thing", fault_of_name=lambda name: "", load=lambda name, _: value)
+    assert f"its {next(iter(texts))!r} must be a text of one line" in registry.problem("mine")
+
+
+def test_an_extension_that_raises_anything_when_it_is_loaded_fails_alone(monkeypatch):
+    class Meta(type):
+        @property
+        def heading(cls):
+            raise RuntimeError("no licence")
+
+    def load(name, value):
+        assert hasattr(Meta("Task", (), {}), "heading")
+
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [EntryPoint("mine", "other:X", group)])
+    registry = Registry("madbench.things", "thing", fault_of_name=lambda name: "", load=load)
+    assert registry.broken() == {"mine": "thing 'mine' (other:X): cannot be loaded: RuntimeError: no licence"}
+
+
 def test_a_shipped_package_is_built_in_but_takes_no_name_of_the_core(monkeypatch, tmp_path):
     (tmp_path / "paper").mkdir()
     points = "[madbench.others]\nother = x:Y\n\n[madbench.things]\nmine = paper.thing:X\nown = paper.thing:Z\n"

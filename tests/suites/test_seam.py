@@ -89,6 +89,7 @@ def test_a_token_suite_has_to_name_its_own_profiles():
 
     assert _fault_of(Counting()) == "it has no Profile.folder, Profile.noun"
     assert _fault_of(mad.MAD) == ""
+    assert _fault_of(Counting).startswith("it is a class; name an instance")
 
 
 def test_the_built_in_suites_are_searched_for():
