@@ -25,6 +25,8 @@ MOST_DEPTH = 64
 _TOO_DEEP = f"lists and objects nest deeper than {MOST_DEPTH} levels"
 MOST_BYTES = 64 * 2**20
 """Default limit of :func:`read_file` in bytes. Parsed JSON takes about twenty times its size in memory."""
+MOST_LETTERS = 200
+"""The largest number of characters of a path that a message repeats, if the path is too long for the file system."""
 MOST_NAME_BYTES = 200  # file systems allow 255; the name of a temporary file is slightly longer
 
 
@@ -43,7 +45,7 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        problem = (error.strerror or str(error)).lower()
+        problem, shown = (error.strerror or str(error)).lower(), str(path)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             need = "" if size is None else f" for {size} bytes"
             advice = "free some or choose another results folder and run again; stored runs are safe"
@@ -54,7 +56,9 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
             problem += f"; {LOCK_ADVICE}"
         elif error.errno in (errno.ENOTDIR, errno.EEXIST):
             problem = "a file is where a folder should be; choose another results folder"
-        raise StoreError(f"{path}: {problem}") from error
+        elif error.errno == errno.ENAMETOOLONG:
+            shown = f"{shown[:MOST_LETTERS]}..."
+        raise StoreError(f"{shown}: {problem}") from error
 
 
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:

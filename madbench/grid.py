@@ -124,14 +124,14 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
     with prefix_errors(where):
         fixed, axes = _overrides_by_key(grid.set, "set"), _axes(grid)
         for key in fixed.keys() & axes.keys():
-            raise ConfigError(f"{key!r} is both set and varied; only one can hold")
+            raise ConfigError(f"{short_repr(key)} is both set and varied; only one can hold")
         if grid.rows and grid.mode != "list":
             raise ConfigError(f"rows: no effect in mode {grid.mode}; write mode: list")
         rows = {"list": _rows_as_given, "one_at_a_time": _one_at_a_time, "product": _product}[grid.mode](grid, axes)
         keys = list(dict.fromkeys(change.path for row in rows for change in row.changes))
         for key in keys:
             if key in fixed:
-                raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
+                raise ConfigError(f"{short_repr(key)} is both set and given in a row; only one can hold")
         common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
         rows = [row.keep_changes(lambda change: change not in common) for row in rows]
         varied = tuple(key for key in keys if key not in {change.path for change in common})
@@ -149,7 +149,7 @@ def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
     """
     for word in vary:
         if not re.fullmatch(r"[^=]+=.*\S.*", word):
-            raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
+            raise ConfigError(f"--vary {short_repr(word)}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
     return settings_of(Override.parse(re.sub("=(.*)", r"=[\1]", word, count=1)) for word in vary)
 
 
@@ -185,7 +185,9 @@ def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[Override]]) -> list[R
     for key, values in axes.items():
         others = [value for value in values if value != usual[key]]
         if not others:
-            raise ConfigError(f"vary: {key!r} has no value but the baseline's; write it under set, or give more")
+            raise ConfigError(
+                f"vary: {short_repr(key)} has no value but the baseline's; write it under set, or give more"
+            )
         rows += [Row(labels[0], tuple((usual | {key: value}).values()), (value,)) for value in others]
     return rows
 
@@ -249,7 +251,9 @@ def _axes(grid: GridFile) -> dict[str, list[Override]]:
         axes[key] = [*parse_overrides(override_text(key, value, "vary") for value in values)]
         if grid.mode == "product" and len(set(axes[key])) == 1:
             value = axes[key][0].text[:60]
-            raise ConfigError(f"vary: {key!r} has one value; write {key}: {value} under set, or give different values")
+            raise ConfigError(
+                f"vary: {short_repr(key)} has one value; write {key}: {value} under set, or give different values"
+            )
         _check_unique(axes[key], "vary")
     return axes
 
@@ -266,7 +270,7 @@ def _check_key(key: Any, where: str) -> None:
     if key in (*_ONE_PER_TABLE, "label", "labels", "seeds", "tasks"):
         is_varied = key in _ONE_PER_TABLE and where != "set"
         hint = "a table has only one; make one grid for each" if is_varied else "it is a key of the grid itself"
-        raise ConfigError(f"{where}: {key!r} is no setting of the profile; {hint}")
+        raise ConfigError(f"{where}: {short_repr(key)} is no setting of the profile; {hint}")
     if not isinstance(key, str) or not re.fullmatch(r"\w+(\.\w+)*", key):
         raise ConfigError(f"{where}: {short_repr(key)} is no key of a setting, such as model.mix_rank")
 

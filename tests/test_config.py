@@ -196,6 +196,7 @@ def test_a_value_is_read_back_from_its_override(value):
         ("other.training.steps= 0x10", "other", "training.steps", 16),
         ("other=mini", "other", "", "mini"),
         ("other=''", "other", "", ""),
+        ("other='mini'", "other", "", "mini"),
         ("other=@x: y", "other", "", "@x: y"),
         ("others.a=null", "", "others.a", None),
     ],
@@ -206,6 +207,12 @@ def test_an_override_is_read_once_and_gives_its_text_again(word, suite, key, val
     assert str(override) == word and override.path == word.partition("=")[0]
     assert override.names_profile == (not key)
     assert str(override.without_suite()) == word.removeprefix("other.") or override.names_profile
+
+
+@pytest.mark.parametrize("text", ["'mini", "mini'", '"mini', "'mini\"", "''mini''", "'"])
+def test_a_name_of_a_profile_with_quotes_that_are_no_pair_is_refused(text):
+    with pytest.raises(ConfigError, match="its quotes are no pair; write other=NAME"):
+        Override.parse(f"other={text}", ["other"])
 
 
 def test_overrides_are_equal_if_they_are_written_alike():

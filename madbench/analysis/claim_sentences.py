@@ -11,6 +11,7 @@ import yaml
 
 from madbench.analysis.claims import Claim, complete, load_claims
 from madbench.analysis.quantities import suite_of_column, unknown_column
+from madbench.config import short_repr
 from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
 
@@ -35,27 +36,27 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     """
     match = _SENTENCE.fullmatch(sentence.strip())
     if match is None:
-        raise ConfigError(f"{sentence!r}: expected {FORM}")
+        raise ConfigError(f"{short_repr(sentence)}: expected {FORM}")
     columns = [part for part in re.split(r"[,\s]+", match["columns"]) if part and part != "and"]
     for column in columns:
         _check_column(sentence, column)
     sign = re.search(r" (>=|~|=) ", match["contrast"])
     is_equality = sign is not None
     if match["word"] and match["first_word"]:
-        raise ConfigError(f"{sentence!r}: has two numbers; expected {FORM}")
+        raise ConfigError(f"{short_repr(sentence)}: has two numbers; expected {FORM}")
     word, number = match["word"] or match["first_word"], match["number"] or match["first_number"]
     if is_equality != (word == "within"):
         needs = f"{sign[1]} needs a margin: within NUMBER" if sign else "within has no effect on '>'; write by NUMBER"
-        raise ConfigError(f"{sentence!r}: {needs}")
+        raise ConfigError(f"{short_repr(sentence)}: {needs}")
     entry: dict[str, Any] = {"name": name or _name(sentence), "contrast": match["contrast"].strip()}
     entry |= {"sentence": sentence.strip(), "quantities": columns}
     if word:
         try:
             entry[word] = float(number)
         except ValueError:
-            raise ConfigError(f"{sentence!r}: {word} {number}: expected a number") from None
+            raise ConfigError(f"{short_repr(sentence)}: {word} {number}: expected a number") from None
         if is_equality and entry[word] <= 0:
-            raise ConfigError(f"{sentence!r}: within {number}: expected a number above 0")
+            raise ConfigError(f"{short_repr(sentence)}: within {number}: expected a number above 0")
     if match["every"]:
         entry["judges"] = "every pair"
     fields_of_claim = {field.name for field in fields(Claim)}
@@ -73,7 +74,7 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
     if path.exists():
         before, text = load_claims(path), path.read_text(encoding="utf-8")
         if entry["name"] in [claim.name for claim in before]:
-            raise ConfigError(f"{path}: has a claim {entry['name']!r} already; give this one another --name")
+            raise ConfigError(f"{path}: has a claim {short_repr(entry['name'])} already; give this one another --name")
         if not re.search(r"^claims:[ \t]*(#.*)?$", text, re.MULTILINE):
             raise ConfigError(f"{path}: expected a line 'claims:', with one list item per claim below it")
     indent = (re.search(r"^claims:[^\n]*\n(?:\s*#[^\n]*\n|\s*\n)*( *)- ", text, re.MULTILINE) or ["", "  "])[1]
@@ -88,7 +89,7 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
 
 def _check_column(sentence: str, name: str) -> None:
     if suite_of_column(name) is None:
-        raise ConfigError(f"{sentence!r}: {unknown_column(name)}")
+        raise ConfigError(f"{short_repr(sentence)}: {unknown_column(name)}")
 
 
 def _name(sentence: str) -> str:

@@ -38,7 +38,7 @@ from typing import Literal
 from madbench.analysis.contrasts import Pair, find_pairs
 from madbench.analysis.quantities import column
 from madbench.analysis.references import Reference, find_reference
-from madbench.config import PAPERS, from_mapping, read_yaml
+from madbench.config import PAPERS, from_mapping, read_yaml, short_repr
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand, parse
 from madbench.plugins.paper_folders import REGISTRY as PACKAGES
@@ -203,7 +203,7 @@ def load_claims_file(source: str | Path) -> ClaimsFile:
     names = [claim.name for claim in claims]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{path}: claims: two claims are named {name!r}; give each its own name")
+            raise ConfigError(f"{path}: claims: two claims are named {short_repr(name)}; give each its own name")
     complete_claims = tuple(complete(claim, f"{path}: claims: {claim.name}") for claim in claims)
     return replace(file, claims=complete_claims)
 
@@ -334,16 +334,15 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
         pairs = tuple(pair for key in pairs_by if factor in (key.factor, key.name) for pair in pairs_by[key])
         if not pairs:
             factors = dict.fromkeys(key.factor for key in pairs_by)
-            raise ConfigError(
-                f"no two of these labels differ only in {factor!r}{did_you_mean(factor, factors)}; they have pairs in:"
-                f" {', '.join(factors) or 'nothing'}"
-            )
+            only = f"{short_repr(factor)}{did_you_mean(factor, factors)}"
+            paired = ", ".join(factors) or "nothing"
+            raise ConfigError(f"no two of these labels differ only in {only}; they have pairs in: {paired}")
         return pairs, ">"
     match = re.fullmatch(r"(.+?)\s+(>=|[>~=])\s+(.+)", contrast.strip())
     if not match:
-        raise ConfigError(f"{contrast!r}: expected 'A > B', 'A >= B', 'A ~ B' or 'FACTOR in LABELS'")
+        raise ConfigError(f"{short_repr(contrast)}: expected 'A > B', 'A >= B', 'A ~ B' or 'FACTOR in LABELS'")
     left, right = (expand(side.split()) for side in (match[1], match[3]))
     pairs = tuple((a, b) for a in left for b in right if a != b)
     if not pairs:
-        raise ConfigError(f"{contrast!r}: a label is not compared with itself")
+        raise ConfigError(f"{short_repr(contrast)}: a label is not compared with itself")
     return pairs, match[2]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from madbench.analysis.marked_text import BEST, MINUS, WITHIN_NOISE, MarkedText, Width
+from madbench.config import short_repr
 from madbench.errors import ConfigError
 
 Lines = Sequence[Sequence[MarkedText]]
@@ -119,9 +120,8 @@ def latex_table(
     Raises ``ConfigError`` for a ``label`` that LaTeX cannot read.
     """
     if not re.fullmatch(_LABEL, label):
-        raise ConfigError(
-            f"--tex-label {label!r}: expected letters, digits and : . _ / + - as in \\ref, such as tab:ablation"
-        )
+        wanted = "letters, digits and : . _ / + - as in \\ref, such as tab:ablation"
+        raise ConfigError(f"--tex-label {short_repr(label)}: expected {wanted}")
     form = _form(headings, lines, name_format, width)
     if width != "double" and (form.width == "double" or form.is_broken):
         narrow = [[first._replace(text=_broken_name(first.text)), *rest] for first, *rest in lines]

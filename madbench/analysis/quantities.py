@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.analysis.marked_text import with_minus
+from madbench.config import short_repr
 from madbench.errors import suggestion
 from madbench.suites import TASKS_LISTED, Column, Suite, suites
 
@@ -58,7 +59,7 @@ def unknown_column(name: str) -> str:
     """A message about the column ``name``, which no suite has. It names the closest column, or how to find one."""
     columns = [column for suite in suites().values() for column in suite.order()]
     hint = suggestion(name, columns) or f"; expected a task ({TASKS_LISTED}) or an average, such as mad_average"
-    return f"no column {name!r}{hint}"
+    return f"no column {short_repr(name)}{hint}"
 
 
 def suite_of_known(name: str) -> Suite:

@@ -22,7 +22,7 @@ from madbench.analysis.findings import PROVISIONAL, Finding
 from madbench.analysis.quantities import heading
 from madbench.analysis.scores import Results, columns_of
 from madbench.analysis.verdict_inputs import TEST, changes, verdict_inputs
-from madbench.config import from_mapping, read_yaml, seed_list
+from madbench.config import from_mapping, read_yaml, seed_list, short_repr
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, PlanOptions, prepare
 from madbench.files import parse_json, read_file, write_atomically
@@ -105,7 +105,7 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
     if unknown := [name for name in named if name not in {claim.name for claim in claims}]:
         remedy = f"these are the claims of {claims_from}; for your own claims write claims_from: FILE.yaml"
         hint = did_you_mean(unknown[0], [claim.name for claim in claims])
-        raise ConfigError(f"{path}: claims: no claim {unknown[0]!r}{hint}; {remedy}")
+        raise ConfigError(f"{path}: claims: no claim {short_repr(unknown[0])}{hint}; {remedy}")
     frozen = _claims(named, claims, made, str(path))
     has_runs = (results / "runs").is_dir()
     present = Snapshot.open(results, create=False).records({job.id for job in made.jobs}) if has_runs else {}
@@ -403,9 +403,10 @@ def _paper_with(names: Sequence[str], made: Experiment, where: str) -> str:
             paper for paper in candidates if not _problems(papers[paper], made).keys() & set(names)
         ] or candidates
         if unknown := [name for name in names if name not in known]:
+            near = did_you_mean(unknown[0], known, CLAIMS_LISTED)
             raise ConfigError(
-                f"{where}: claims: no claim {unknown[0]!r}{did_you_mean(unknown[0], known, CLAIMS_LISTED)}; for claims"
-                " in a file of yours write claims_from: FILE.yaml"
+                f"{where}: claims: no claim {short_repr(unknown[0])}{near}; for claims in a file of yours write"
+                " claims_from: FILE.yaml"
             )
     else:
         candidates = [paper for paper, claims in papers.items() if len(_problems(claims, made)) < len(claims)]

@@ -18,6 +18,7 @@ from madbench.analysis.inference import LEVEL, SETTLING_SEEDS, Difference
 from madbench.analysis.marked_text import Origin, with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
+from madbench.config import short_repr
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.names import with_display_names
 from madbench.rows import Row
@@ -250,7 +251,7 @@ class ResultTable(TextTable):
             return self
         keys = self.sort_keys()
         if key not in keys:
-            raise ConfigError(f"--sort {key!r}: no such column{did_you_mean(key, ['label', *keys])}")
+            raise ConfigError(f"--sort {short_repr(key)}: no such column{did_you_mean(key, ['label', *keys])}")
         numbers, is_descending = keys[key]
         first = [name for name in self.rows if not math.isnan(numbers.get(name, math.nan))]
         first.sort(key=numbers.__getitem__, reverse=is_descending)

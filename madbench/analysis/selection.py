@@ -14,7 +14,7 @@ from madbench.analysis.protocols import NothingStored, protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.analysis.scores import Results
 from madbench.analysis.suite_rows import SeveralProtocols, rows_of_suite
-from madbench.config import convert
+from madbench.config import convert, short_repr
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import reading_problem
 from madbench.rows import Grid, Row, SuiteRow
@@ -183,7 +183,7 @@ class Selection(Query):
 
         convert(width, Width | None, "width")
         if figure not in figure_names():
-            raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, figure_names())}")
+            raise ConfigError(f"plot: no figure {short_repr(figure)}{did_you_mean(figure, figure_names())}")
         return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:

@@ -21,7 +21,7 @@ from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import PLAIN, counted, print_json, print_text_table
 from madbench.cli.shared.words import names_and_labels
-from madbench.config import parse_seeds
+from madbench.config import parse_seeds, short_repr
 from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line
@@ -213,7 +213,7 @@ def _check_paths(setup: Setup) -> None:
     offered = paths_offered(setup)
     for path in setup.paths:
         if path not in offered:
-            problem = f"these labels have no path {path!r}{did_you_mean(path, offered)}"
+            problem = f"these labels have no path {short_repr(path)}{did_you_mean(path, offered)}"
             raise ConfigError(f"--paths {','.join(setup.paths)}: {problem}")
 
 

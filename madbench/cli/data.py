@@ -16,7 +16,7 @@ from madbench.cli.shared.options import ProfileOption, warn
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines, tracked
 from madbench.cli.shared.words import labels_and_overrides
-from madbench.config import settings_of
+from madbench.config import settings_of, short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.jobs import Job
@@ -66,7 +66,7 @@ def data(
     if len(tasks) > 1:
         raise ConfigError(f"one task at a time, got {', '.join(tasks)}")
     if split is not None and split not in SPLITS:
-        raise ConfigError(f"--split: unknown split {split!r}{did_you_mean(split, SPLITS)}")
+        raise ConfigError(f"--split: unknown split {short_repr(split)}{did_you_mean(split, SPLITS)}")
     if check and examples is not None:
         raise ConfigError("--examples has no effect with --check, which reads every example")
     if not tasks:

@@ -17,6 +17,7 @@ from madbench.cli.shared import options
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import NameOptions
 from madbench.cli.shared.words import labels_and_overrides, names_and_labels, split_list
+from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import expand
@@ -241,10 +242,12 @@ def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
 
     named, overrides = labels_and_overrides(words)
     if overrides:
-        raise ConfigError(f"{str(overrides[0])!r} has no effect with --from: the CSV holds what is drawn")
+        raise ConfigError(f"{short_repr(str(overrides[0]))} has no effect with --from: the CSV holds what is drawn")
     frame = drawing_of(name).read(source)
     labels = expand(named)
     for label in labels:
         if label not in set(frame.label):
-            raise ConfigError(f"{source}: holds no curve of {label!r}{did_you_mean(label, frame.label.unique())}")
+            raise ConfigError(
+                f"{source}: holds no curve of {short_repr(label)}{did_you_mean(label, frame.label.unique())}"
+            )
     return frame[frame.label.isin(labels)] if labels else frame

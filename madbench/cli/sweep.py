@@ -17,7 +17,7 @@ from madbench.cli.shared.options import GridOptions, TrainingOptions
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_grid
 from madbench.cli.shared.words import labels_and_overrides
-from madbench.config import parse_seeds, read_yaml, settings_of
+from madbench.config import parse_seeds, read_yaml, settings_of, short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError
 from madbench.grid import is_grid_file, load_grid, parse_axes
@@ -119,7 +119,7 @@ def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
     if len(files) > 1:
         raise ConfigError(f"{files[1]}: give only one grid; {files[0]} is a grid too")
     if files and labels:
-        raise ConfigError(f"{labels[0]!r} has no effect: the labels are those of {files[0]}")
+        raise ConfigError(f"{short_repr(labels[0])} has no effect: the labels are those of {files[0]}")
     return (Path(files[0]) if files else labels), settings_of(overrides)
 
 
@@ -128,9 +128,9 @@ def _baseline_of(text: str) -> dict[str, Any]:
     try:
         labels, overrides = labels_and_overrides(shlex.split(text))
     except ValueError as error:
-        raise ConfigError(f"--baseline {text!r}: {error}") from None
+        raise ConfigError(f"--baseline {short_repr(text)}: {error}") from None
     if len(labels) > 1 or not (labels or overrides):
-        raise ConfigError(f"--baseline {text!r}: expected one label, settings KEY=VALUE, or both")
+        raise ConfigError(f"--baseline {short_repr(text)}: expected one label, settings KEY=VALUE, or both")
     return ({"label": labels[0]} if labels else {}) | settings_of(overrides)
 
 

@@ -8,6 +8,7 @@ from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions, StoredWordsArgument
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import print_text_table
+from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 
@@ -83,4 +84,4 @@ def losses_of(thresholds: str | None) -> list[float] | None:
     try:
         return None if thresholds is None else [float(part) for part in thresholds.split(",")]
     except ValueError:
-        raise ConfigError(f"--thresholds {thresholds!r}: expected losses such as 2.0,1.9") from None
+        raise ConfigError(f"--thresholds {short_repr(thresholds)}: expected losses such as 2.0,1.9") from None

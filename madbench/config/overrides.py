@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,10 +39,10 @@ class Override:
         """
         path, equals, text = word.partition("=")
         if not equals or not path or path.endswith("."):
-            raise ConfigError(f"override {word[:99]!r}: expected KEY=VALUE, such as model.d_model=64")
+            raise ConfigError(f"override {short_repr(word)}: expected KEY=VALUE, such as model.d_model=64")
         suite = next((address for address in addresses if f"{path}.".startswith(f"{address}.")), "")
         key = f"{path}.".removeprefix(f"{suite}.").removesuffix(".") if suite else path
-        return cls(key, _read(word, text) if key else text.strip("'\""), text, suite)
+        return cls(key, _read(word, text) if key else _profile_name(word, text), text, suite)
 
     @classmethod
     def of(cls, key: str, value: Any, text: str | None = None) -> Override:
@@ -66,6 +67,15 @@ class Override:
         return f"{self.path}={self.text}"
 
 
+def _profile_name(word: str, text: str) -> str:
+    """The name of a profile that ``text`` stands for, without a pair of quotes around it."""
+    quoted = re.fullmatch(r"""(['"])(.*)\1""", text, re.DOTALL)
+    name = quoted[2] if quoted else text
+    if name.strip("'\"") != name:
+        raise ConfigError(f"override {short_repr(word)}: its quotes are no pair; write {word.partition('=')[0]}=NAME")
+    return name
+
+
 def _read(word: str, text: str) -> Any:
     """The value that ``text`` has in YAML. ``word`` is the whole override, for messages."""
     import yaml
@@ -73,10 +83,10 @@ def _read(word: str, text: str) -> Any:
     try:
         return yaml.load(text, loader())
     except UnclearNumber as error:
-        raise ConfigError(f"override {word[:99]!r}: {error}") from None
+        raise ConfigError(f"override {short_repr(word)}: {error}") from None
     except (yaml.YAMLError, ValueError):  # ValueError: a date such as 2024-13-45
         advice = quotes_missing_in(text[:99])
-        raise ConfigError(f"override {word[:99]!r}: {text[:99]!r} is not a value{advice}") from None
+        raise ConfigError(f"override {short_repr(word)}: {short_repr(text)} is not a value{advice}") from None
 
 
 def override_text(key: str, value: Any, where: str) -> str:
@@ -104,7 +114,7 @@ def settings_of(overrides: Iterable[Override]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for override in overrides:
         if override.path in settings:
-            raise ConfigError(f"override {override.path!r} is given twice; only one value can hold")
+            raise ConfigError(f"override {short_repr(override.path)} is given twice; only one value can hold")
         settings[override.path] = override.value
     return settings
 
@@ -116,6 +126,6 @@ def apply_override(mapping: Mapping[str, Any], override: Override) -> dict[str, 
     for name in names[:-1]:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
-            raise ConfigError(f"override {str(override)!r}: {name!r} holds a value, not keys")
+            raise ConfigError(f"override {short_repr(str(override))}: {short_repr(name)} holds a value, not keys")
     node[names[-1]] = copy.deepcopy(override.value)
     return changed

@@ -22,16 +22,16 @@ def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
     for part in text.split(","):
         numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
         if not numbers:
-            raise ConfigError(f"{where} {text!r}: expected whole numbers such as 0,1,2 or 0-4")
+            raise ConfigError(f"{where} {short_repr(text)}: expected whole numbers such as 0,1,2 or 0-4")
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         if last < first:
-            raise ConfigError(f"{where} {text!r}: {first}-{last} counts down; did you mean '{last}-{first}'?")
+            raise ConfigError(f"{where} {short_repr(text)}: {first}-{last} counts down; did you mean '{last}-{first}'?")
         count = len(seeds) + last - first + 1
         if count > MOST_SEEDS:
-            raise ConfigError(f"{where} {text!r}: {count:,} seeds; at most {MOST_SEEDS:,} are allowed")
+            raise ConfigError(f"{where} {short_repr(text)}: {count:,} seeds; at most {MOST_SEEDS:,} are allowed")
         seeds += range(first, last + 1)
     if len(set(seeds)) != len(seeds):
-        raise ConfigError(f"{where} {text!r}: give each seed once")
+        raise ConfigError(f"{where} {short_repr(text)}: give each seed once")
     return seeds
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypedDict, Unpack
 
+from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 from madbench.execute.messages import JobResult
@@ -86,7 +87,7 @@ def seconds_of(text: str) -> float:
     """A time in seconds: ``"30m"`` -> ``1800.0``."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
     if not match:
-        raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
+        raise ConfigError(f"--time-limit {short_repr(text)}: expected a number and its unit, such as 90s, 30m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor
@@ -17,7 +18,7 @@ def parse_group(text: str) -> int | None:
     if text == "auto":
         return None
     if not re.fullmatch("[1-9][0-9]{0,3}", text):
-        raise ValueError(f"{text!r} is neither auto nor a number of jobs above 0")
+        raise ValueError(f"{short_repr(text)} is neither auto nor a number of jobs above 0")
     return int(text)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from madbench.config import short_repr
 from madbench.errors import ConfigError, require
 from madbench.execute.base import Executor, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, LockedGroup, drive
@@ -83,7 +84,7 @@ def _connect(
 
     if ray.is_initialized():
         if address is not None:
-            problem = f"address {address!r} has no effect: this process is connected to Ray already"
+            problem = f"address {short_repr(address)} has no effect: this process is connected to Ray already"
             raise ConfigError(f"{problem}; ray.shutdown() first")
         yield RayBackend(cpus, gpus, slots, shared)
         return
@@ -93,7 +94,7 @@ def _connect(
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (OSError, RuntimeError, ValueError) as error:
-        where = f"the Ray cluster {address!r}" if address else "Ray"
+        where = f"the Ray cluster {short_repr(address)}" if address else "Ray"
         hint = "a cluster that asks for a token needs RAY_AUTH_MODE=token here too"
         raise ConfigError(f"{where} cannot be reached: {' '.join(str(error).split())}; {hint}") from error
     try:

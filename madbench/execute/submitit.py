@@ -29,6 +29,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from madbench.config import short_repr
 from madbench.errors import ConfigError, TrainingError, require
 from madbench.execute.base import Executor, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, LockedGroup, drive
@@ -79,7 +80,7 @@ def slurm_executor(
         raise ConfigError(f"gpus_per_job must be a whole number with Slurm, got {gpus_per_job:g}")
     if memory_gb is not None and not memory_gb > 0:
         raise ConfigError(f"memory_gb must be above 0, got {memory_gb:g}")
-    _check_words({"partition": partition or "", **extra} | {f"option {name!r}": name for name in extra})
+    _check_words({"partition": partition or "", **extra} | {f"option {short_repr(name)}": name for name in extra})
     if submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("there is no Slurm here (no srun on the PATH); run this on a login node")
     environment = worker_environment(cpus_per_job)
@@ -106,7 +107,9 @@ def _check_words(words: Mapping[str, Any]) -> None:
     """
     for name, word in words.items():
         if not str(word).isprintable():
-            raise ConfigError(f"{name} {str(word)!r}: control characters cannot go into a Slurm script; leave them out")
+            raise ConfigError(
+                f"{name} {short_repr(str(word))}: control characters cannot go into a Slurm script; leave them out"
+            )
 
 
 def _check_folder(results: Path) -> None:
@@ -259,11 +262,9 @@ class SlurmBackend(Backend):
         """
         if old.call.get("name") != self.name:
             slurm_id, name = old.job.slurm_id, old.call.get("name")
-            problem = (
-                f"Slurm job {slurm_id}, named {name!r}, may still train jobs of this sweep, not named {self.name!r}"
-            )
             raise TrainingError(
-                f"{problem}; end it with scancel {slurm_id}, delete {old.job.folder.path} and run again"
+                f"Slurm job {slurm_id}, named {short_repr(name)}, may still train jobs of this sweep, not named "
+                f"{short_repr(self.name)}; end it with scancel {slurm_id}, delete {old.job.folder.path} and run again"
             )
         old.job.cancel()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from madbench.config import Override
+from madbench.config import Override, short_repr
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.labels import Label, family_of
@@ -34,7 +34,9 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
         ours, theirs = ({change.without_suite() for change in planned_row.row.changes} for planned_row in (row, other))
         differing = ours ^ theirs
         if other is not row and not differing & (without_effect[row.row] | without_effect[other.row]):
-            raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
+            raise ConfigError(
+                f"the rows {short_repr(other.name)} and {short_repr(row.name)} train the same jobs; leave one out"
+            )
     canonical_ids = {row.row: _canonical_ids(row) for row in rows}
     for key in dict.fromkeys(change.path for row in rows for change in row.row.changes):
         groups: dict[tuple[Hashable, ...], list[Hashable]] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from madbench.config import Override, check_seeds, convert
+from madbench.config import Override, check_seeds, convert, short_repr
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment.experiment import Experiment
 from madbench.experiment.notes import (
@@ -212,9 +212,8 @@ class _Planner:
             suite = suite_of_override(override, self.leading)
             if override.names_profile and not override.value and suite.name in self.tasks:
                 title = suite.title.lower()
-                raise ConfigError(
-                    f"override {str(override)!r} leaves out the {title}, which the tasks name; give one of both"
-                )
+                what = f"leaves out the {title}, which the tasks name"
+                raise ConfigError(f"override {short_repr(str(override))} {what}; give one of both")
         for suite in suites().values():
             is_asked = suite.name in self.tasks
             if is_asked or self.grid.tasks is None:
@@ -225,7 +224,7 @@ class _Planner:
             leaves_out = override.names_profile and not override.value
             if not leaves_out or self.grid.tasks is not None:
                 title = suite_of_override(override, self.leading).title.lower()
-                raise ConfigError(f"override {str(override)!r} has no effect: no {title} is trained")
+                raise ConfigError(f"override {short_repr(str(override))} has no effect: no {title} is trained")
         return profiles
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import logging
 
+from madbench.config import short_repr
 from madbench.errors import StoreError
 from madbench.training.checkpoints import tensors_digest
 
@@ -40,7 +41,9 @@ def check_job(job: Mapping[str, Any], expected: Any, where: str) -> None:
     if expected is None:
         return
     if not isinstance(expected, Mapping) or not all(isinstance(expected.get(name), str) for name in ("job", "weights")):
-        raise StoreError(f"{where}: config.json: expected digests of 'job' and 'weights', got {expected!r}; {ADVICE}")
+        raise StoreError(
+            f"{where}: config.json: expected digests of 'job' and 'weights', got {short_repr(expected)}; {ADVICE}"
+        )
     if job_digest(job) != expected["job"]:
         problem = "its label or a setting differs from what was saved, by the digest of the job"
         raise StoreError(f"{where}: config.json: {problem}; {ADVICE}. For a new model use MadbenchConfig.from_job(job)")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
+from madbench.config import short_repr
 from madbench.errors import BudgetError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels.budgets import BUDGETS, BudgetRule
@@ -70,9 +71,9 @@ class Size:
         for name in ("d_model", "n_head", "max_len"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BudgetError(f"{name} must be a whole number of at least 1, got {value!r}")
+                raise BudgetError(f"{name} must be a whole number of at least 1, got {short_repr(value)}")
         if self.budget not in BUDGETS:
-            raise BudgetError(f"budget {self.budget!r} is unknown{did_you_mean(str(self.budget), BUDGETS)}")
+            raise BudgetError(f"budget {short_repr(self.budget)} is unknown{did_you_mean(str(self.budget), BUDGETS)}")
 
     @property
     def rule(self) -> BudgetRule:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
+from madbench.config import short_repr
 from madbench.errors import ConfigError, MadbenchError
 from madbench.labels.parsing import parse
 from madbench.labels.registry import family_of
@@ -70,15 +71,19 @@ class DisplayNames:
         for text, name in names.items():
             label = str(parse(text))
             if not name.strip():
-                raise ConfigError(f"the name of {text!r} is empty; write {text}=NAME")
+                raise ConfigError(f"the name of {short_repr(text)} is empty; write {text[:99]}=NAME")
             if any(unicodedata.category(character) in _NO_TEXT for character in name):
-                raise ConfigError(f"the name of {text!r} has a line break or a control character: {name!r}")
+                raise ConfigError(
+                    f"the name of {short_repr(text)} has a line break or a control character: {short_repr(name)}"
+                )
             if _label_of(name) not in (None, label):
-                raise ConfigError(f"{name!r} cannot be the name of {text}: it is a label itself")
+                raise ConfigError(f"{short_repr(name)} cannot be the name of {text}: it is a label itself")
             into[label] = name
             every = of_sets | by_user
             if other := next((each for each in every if every[each] == every[label] and each != label), None):
-                raise ConfigError(f"{every[label]!r} cannot be the name of both {self.spelling(other)} and {text}")
+                raise ConfigError(
+                    f"{short_repr(every[label])} cannot be the name of both {self.spelling(other)} and {text}"
+                )
         return replace(self, by_user=by_user, of_sets=of_sets)
 
     def over(self, others: DisplayNames) -> DisplayNames:
@@ -161,7 +166,7 @@ def names_from_words(words: Iterable[str]) -> DisplayNames:
     for word in words:
         label, equals, name = word.partition("=")
         if not equals:
-            raise ConfigError(f"--rename {word!r}: expected LABEL=NAME, such as 'cd:gdn-cg=Gated DeltaNet'")
+            raise ConfigError(f"--rename {short_repr(word)}: expected LABEL=NAME, such as 'cd:gdn-cg=Gated DeltaNet'")
         names = names.with_names({label: name})
     return names
 

@@ -20,6 +20,7 @@ from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
+from madbench.config import short_repr
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.lm_eval.model import HarnessModel
 from madbench.store.format import Measurement
@@ -64,7 +65,7 @@ class Tasks:
         for name in self._unknown():
             where = f" of lm-evaluation-harness{'' if folder is None else f' or of {folder}'}"
             near = did_you_mean(name, [*OWN, *self.manager.all_tasks], "lm-eval ls tasks")
-            raise ConfigError(f"task {name!r}: no such task{where}{near}")
+            raise ConfigError(f"task {short_repr(name)}: no such task{where}{near}")
 
     def _unknown(self) -> list[str]:
         return [name for name in self.names if name not in self.manager.all_tasks]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from madbench.config import from_mapping, parse_seeds, read_yaml
+from madbench.config import from_mapping, parse_seeds, read_yaml, short_repr
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels import available_sets, expand
@@ -183,7 +183,7 @@ class Paper:
         by_id = {item.id: item for item in self.items}
         if name not in by_id:
             hint = did_you_mean(name, by_id, f"madbench paper {self.name}")
-            raise ConfigError(f"{self.name}: no item {name!r}{hint}")
+            raise ConfigError(f"{self.name}: no item {short_repr(name)}{hint}")
         return by_id[name]
 
 
@@ -237,7 +237,7 @@ def _check_names(item: Item, claims: Collection[str], at: str) -> None:
 
     for size in item.profiles:
         if size not in SIZES:
-            raise ConfigError(f"{at}: profiles: unknown size {size!r}{did_you_mean(size, SIZES)}")
+            raise ConfigError(f"{at}: profiles: unknown size {short_repr(size)}{did_you_mean(size, SIZES)}")
     profiles = [*item.profiles.values(), *(profile for suite in suites().values() for profile in suite.Profile.names())]
     named = {
         "budgets": ("profile", item.budgets, profiles),
@@ -247,7 +247,7 @@ def _check_names(item: Item, claims: Collection[str], at: str) -> None:
     for key, (noun, names, known) in named.items():
         for name in names:
             if name not in known:
-                raise ConfigError(f"{at}: {key}: no {noun} {name!r}{did_you_mean(name, known)}")
+                raise ConfigError(f"{at}: {key}: no {noun} {short_repr(name)}{did_you_mean(name, known)}")
     parse_seeds(item.seeds, f"{at}: seeds")
     for task in item.tasks:
         suite_of_task(task.rpartition("/")[2], f"{at}: tasks: ")  # raises for an unknown task
@@ -262,7 +262,7 @@ def _check_published(path: Path, item: Item, at: str) -> None:
     for column in ("label", *item.columns.values(), *item.published_rows):
         if column not in header:
             raise ConfigError(
-                f"{at}: published: {item.published} has no column {column!r}{did_you_mean(column, header)}"
+                f"{at}: published: {item.published} has no column {short_repr(column)}{did_you_mean(column, header)}"
             )
 
 
@@ -271,7 +271,7 @@ def load_paper(name: str) -> Paper:
     if name in (files := built_in()):
         return Paper.load(files[name])
     if name not in PACKAGES.points:
-        unknown = f"no paper {name!r}{did_you_mean(name, PACKAGES.names)}"
+        unknown = f"no paper {short_repr(name)}{did_you_mean(name, PACKAGES.names)}"
         raise ConfigError(PACKAGES.refused.get(name, unknown))
     paper = PACKAGES.load(name)
     with wrap_load_errors(PACKAGES.where(name), ConfigError):

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO
 
+from madbench.config import short_repr
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, is_name, read_file, write_atomically
 from madbench.jobs import Record
@@ -269,7 +270,7 @@ def _extract(path: Path, root: Path, limits: Limits) -> None:
                     file = open(target, "xb")
                 except (FileExistsError, IsADirectoryError, NotADirectoryError):
                     problem = "twice, or as a file and as a folder; it was not unpacked"
-                    raise StoreError(f"{path}: holds {name!r} {problem}") from None
+                    raise StoreError(f"{path}: holds {short_repr(name)} {problem}") from None
                 with file:
                     for content in archive.content():
                         file.write(content)
@@ -290,5 +291,5 @@ def _files_in(path: Path, archive: TarReader) -> Iterator[tuple[str, tuple[str, 
             continue
         name, inner_parts = member.name[:200], parts[root_parts + 1 :]
         if not member.isfile() or len(inner_parts) < 2 or not all(map(is_name, inner_parts)):
-            raise StoreError(f"{path}: holds {name!r}, which is not a file of a run; it was not unpacked")
+            raise StoreError(f"{path}: holds {short_repr(name)}, which is not a file of a run; it was not unpacked")
         yield name, inner_parts

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from madbench.config import MOST_SEED
+from madbench.config import MOST_SEED, short_repr
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.files import (
     MOST_BYTES,
@@ -71,7 +71,7 @@ class OtherVersionError(DamagedRunError):
         is_newer = type(schema) is int and schema > SCHEMA
         older = "train again into a new results folder, or read it with madbench 0.1"
         remedy = "read it with the madbench that wrote it" if is_newer else older
-        super().__init__(f"{where}: has format {schema!r}, and this madbench reads format {SCHEMA}; {remedy}")
+        super().__init__(f"{where}: has format {short_repr(schema)}, and this madbench reads format {SCHEMA}; {remedy}")
 
 
 def encode(job: Job, record: Record, other_files: Mapping[str, str] | None = None) -> dict[str, bytes]:
@@ -82,7 +82,7 @@ def encode(job: Job, record: Record, other_files: Mapping[str, str] | None = Non
     """
     for name in other_files or ():
         if not all(map(is_name, name.split("/"))):
-            raise TypeError(f"{name!r}: not a name that a file of a run can have")
+            raise TypeError(f"{short_repr(name)}: not a name that a file of a run can have")
     job_file = json_bytes({"schema": SCHEMA, **job.to_dict()})
     curve_file = _encode_curve(record.curve)
     fields = {"status": record.status, "metrics": plain_numbers(record.metrics), "details": plain(record.details)}
@@ -341,7 +341,7 @@ def run_checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> 
 def _number(value: Any) -> int | float:
     value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, (int, float)):
-        raise TypeError(f"expected a number, got {value!r}")
+        raise TypeError(f"expected a number, got {short_repr(value)}")
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         raise TypeError("expected a number in the range of a float")
     return int(value) if isinstance(value, bool) else value

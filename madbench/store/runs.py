@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from madbench.config import short_repr
 from madbench.errors import StoreError
 from madbench.files import (
     explain_os_errors,
@@ -201,7 +202,7 @@ class Store:
         """
         digest, path = self._read(job_id)[2].get(name), self._runs / job_id / name
         if digest is None:
-            raise StoreError(f"{path.parent}: the run left no file {name!r}")
+            raise StoreError(f"{path.parent}: the run left no file {short_repr(name)}")
         with explain_os_errors(path):
             if not path.is_file() or file_digest(path) != digest:
                 raise DamagedRunError(f"{path}: differs from what the run wrote; train it again with --force")
@@ -374,7 +375,7 @@ class Store:
     def _read(self, job_id: str, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
         folder = self._runs / job_id
         if not folder.exists():
-            raise StoreError(f"{self.root}: holds no run {job_id!r}")
+            raise StoreError(f"{self.root}: holds no run {short_repr(job_id)}")
         try:
             return read_run(folder, with_curve)
         except DamagedRunError:  # perhaps another process replaced the run while it was read: try again

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from madbench.config import short_repr
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS
 from madbench.labels import parse
@@ -50,7 +51,7 @@ def load(
         task_names = [tasks] if isinstance(tasks, str) else tasks if tasks is None else list(tasks)
         run = stored_weights(str(run), Snapshot.open(Path(results), create=False), is_of_text=False, tasks=task_names)
     elif tasks is not None:
-        raise StoreError(f"{run}: a file of one run, of which tasks={tasks!r} chooses nothing")
+        raise StoreError(f"{run}: a file of one run, of which tasks={short_repr(tasks)} chooses nothing")
     with kept_random_state():
         model, _ = load_model(Path(run), trust)
     return model
@@ -75,12 +76,16 @@ def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[st
     usable = [run for run in runs_with_name if store.has_weights(run.job.id)]
     if not usable and runs_with_name and not is_of_text:
         command = "repeat the command that trained it with --keep-weights --force"
-        raise StoreError(f"{results}: {name!r} is stored without weights; {command}")
+        raise StoreError(f"{results}: {short_repr(name)} is stored without weights; {command}")
     if not usable:
         of_any = "madbench lm" if is_of_text else "madbench run LABEL -t TASK --keep-weights"
         elsewhere = f"{of_any} trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
-        raise StoreError(f"{results}: no finished {'language model' if is_of_text else 'run'} {name!r}; {elsewhere}")
+        raise StoreError(
+            f"{results}: no finished {'language model' if is_of_text else 'run'} {short_repr(name)}; {elsewhere}"
+        )
     if len(usable) > 1:
         lines = [f"  {run.job.id}  {run.job.task} {setting_change(run.job)}, seed {run.job.seed}" for run in usable]
-        raise StoreError(f"{results}: {len(usable)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))
+        raise StoreError(
+            f"{results}: {len(usable)} runs are {short_repr(name)}; name one by its id:\n" + "\n".join(lines)
+        )
     return store.kept_file(usable[0].job.id, WEIGHTS)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from madbench.config import Override
+from madbench.config import Override, short_repr
 from madbench.errors import ConfigError, did_you_mean, suggestion
 from madbench.suites import TASKS_LISTED, broken_suites, find_suite, main_suite, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
@@ -67,7 +67,7 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
     hint = suggestion(word, [*task_suites(), *suites()])
     if not hint:
         hint = f"{did_you_mean(word, task_suites(), TASKS_LISTED)}; a suite stands for its tasks: {', '.join(suites())}"
-    raise ConfigError(f"unknown task {word!r}{hint}")
+    raise ConfigError(f"unknown task {short_repr(word)}{hint}")
 
 
 def leading_suite(tasks: Iterable[str] | None) -> Suite:
@@ -116,7 +116,7 @@ def with_prefixes(overrides: Iterable[Override], suite: Suite) -> Iterator[None]
         text = str(error)
         for override in overrides:
             if override.suite == suite.address and not override.names_profile:
-                if text.startswith(f"override {override.key!r}: unknown key"):
+                if text.startswith(f"override {short_repr(override.key)}: unknown key"):
                     text = text.replace("did you mean '", f"did you mean '{suite.address}.")
                 text = re.sub(f"(?<=')(?={re.escape(override.key)}[='])", f"{suite.address}.", text)
         if text == str(error):

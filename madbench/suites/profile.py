@@ -79,7 +79,7 @@ class Profile(abc.ABC):
         names = dict.fromkeys(name for kind in kinds for name in field_names(kind))
         for name in self.model:
             if name not in names:
-                raise ConfigError(f"model: unknown key {name!r}{did_you_mean(name, names)}")
+                raise ConfigError(f"model: unknown key {short_repr(name)}{did_you_mean(name, names)}")
         for kind in kinds:
             self._part(kind)
         self.check_training(self.training, "training")
@@ -99,7 +99,9 @@ class Profile(abc.ABC):
         """
         for key, instead in self.not_training.items():
             if key in training:
-                raise ConfigError(f"{where}: {key!r} has no effect here; set the {self.noun}'s own {instead!r}")
+                raise ConfigError(
+                    f"{where}: {short_repr(key)} has no effect here; set the {self.noun}'s own {instead!r}"
+                )
         from_mapping(self.Training, training, where)
 
     def check_spelling(self, where: str) -> None:  # noqa: B027  most profiles have no such value
@@ -125,7 +127,7 @@ class Profile(abc.ABC):
         """
         for override in self.overrides:
             if why := self.why_unread(override, label):
-                raise ConfigError(f"{override.key} has no effect on {label!r}; {why}")
+                raise ConfigError(f"{override.key} has no effect on {short_repr(label)}; {why}")
         return self.identifying_settings(label)
 
     def identifying_settings(self, label: str | Label) -> dict[str, Any]:
@@ -248,19 +250,21 @@ class Profile(abc.ABC):
         path = Path(name) if name.endswith((".yaml", ".yml")) else cls.files().get(name, Path())
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
-            raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
+            raise ConfigError(f"{cls.noun} {short_repr(name)}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = cls.read(path)
         from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
         keys = tuple(change.path for change in changes)
         docs = cls.docs() if keys else {}
         for key in keys:
             if keys.count(key) > 1:
-                raise ConfigError(f"override {key!r} is given twice; only one value can hold")
+                raise ConfigError(f"override {short_repr(key)} is given twice; only one value can hold")
             if key in FILE_ONLY and key in field_names(cls):
-                raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the {cls.noun}'s file")
+                raise ConfigError(
+                    f"override {short_repr(key)} has no effect on a run; it belongs in the {cls.noun}'s file"
+                )
             whole = [name for name in docs if name.endswith(f".{key}")]
             if whole and key not in docs:
-                raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
+                raise ConfigError(f"override {short_repr(key)}: unknown key; did you mean {whole[0]!r}?")
         for change in changes:
             mapping = _apply_override(mapping, change)
         if set(keys) - set(cls.stays_comparable):

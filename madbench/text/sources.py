@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from madbench.config import short_repr
 from madbench.errors import ConfigError, did_you_mean, require
 from madbench.text.documents import BadRowError, Limits, Source, first_line
 from madbench.text.files import File
@@ -38,9 +39,9 @@ class HuggingFaceSplit(Source):
         dataset, _, config = name.removeprefix(HUB).partition(":")
         if not dataset:
             raise ConfigError(
-                f"source {name!r}: expected a dataset, such as hf:openwebtext or hf:wikitext:wikitext-2-v1"
+                f"source {short_repr(name)}: expected a dataset, such as hf:openwebtext or hf:wikitext:wikitext-2-v1"
             )
-        datasets = require("datasets", f"source {name!r}", "hf")
+        datasets = require("datasets", f"source {short_repr(name)}", "hf")
         try:
             self._builder = datasets.load_dataset_builder(dataset, config or None)
             self._rows = self._builder.as_streaming_dataset(split="train")
@@ -57,7 +58,7 @@ class HuggingFaceSplit(Source):
         self.sha256 = self._builder.hash
 
     def _explained(self, error: Exception) -> ConfigError:
-        return ConfigError(f"source {self.name!r}: datasets cannot read it: {first_line(error)}")
+        return ConfigError(f"source {short_repr(self.name)}: datasets cannot read it: {first_line(error)}")
 
 
 def find_sources(
@@ -83,10 +84,10 @@ def find_sources(
         source.limits, source.skips_bad = limits, skip_bad
         identity = str(source.path.resolve()) if isinstance(source, File) else source.name
         if identity in seen:
-            raise ConfigError(f"source {source.name!r}: named twice; its text would count twice")
+            raise ConfigError(f"source {short_repr(source.name)}: named twice; its text would count twice")
         seen.add(identity)
     if text_key != TEXT_KEY and not any(source.key for source in sources):
-        raise ConfigError(f"text key {text_key!r} has no effect: none of the sources has keys or columns")
+        raise ConfigError(f"text key {short_repr(text_key)} has no effect: none of the sources has keys or columns")
     if skip_bad and not any(source.key for source in sources):
         raise ConfigError("--skip-bad has no effect: none of the sources has rows")
     return sources
@@ -105,10 +106,10 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
             siblings = [str(path) for path in Path(word).parent.iterdir()]
         near = difflib.get_close_matches(word, [*siblings, STDLIB], n=1)
         forms = near or ["a file", "a folder", f"{HUB}NAME", STDLIB]
-        raise ConfigError(f"source {word!r}: no such file or folder{did_you_mean(word, forms)}")
+        raise ConfigError(f"source {short_repr(word)}: no such file or folder{did_you_mean(word, forms)}")
     sources: list[Source] = [File(path, text_key) for path in _files_below(Path(word))]
     if not sources:
-        raise ConfigError(f"source {word!r}: the folder holds no file")
+        raise ConfigError(f"source {short_repr(word)}: the folder holds no file")
     return sources
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from madbench.config import short_repr
 from madbench.errors import ConfigError, did_you_mean, require
 
 if TYPE_CHECKING:
@@ -56,9 +57,13 @@ class Naming:
             self.run_name.format(**dict.fromkeys(_FIELDS, ""))
         except (AttributeError, IndexError, KeyError, ValueError) as error:
             names = ", ".join(f"{{{name}}}" for name in _FIELDS)
-            raise ConfigError(f"--track-name {self.run_name!r}: expected a text with {names} in it") from error
+            raise ConfigError(
+                f"--track-name {short_repr(self.run_name)}: expected a text with {names} in it"
+            ) from error
         if self.project and not re.fullmatch(r"[\w.-]{1,128}", self.project):
-            raise ConfigError(f"--track-project {self.project!r}: expected letters, digits, '.', '-' and '_' only")
+            raise ConfigError(
+                f"--track-project {short_repr(self.project)}: expected letters, digits, '.', '-' and '_' only"
+            )
 
     def title(self, job: Job) -> str:
         """The name of a job's run."""
@@ -181,12 +186,14 @@ def parse_names(values: Sequence[str] | None) -> list[str]:
     """
     names = [part.strip() for value in values or () for part in value.split(",") if part.strip()]
     if values and not names:
-        raise ConfigError(f"--track {','.join(values)!r}: no tracker named; expected one of: {', '.join(NAMES)}")
+        raise ConfigError(
+            f"--track {short_repr(','.join(values))}: no tracker named; expected one of: {', '.join(NAMES)}"
+        )
     for name in names:
         if name not in SERVICES:
-            raise ConfigError(f"tracker {name!r} is not known{did_you_mean(name, SERVICES)}")
+            raise ConfigError(f"tracker {short_repr(name)} is not known{did_you_mean(name, SERVICES)}")
         if names.count(name) > 1:
-            raise ConfigError(f"tracker {name!r} is given twice; once is enough")
+            raise ConfigError(f"tracker {short_repr(name)} is given twice; once is enough")
     return names
 
 

@@ -114,11 +114,26 @@ def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny):
     assert ended.code == 2 and ended.stderr.startswith("taken: ")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["run", "sweep", "explain", "table", "plot", "compare", "ls", "data", "new"])
+def test_a_long_word_is_repeated_in_part(verb, main):
+    for parameter in VERBS[verb].params:
+        option = parameter.opts[0] if parameter.opts[0].startswith("-") else None
+        if getattr(parameter, "is_flag", False) or parameter.name in ("help", "output"):
+            continue
+        for word in ("x" * 5_000, f"a={'x' * 5_000}"):
+            ended = main(*verb.split(), *WORDS.get(verb, []), *([option] if option else []), word)
+            assert len(ended.stderr) < 1_000, option
+
+
 def test_a_label_of_a_million_characters_prints_a_few_lines(main):
     ended = main("explain", "x" * 100_000)
     assert ended.code == 2 and len(ended.stderr) < 300
     ended = main("run", "S", f"training.{'x' * 100_000}=1")
     assert ended.code == 2 and len(ended.stderr) < 3_000
+    for words in (["ls", "x" * 9_000], ["data", "x" * 9_000], ["run", "S", "-t", "x" * 9_000]):
+        ended = main(*words)
+        assert ended.code == 2 and "xxx" in ended.stderr and len(ended.stderr) < 1_000
 
 
 @pytest.mark.slow

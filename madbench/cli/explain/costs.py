@@ -13,7 +13,7 @@ from rich.console import Console
 
 from madbench.cli.shared.options import BudgetOption, canonical_budget
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines
-from madbench.config import Override, convert, from_mapping, settings_of
+from madbench.config import Override, convert, from_mapping, settings_of, short_repr
 from madbench.config.options import option
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.labels import expand, family_of
@@ -126,7 +126,9 @@ def _refuse_other_settings(labels: Sequence[str], settings: Mapping[str, Any]) -
             word = f"{name if '.' in name else f'model.{name}'}={value}"
             command = f"madbench run {shlex.quote(labels[0])} {shlex.quote(word)} --dry-run"
             hint = "" if near.endswith("?") else f"\na model is counted by: {command}"
-            raise ConfigError(f"explain --cost counts one mixer, and {name!r} is no setting of it{near}{hint}")
+            raise ConfigError(
+                f"explain --cost counts one mixer, and {short_repr(name)} is no setting of it{near}{hint}"
+            )
 
 
 def _counts(allocation: Allocation) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import counted, print_json, print_lines
 from madbench.cli.shared.trained_models import TrainedModel, TrustOption
 from madbench.cli.shared.words import split_list
+from madbench.config import short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError
 from madbench.jobs import Job
@@ -128,10 +129,10 @@ def inspect(
         trained = TrainedModel(name, results, is_of_text=False, tasks=requested, trust=trust)
         job = trained.job
         if jobs and job.id == jobs[0].id:
-            raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")
+            raise ConfigError(f"{short_repr(name)} is the same run as {short_repr(run)}; name two, or one alone")
         suite = suite_of(job)
         if suite.not_inspected:
-            raise ConfigError(f"{name!r}, task {job.task}, {suite.not_inspected}")
+            raise ConfigError(f"{short_repr(name)}, task {job.task}, {suite.not_inspected}")
         is_text = suite.corpus_of(job) is not None
         for setting, value in vars(data).items():
             if value is not None and not is_text:

@@ -14,6 +14,7 @@ from madbench.cli.ls.sweeps import print_sweeps
 from madbench.cli.shared.options import RESULTS
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import PLAIN, print_json, print_lines, table_lines
+from madbench.config import short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.names import typed_label
@@ -70,9 +71,11 @@ def ls(
     as_json = format == "json"
     kinds, kind = listings(), kind and OTHER_WORDS.get(kind, kind)
     if kind is not None and kind not in kinds:
-        raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, kinds, 'madbench ls')}")
+        raise ConfigError(f"ls: unknown kind {short_repr(kind)}{did_you_mean(kind, kinds, 'madbench ls')}")
     if specs and kind not in ("labels", "profiles", "runs"):
-        raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels, profiles and runs are selected by name")
+        raise ConfigError(
+            f"ls {kind}: {short_repr(specs[0])} has no effect; only labels, profiles and runs are selected by name"
+        )
     if results is not None and kind not in (None, "runs", "sweeps"):
         raise ConfigError(f"ls {kind}: --results has no effect; only runs and sweeps are in a results folder")
     if watch and kind != "sweeps":

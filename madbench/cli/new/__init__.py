@@ -14,7 +14,7 @@ from madbench.cli.new.claims import write_claim
 from madbench.cli.shared.packages import KINDS
 from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.print_options import FormatOption
-from madbench.config import EXAMPLES
+from madbench.config import EXAMPLES, short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, did_you_mean
 
@@ -125,7 +125,7 @@ def new(
     if kind == "operator":
         raise ConfigError("new: an operator is a file of madbench itself; docs/pages/add-operator.md has one to copy")
     if kind not in EXAMPLE:
-        raise ConfigError(f"new: unknown kind {kind!r}{did_you_mean(kind, [*EXAMPLE, 'claim'])}")
+        raise ConfigError(f"new: unknown kind {short_repr(kind)}{did_you_mean(kind, [*EXAMPLE, 'claim'])}")
     into = into or Path()
     snake = _identifier(kind, name)
     folder = into / name

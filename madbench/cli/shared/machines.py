@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from madbench.config import from_mapping, read_yaml
+from madbench.config import from_mapping, read_yaml, short_repr
 from madbench.errors import ConfigError, did_you_mean
 from madbench.execute.base import Executor
 from madbench.training.devices import resolve_device
@@ -106,7 +106,7 @@ def gpus_of(text: str, device: str) -> list[str]:
     """Values of CUDA_VISIBLE_DEVICES for ``"0,1"``. Numbers count the GPUs that this process sees."""
     gpus = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
-        raise ConfigError(f"--devices {text!r}: expected numbers of GPUs, each once, such as 0,1")
+        raise ConfigError(f"--devices {short_repr(text)}: expected numbers of GPUs, each once, such as 0,1")
     if device not in ("auto", "cuda"):
         raise ConfigError(f"--devices {text}: has no effect with --device {device}")
     for gpu in gpus:

@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from madbench.cli.shared.completion import completion_of
 from madbench.cli.shared.moved import MOVED_OPTIONS, OTHER_OPTIONS
 from madbench.cli.shared.parameters import every_option, with_groups
+from madbench.config import short_repr
 from madbench.errors import ConfigError, did_you_mean
 
 
@@ -50,7 +51,9 @@ class Verb(TyperCommand):
             choices = _choices(self.callback, option.name)
             for each in map(str, value if option.multiple else [value]):
                 if choices and each not in choices:
-                    raise ConfigError(f"{name} {each!r}: there is no such choice{did_you_mean(each, choices)}")
+                    raise ConfigError(
+                        f"{name} {short_repr(each)}: there is no such choice{did_you_mean(each, choices)}"
+                    )
         rest = super().parse_args(ctx, args)
         for option in options:
             value = ctx.params[option.name]

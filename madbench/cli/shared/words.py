@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from madbench.config import Override
+from madbench.config import Override, short_repr
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import mixer_names
 
@@ -17,7 +17,7 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
         return None
     parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
     if not parts:
-        raise ConfigError(f"{flag} {','.join(values)!r}: names no {noun}; without {flag} all are used")
+        raise ConfigError(f"{flag} {short_repr(','.join(values))}: names no {noun}; without {flag} all are used")
     return parts
 
 
@@ -27,7 +27,7 @@ def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tup
     families = {name.lower() for name in mixer_names()}
     for word in others:
         if re.fullmatch("[a-z]{2,}", word) and word not in families:
-            raise ConfigError(f"{word!r} is neither a {noun} nor a label{did_you_mean(word, names)}")
+            raise ConfigError(f"{short_repr(word)} is neither a {noun} nor a label{did_you_mean(word, names)}")
     return [name for name in names if name in words], others
 
 
@@ -39,12 +39,13 @@ def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], tuple[Overrid
     overrides: list[str] = []
     for word in words:
         if re.fullmatch(r"[^@=:][^=:]*\.ya?ml", word):
-            raise ConfigError(f"{word!r} is no label; madbench sweep {word} trains a grid, @{word} is a set of labels")
+            advice = f"madbench sweep {word[:99]} trains a grid, @{word[:99]} is a set of labels"
+            raise ConfigError(f"{short_repr(word)} is no label; {advice}")
         if re.fullmatch(r"[^@=:]+\.\w+", word) and os.path.isfile(word):
             what = f"a class in it is my:{word[:-3]}.CLASS" if word.endswith(".py") else "a label is text, such as S-p"
-            raise ConfigError(f"{word!r} is a file, no label; {what}")
+            raise ConfigError(f"{short_repr(word)} is a file, no label; {what}")
         if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
-            raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
+            raise ConfigError(f"{short_repr(word)} is no label; to change the profile write {word[:99]}=VALUE")
         key, equals, _ = word.partition("=")
         (overrides if equals and not re.search("[:(]", key) else labels).append(word)
     return labels, parse_overrides(overrides)

@@ -199,7 +199,7 @@ def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
         where = f"{path}: labels[{i}]"
         if isinstance(spec, str):
             if spec in specs[:i]:
-                problems.append(f"{where}: {spec!r} is in the set already, as labels[{specs.index(spec)}]")
+                problems.append(f"{where}: {short_repr(spec)} is in the set already, as labels[{specs.index(spec)}]")
             try:
                 expand([spec], path.parent)
             except MadbenchError as error:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from madbench.config import read_yaml
+from madbench.config import read_yaml, short_repr
 from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCodeError, did_you_mean
 from madbench.identity.reach import import_root
 from madbench.identity.watch import own, watching
@@ -94,7 +94,7 @@ def broken_modules() -> dict[str, str]:
         try:
             source(path)
         except MadbenchError as error:
-            failed[name] = f"module {name!r}: {error}"
+            failed[name] = f"module {short_repr(name)}: {error}"
     return dict(sorted(failed.items()))
 
 
@@ -106,7 +106,9 @@ def _entries_of_file(path: Path) -> dict[str, str]:
         if fault := fault_of_name(name):
             raise ConfigError(f"{path}: {fault}")
         if not isinstance(value, str) or not is_path(_dotted(value)):
-            raise ConfigError(f"{path}: {name}: expected module:class, such as my_package:MyMixer, got {value!r}")
+            raise ConfigError(
+                f"{path}: {name}: expected module:class, such as my_package:MyMixer, got {short_repr(value)}"
+            )
         path_by_name[name] = _dotted(value)
     return path_by_name
 
@@ -115,14 +117,16 @@ def fault_of_name(name: Any) -> str:
     """A sentence that says why an entry cannot have this name. Empty if the name is valid."""
     if isinstance(name, str) and re.fullmatch(_NAME, name):
         return ""
-    return f"{name!r} is not a valid name of a module: use letters, digits, - and _, such as my_mixer"
+    return f"{short_repr(name)} is not a valid name of a module: use letters, digits, - and _, such as my_mixer"
 
 
 def _load(name: str, value: str) -> Source:
     return source(_dotted(value))
 
 
-REGISTRY: Registry[Source] = Registry(GROUP, "module", fault_of_name=fault_of_name, load=_load, error=LabelError)
+REGISTRY: Registry[Source] = Registry(
+    GROUP, "module", fault_of_name=fault_of_name, load=_load, error=LabelError, texts=()
+)
 """The entries of installed packages. An entry of ``mixers.yaml`` takes precedence over one with the same name."""
 
 
