@@ -193,11 +193,15 @@ class _Making:
             raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
 
     def ask_before_training(self, grid: Grid) -> None:
-        """Ask the user before a long training. Raise ``StoreError`` for stored runs that the item cannot measure."""
+        """Ask the user before a long training.
+
+        Raise ``ConfigError`` for a grid that cannot be planned, before operators are verified, which takes longer.
+        Raise ``StoreError`` for stored runs that the item cannot measure.
+        """
         choices = self.choices
-        needs_weights = self.keeps_weights and not choices.force
-        if choices.dry_run or (choices.yes and not needs_weights):
+        if choices.dry_run:
             return
+        needs_weights = self.keeps_weights and not choices.force
         experiment = prepare(grid, PlanOptions(choices.device, choices.results, self.training.data))
         if needs_weights and (note := _note_on_weights(self.measure, self.request, experiment)):
             problem = f"{self.request.item.id} measures trained models: {note}"
