@@ -105,6 +105,7 @@ def test_no_two_modules_of_a_room_know_each_other():
     assert {room_of(name) for name in circular} <= {"labels", "cli"}
 
 
+@pytest.mark.slow
 def test_no_module_outside_a_papers_folder_imports_it():
     """Rooms above may import ``madbench.papers`` itself. One paper may build on another."""
     papers = {path.parent.name for path in PACKAGE.glob("papers/*/paper.yaml")}
@@ -189,6 +190,7 @@ NAMES_A_FAMILY = {
 """The modules outside of mixers and papers that may name a family, with the reason."""
 
 
+@pytest.mark.slow
 def test_nothing_outside_mixers_and_papers_names_a_family():
     """A label is text there, and its family is found by its folder. ``my:`` is the prefix of a user's own modules."""
     families = {path.parent.name for path in PACKAGE.glob("mixers/*/family.py")} - {"my"}
@@ -269,6 +271,7 @@ def typed_files() -> list[Path]:
     return [file for path in named for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
 
 
+@pytest.mark.slow
 def test_no_type_is_another_name_for_any_and_no_error_of_mypy_is_ignored_without_a_reason():
     """A label and a family have protocols; ``Label = Any`` would hide every wrong attribute from mypy."""
     assert PACKAGE / "labels" / "family.py" in typed_files()

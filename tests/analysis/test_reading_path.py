@@ -120,6 +120,7 @@ def test_few_calls_of_a_table_go_back_up(calls):
     assert ("suites/base.py", "suites/mad/suite.py") in found and len(found) <= MOST_CLIMBS, found
 
 
+@pytest.mark.slow
 def test_a_call_goes_up_only_against_the_imports():
     down, up, across = (
         ("analysis/selection.py", "suites/__init__.py"),

@@ -56,6 +56,7 @@ def test_the_item_takes_no_settings_of_training(main):
     assert refused.code == 2 and "--seeds has no effect on table3_measured" in refused.stderr
 
 
+@pytest.mark.slow
 def test_the_item_is_made(fast, main, tmp_path):
     made = main("paper", "hypermlp", "table3_measured", "--results", tmp_path, "-f", "json")
     assert made.code == 0 and {*json.loads(made.stdout)["verdicts"].values()} == {"reproduced"}, made.stderr

@@ -27,6 +27,7 @@ def request(item: str, **choices) -> Request:
     return Request(paper, paper.item(item), **choices)
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_claims_each_once():
     asked = request("proposition2.6_trained")
     names = [row.name for row in measure_of(asked.item).plan(asked).rows]

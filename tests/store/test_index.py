@@ -264,6 +264,7 @@ def test_garbage_in_the_place_of_the_index_is_written_over(store, monkeypatch, g
     assert indexed(store) == {job.id for job in JOBS}
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_the_index_is_read_as_another_result(store, monkeypatch):
     expected = answers(store)
     content, generator = index_of(store).read_bytes(), random.Random(0)

@@ -77,6 +77,7 @@ def check_replayed(make_member):
     check_is_replayed(step.details)
 
 
+@pytest.mark.slow
 def test_replayed_steps_have_the_bits_of_plain_ones(member):
     check_replayed(lambda: member(label="R-q-12o"))
 
@@ -182,6 +183,7 @@ def test_without_a_recording_passes_are_plain(member, monkeypatch, error):
     check_equal(take(step, 3), take(plain, 3))
 
 
+@pytest.mark.slow
 def test_a_program_serves_the_seeds_of_a_job(member, monkeypatch):
     recorded, record = [], replay.record
     monkeypatch.setattr(replay, "record", lambda *of: recorded.append(1) or record(*of))

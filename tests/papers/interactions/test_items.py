@@ -94,12 +94,14 @@ def test_a_factor_of_all_of_c_is_no_distance():
     assert measure.distance_of_c(c + other, c) == pytest.approx(3 / 14**0.5)
 
 
+@pytest.mark.slow
 def test_figure_2_of_a_run_without_weights_asks_for_them(main, fill):
     fill("colliding", seeds=(0,))
     refused = main("paper", "interactions", "figure2", "--no-figures", "--device", "cpu")
     assert refused.code == 2 and "has no weights, nor learned_c: --force trains it again" in refused.stderr
 
 
+@pytest.mark.slow
 def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):
     fill("hunters", "alliances", hfa_C1={5: 0.5, 10: 2.0, 20: 130.0}, hfa_C3={10: 0.02})
     shown = invoke(paper, *words("hunters", "alliances")).output
@@ -110,6 +112,7 @@ def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):
     assert "not reproduced" not in shown
 
 
+@pytest.mark.slow
 def test_one_bad_seed_is_not_hidden(invoke, fill, store):
     fill("alliances", hfa_C1={10: 2.0})
     (bad, *_) = INTERACTIONS.jobs(["ha:C3"], InteractionProfile.load("quick"), tasks=["alliances"], seeds=(1,))
@@ -123,6 +126,7 @@ def test_one_bad_seed_is_not_hidden(invoke, fill, store):
     assert content["rows"][0]["lengths"]["10"]["mse"] == [1e-9, 3.0]
 
 
+@pytest.mark.slow
 def test_a_diverged_seed_is_wrong_without_end(invoke, fill, store):
     fill("colliding")
     bad = INTERACTIONS.jobs((), InteractionProfile.load("quick", ["controls=[]"]), tasks=["colliding"])
@@ -136,12 +140,14 @@ def test_a_diverged_seed_is_wrong_without_end(invoke, fill, store):
     assert content["rows"][0]["verdict"] == "not exact"
 
 
+@pytest.mark.slow
 def test_an_error_at_another_length_is_one_of_length_generalisation_alone(invoke, fill):
     fill("colliding", hfa_C1={40: 1e-3})
     content = json.loads(invoke(paper, *words("colliding"), "-f", "json").stdout)
     assert [claim["verdict"] for claim in content["claims"]] == ["reproduced", "not reproduced", "reproduced"] * 2
 
 
+@pytest.mark.slow
 def test_controls_are_compared_with_their_prediction(invoke, store):
     found = INTERACTIONS.jobs((), InteractionProfile.load("quick", ["embeddings=one_hot"]), tasks=["colliding"])
     for job in found:
